@@ -1,0 +1,55 @@
+# Everything here sets itself up: a Python of at least 3.11 and make are enough.
+#   make PYTHON=/path/to/python test    uses that interpreter
+#   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-fast test-long check fix bench constraints clean
+
+export PYTHON
+ARGS ?=
+# Two processes: enough to use a small machine, few enough for the servers the tests start.
+JOBS ?= 2
+python := .venv/bin/python
+
+help:  ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+env:  ## Create or refresh .venv; the other targets do it when needed
+	@tools/env.sh
+
+demo: env  ## Run the demo: a server, workers and sample jobs on SQLite
+	@$(python) -m taskharbor demo $(ARGS)
+
+test: env  ## Run every test that CI runs
+	@$(python) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-fast: env  ## Run the unit tests only, in a few seconds
+	@$(python) -m pytest tests/unit $(ARGS)
+
+test-long: env  ## Run the tests that take minutes
+	@$(python) -m pytest -m long --timeout 3600 $(ARGS) || [ $$? -eq 5 ]  # 5: there are none yet
+
+check: env  ## Check format, lint, types and import direction
+	@$(python) -m ruff format --check
+	@$(python) -m ruff check
+	@$(python) -m mypy
+	@.venv/bin/lint-imports --no-logo
+
+fix: env  ## Format, and repair what the linter can repair
+	@$(python) -m ruff check --fix
+	@$(python) -m ruff format
+
+bench: env  ## Run the benchmarks in bench/
+	@set -e; for file in bench/bench_*.py; do \
+	    [ -e "$$file" ] || { echo "no benchmarks yet"; break; }; \
+	    echo "== $$file"; $(python) "$$file" $(ARGS); \
+	done
+
+constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
+	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
+	@uv pip compile pyproject.toml --all-extras --universal --upgrade --quiet \
+	    --no-emit-index-url --no-emit-find-links --no-header -o constraints.txt
+
+clean:  ## Remove .venv, caches and build results
+	rm -rf .venv build dist .coverage htmlcov .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""TaskHarbor: background jobs for Python."""
+
+__version__ = "0.1.0"

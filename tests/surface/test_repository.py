@@ -1,0 +1,87 @@
+"""What the repository itself promises: nothing of one machine in it, and a complete wheel out of it."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "taskharbor"
+
+# Written in pieces, so that this file does not find itself.
+MACHINE_PATHS = re.compile(r"(?<![\w.$}~/-])/(?:" + "|".join(["work", "root"]) + r")/|/home/[a-z]\w*/")
+REGISTRY_HOSTS = re.compile(
+    "|".join(["pypi" + r"\.org", "pythonhosted" + r"\.org", r"https?://[^\s/]*/simple" + "/"])
+)
+
+
+def repository_files() -> list[Path]:
+    """Return what git tracks or would track; all of it text or small enough to read."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    names = listing.stdout.decode().split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def lines_matching(pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for path in repository_files()
+        for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_folder_of_one_machine() -> None:
+    assert lines_matching(MACHINE_PATHS) == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert lines_matching(REGISTRY_HOSTS) == []
+
+
+def test_there_is_no_lock_file_of_an_index() -> None:
+    assert [path for path in repository_files() if path.name == "uv.lock"] == []
+
+
+def test_every_file_of_the_package_is_in_the_wheel(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+
+    [wheel] = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+
+    assert wanted_in_wheel() - packed == set()
+
+
+def wanted_in_wheel() -> set[str]:
+    return {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_bare_make_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+    listing = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    listed = set(re.findall(r"^  make ([a-z-]+) +\S", listing.stdout, re.MULTILINE))
+
+    assert listed == targets
