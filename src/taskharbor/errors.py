@@ -1,0 +1,229 @@
+"""Everything TaskHarbor raises, drawn once.
+
+TaskHarborError
+├── InvalidArgument (ValueError)       a call that can never succeed as written; nothing was stored
+│   └── InvalidLeaseDuration           lease_for must be above zero
+├── ConfigurationError (ValueError)    wrong settings; raised before any work
+│   ├── UnknownTask                    no handler under that name
+│   └── SchemaOutOfDate                names what is pending and the command to run
+├── PayloadError (ValueError)          a value and its bytes do not fit together; carries the path
+│   ├── EncodeError
+│   └── DecodeError
+├── JobNotFound (LookupError)          no job has that id
+├── ConflictError                      the store said no, and nothing was changed
+│   ├── DuplicateJob                   carries the existing job's id
+│   ├── RateLimited                    over the budget; carries retry_after
+│   ├── LeaseLost                      the caller no longer owns the job; throw the work away
+│   │   ├── JobNotInflight             it is not running (any more)
+│   │   ├── LeaseMismatch              it runs under another token
+│   │   └── LeaseExpired               the token is right, its time is over
+│   └── NotAllowedInState              e.g. requeue a running job; carries verb and state
+├── DriverError                        the store failed; the cause is chained
+│   ├── DriverClosed                   close() was called, or open() was not
+│   ├── DriverUnavailable              safe to try again
+│   │   └── StoreFull                  no room left; free some, then try again
+│   ├── StoreRefused                   the store cannot be used as it is; trying again will not help
+│   └── DriverMisbehaved               an answer we cannot understand; please report
+├── AttemptError                       why an attempt failed when its handler did not say so
+│   ├── Stalled                        its worker fell silent, or died: carries the cause of death
+│   └── TimedOut                       it ran past its time limit
+├── Unrecoverable                      raised by a handler: fail now, do not retry
+└── JobFailed                          from handle.result(): the job ended failed or cancelled
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class TaskHarborError(Exception):
+    """The root of every error of ours."""
+
+
+class InvalidArgument(TaskHarborError, ValueError):
+    """A call that can never succeed as written. Nothing was stored."""
+
+
+class InvalidLeaseDuration(InvalidArgument):
+    """lease_for must be above zero."""
+
+    def __init__(self, lease_for: timedelta) -> None:
+        self.lease_for = lease_for
+        super().__init__(f"lease_for={lease_for} must be above zero; nothing was changed")
+
+
+class ConfigurationError(TaskHarborError, ValueError):
+    """Wrong settings, noticed before any work was done."""
+
+
+class UnknownTask(ConfigurationError):
+    """No handler is registered under that name."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.known = known
+        hint = f"; known: {', '.join(known)}" if known else ""
+        super().__init__(f"no task is registered under {name!r}{hint}")
+
+
+class SchemaOutOfDate(ConfigurationError):
+    """The store's schema and this code do not fit; the message names the command that mends it."""
+
+    def __init__(self, message: str, pending: tuple[str, ...] = ()) -> None:
+        self.pending = pending
+        super().__init__(message)
+
+
+class PayloadError(TaskHarborError, ValueError):
+    """A value and its bytes do not fit together. `path` says where, as in `$.user.id`."""
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class EncodeError(PayloadError):
+    """The value cannot be written as bytes. Nothing was stored."""
+
+
+class DecodeError(PayloadError):
+    """The bytes do not hold the expected value."""
+
+
+class JobNotFound(TaskHarborError, LookupError):
+    """No job has that id: it never existed here, or its retention is over."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"no job {job_id}; it never existed in this store or its retention is over")
+
+
+class ConflictError(TaskHarborError):
+    """The store said no, and nothing was changed."""
+
+
+class DuplicateJob(ConflictError):
+    """Another job already stands where this one should go."""
+
+    def __init__(self, job_id: str, existing_id: str) -> None:
+        self.job_id = job_id
+        self.existing_id = existing_id
+        super().__init__(f"job {job_id} was left as it is: job {existing_id} already waits under its key")
+
+
+class RateLimited(ConflictError):
+    """Over the budget. Nothing was stored; try again after `retry_after`."""
+
+    def __init__(self, queue: str, retry_after: timedelta) -> None:
+        self.queue = queue
+        self.retry_after = retry_after
+        super().__init__(
+            f"queue {queue!r} is over its enqueue rate; nothing was stored, "
+            f"try again in {retry_after.total_seconds():.3f} s"
+        )
+
+
+class LeaseLost(ConflictError):
+    """The caller no longer owns the job. Nothing was changed; throw the work away."""
+
+    _what = "is not yours any more"
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} {self._what}; nothing was changed")
+
+
+class JobNotInflight(LeaseLost):
+    """The job is not running (any more), or never existed."""
+
+    _what = "is not running"
+
+
+class LeaseMismatch(LeaseLost):
+    """The job runs under another token: somebody else holds it now."""
+
+    _what = "runs under another lease"
+
+
+class LeaseExpired(LeaseLost):
+    """The token is right, but its time is over."""
+
+    _what = "was yours, but the lease has run out"
+
+
+class NotAllowedInState(ConflictError):
+    """The verb does not apply to a job in this state."""
+
+    def __init__(self, job_id: str, *, verb: str, state: str) -> None:
+        self.job_id = job_id
+        self.verb = verb
+        self.state = str(state)
+        super().__init__(f"job {job_id} is {self.state}; {verb} changed nothing")
+
+
+class DriverError(TaskHarborError):
+    """The store failed; the cause is chained."""
+
+
+class DriverClosed(DriverError):
+    """The driver was used before open() or after close()."""
+
+    def __init__(self, message: str = "the driver is closed; open it, or connect a new one") -> None:
+        super().__init__(message)
+
+
+class DriverUnavailable(DriverError):
+    """The store did not answer in time or refused for now. Safe to try again.
+
+    `done` says what is known about the call: False, nothing was written; None, it may have
+    been written and the answer was lost.
+    """
+
+    def __init__(self, message: str, *, done: bool | None = False) -> None:
+        self.done = done
+        super().__init__(message)
+
+
+class StoreFull(DriverUnavailable):
+    """The store has no room left. Nothing was written."""
+
+
+class StoreRefused(DriverError):
+    """The store cannot be used as it is: read-only, not ours, no rights. Trying again will not help."""
+
+
+class DriverMisbehaved(DriverError):
+    """The store gave an answer we cannot understand. Please report it."""
+
+
+class AttemptError(TaskHarborError):
+    """Why an attempt failed when its handler did not say so."""
+
+
+class Stalled(AttemptError):
+    """The worker of the attempt fell silent or died; the message carries the cause of death."""
+
+
+class TimedOut(AttemptError):
+    """The attempt ran past its time limit."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self.timeout = timeout
+        super().__init__(f"ran past its time limit of {timeout.total_seconds():g} s")
+
+
+class Unrecoverable(TaskHarborError):
+    """Raise it in a handler to fail the job now, without another try.
+
+    `raise Unrecoverable("no such user") from error` keeps the cause for the history.
+    """
+
+
+class JobFailed(TaskHarborError):
+    """handle.result() was asked of a job that ended failed or cancelled."""
+
+    def __init__(self, job_id: str, state: str, reason: str | None = None) -> None:
+        self.job_id = job_id
+        self.state = str(state)
+        self.reason = reason
+        super().__init__(f"job {job_id} ended {self.state}" + (f": {reason}" if reason else ""))

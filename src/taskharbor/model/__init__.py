@@ -1,0 +1,1 @@
+"""What a job is, and every decision about it. Pure: no I/O, no dependency but msgspec and cronsim."""

@@ -1,0 +1,183 @@
+"""What a well-formed argument looks like: every name, key, number and span, checked in one place.
+
+Drivers call these before they touch their store, so a bad argument costs nothing and means the
+same everywhere. Each check returns nothing or raises InvalidArgument with what to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
+from taskharbor.model.job import NO_TIME, NewJob, Update
+
+MAX_BATCH = 10_000
+MAX_HORIZON = timedelta(days=3660)  # ten years and a little: a typing error beyond it, not a plan
+MAX_PAYLOAD = 1024 * 1024
+MAX_KEY = 255
+MAX_PRIORITY = 100
+MAX_COUNT = 1_000_000
+MAX_HEADERS = 64
+MAX_HEADER_BYTES = 16 * 1024
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(2200, 1, 1, tzinfo=UTC)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# Names repeat millions of times and a set look-up is a third of a match. Bounded: names may come
+# from outside.
+_known_names: set[str] = set()
+
+
+def check_name(name: object, what: str) -> None:
+    if name in _known_names:
+        return
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{what} {_shown(name)} is not a name: letters, digits, '.', '_' and '-', "
+            "1 to 128 of them, the first a letter or digit"
+        )
+    if len(_known_names) < 4096:
+        _known_names.add(name)
+
+
+def check_id(job_id: object) -> None:
+    if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
+        raise InvalidArgument(f"job id {_shown(job_id)} is not a lower-case UUID like the client makes")
+
+
+def check_worker_id(worker_id: object) -> None:
+    if not isinstance(worker_id, str) or not 1 <= len(worker_id) <= 255 or not worker_id.isprintable():
+        raise InvalidArgument(f"worker id {_shown(worker_id)} must be 1 to 255 printable characters")
+
+
+def check_key(key: object, what: str) -> None:
+    if not isinstance(key, bytes) or not 1 <= len(key) <= MAX_KEY:
+        raise InvalidArgument(f"{what} must be 1 to {MAX_KEY} bytes; leave it out for none")
+
+
+def check_instant(at: object, what: str) -> None:
+    if not isinstance(at, datetime):
+        raise InvalidArgument(f"{what} must be a datetime, not {type(at).__name__}")
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise InvalidArgument(f"{what}={at} has no time zone; pass an aware datetime, best in UTC")
+    if not _FIRST <= at <= _LAST:
+        raise InvalidArgument(f"{what}={at} lies outside the years 1970 to 2200")
+
+
+def check_span(span: object, what: str, *, least: timedelta = NO_TIME) -> None:
+    if not isinstance(span, timedelta) or span < least:
+        raise InvalidArgument(f"{what}={_shown(span)} must be a timedelta of at least {least}")
+    if span > MAX_HORIZON:
+        raise InvalidArgument(f"{what}={span} is longer than {MAX_HORIZON.days} days")
+
+
+def check_lease_for(lease_for: object) -> None:
+    if not isinstance(lease_for, timedelta):
+        raise InvalidArgument(f"lease_for must be a timedelta, not {type(lease_for).__name__}")
+    if lease_for <= NO_TIME:
+        raise InvalidLeaseDuration(lease_for)
+    if lease_for > MAX_HORIZON:
+        raise InvalidArgument(f"lease_for={lease_for} is longer than {MAX_HORIZON.days} days")
+
+
+def check_count(number: object, what: str, *, least: int = 0, most: int = MAX_COUNT) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise InvalidArgument(f"{what}={_shown(number)} must be a whole number from {least} to {most}")
+
+
+def check_when(run_at: datetime | None, delay: timedelta | None, now: datetime) -> None:
+    """run_at or delay, never both, and not beyond the horizon."""
+    if run_at is not None:
+        if delay is not None:
+            raise InvalidArgument("give run_at or delay, not both")
+        check_instant(run_at, "run_at")
+        if run_at - now > MAX_HORIZON:
+            raise InvalidArgument(f"run_at={run_at} is more than {MAX_HORIZON.days} days away")
+    elif delay is not None:
+        check_span(delay, "delay")
+
+
+def check_update(update: Update) -> None:
+    if (
+        update.run_at is not True
+        and update.run_at is not False
+        and update.run_at not in ("if_later", "if_earlier")
+    ):
+        raise InvalidArgument(
+            f"update.run_at={_shown(update.run_at)} must be True, False, 'if_later' or 'if_earlier'"
+        )
+    flags = (update.data, update.retry, update.reset_counts)
+    if any(flag is not None and not isinstance(flag, bool) for flag in flags) or None in flags[:2]:
+        raise InvalidArgument("update.data, update.retry and update.reset_counts are True or False")
+
+
+def check_headers(headers: object) -> None:
+    if not isinstance(headers, dict) or len(headers) > MAX_HEADERS:
+        raise InvalidArgument(f"headers must be a dict of at most {MAX_HEADERS} strings")
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgument("headers map strings to strings")
+        try:
+            size += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"header {_shown(name)} holds a lone surrogate") from None
+    if size > MAX_HEADER_BYTES:
+        raise InvalidArgument(f"headers take {size} bytes; {MAX_HEADER_BYTES} are allowed")
+
+
+def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX_PAYLOAD) -> None:
+    """Every job of one enqueue call, before anything is stored."""
+    if len(jobs) > MAX_BATCH:
+        raise InvalidArgument(f"{len(jobs)} jobs in one call; {MAX_BATCH} are allowed, send them in parts")
+    for job in jobs:
+        check_new_job(job, now, max_payload)
+
+
+def check_new_job(job: NewJob, now: datetime, max_payload: int = MAX_PAYLOAD) -> None:
+    check_id(job.id)
+    check_name(job.type, "type")
+    check_name(job.queue, "queue")
+    check_name(job.requires, "requires")
+    if not isinstance(job.payload, bytes):
+        raise InvalidArgument(f"payload must be bytes, not {type(job.payload).__name__}; a codec makes them")
+    if len(job.payload) > max_payload:
+        raise InvalidArgument(
+            f"payload of {len(job.payload)} bytes is over the limit of {max_payload}; "
+            "keep large data elsewhere and send a reference"
+        )
+    check_count(job.priority, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
+    check_count(job.max_attempts, "max_attempts")
+    check_count(job.max_stalls, "max_stalls")
+    check_span(job.timeout, "timeout")
+    if job.run_at is not None or job.delay is not None:
+        check_when(job.run_at, job.delay, now)
+    if job.headers:
+        check_headers(job.headers)
+    if job.key is not None:
+        check_key(job.key, "key")
+    if job.update is not None:
+        if job.key is None:
+            raise InvalidArgument("update says what to do with the job of the same key: give a key too")
+        check_update(job.update)
+    if job.idempotency_key is not None:
+        check_key(job.idempotency_key, "idempotency_key")
+    check_backoff(job.min_backoff, job.max_backoff)
+
+
+def check_backoff(low: timedelta | None, high: timedelta | None) -> None:
+    if low is not None:
+        check_span(low, "min_backoff")
+    if high is not None:
+        check_span(high, "max_backoff")
+        if low is not None and high < low:
+            raise InvalidArgument(f"max_backoff={high} is below min_backoff={low}")
+
+
+def _shown(value: object) -> str:
+    """A value as it may stand in a message: quoted, escaped, short."""
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,62 @@
+"""Chance comes in through this door, and only through it.
+
+One `Entropy` gives ids, lease tokens and jitter. Seeded, it gives the same series again, so a
+whole world of clients and workers replays from one number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from datetime import datetime
+
+from taskharbor.model.clock import micros
+
+
+class Entropy:
+    """Ids, tokens and jitter from one source; repeatable when given a seed."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed) if seed is not None else None
+        self._jitter = self._random or random.Random()
+
+    def bytes(self, count: int) -> bytes:
+        return os.urandom(count) if self._random is None else self._random.randbytes(count)
+
+    def job_id(self, at: datetime) -> str:
+        """A new UUIDv7: unique for ever, and sorted by the millisecond it was made in."""
+        return _uuid7(micros(at) // 1000, self.bytes(10))
+
+    def token(self) -> str:
+        """A lease token: 128 random bits as 32 hex digits."""
+        return self.bytes(16).hex()
+
+    def between(self, low: float, high: float) -> float:
+        """A float in [low, high], evenly spread."""
+        return self._jitter.uniform(low, high)
+
+    def split(self, label: str) -> Entropy:
+        """A source of its own for one part: from a seed it is repeatable and independent of the others."""
+        if self._random is None:
+            return Entropy()
+        digest = hashlib.sha256(label.encode() + self._random.randbytes(16)).digest()
+        return Entropy(int.from_bytes(digest[:8], "big"))
+
+
+def derived_id(parent_id: str, fence: int, purpose: str, at: datetime) -> str:
+    """The id of a job that a store makes from another one: the same answer on every try.
+
+    Failure jobs and speculative copies are made inside a driver, which has no chance of its own;
+    their ids follow from the parent, its fence and the reason, so a repeat makes no second job.
+    """
+    digest = hashlib.sha256(f"{parent_id}/{fence}/{purpose}".encode()).digest()
+    return _uuid7(micros(at) // 1000, digest[:10])
+
+
+def _uuid7(unix_ms: int, noise: bytes) -> str:
+    number = (unix_ms & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(noise, "big")
+    number = number & ~(0xF << 76) | 0x7 << 76  # version 7
+    number = number & ~(0x3 << 62) | 0x2 << 62  # the RFC's variant
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

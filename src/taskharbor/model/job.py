@@ -1,0 +1,198 @@
+"""The job in its three shapes: NewJob goes in, JobRecord is stored, Job is what a handler sees."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from taskharbor.model.state import JobState
+
+RunAtRule = bool | Literal["if_later", "if_earlier"]
+
+NO_TIME = timedelta(0)
+DEFAULT_QUEUE = "default"
+DEFAULT_MAX_STALLS = 3  # what the client writes when the user says nothing; a driver adds nothing
+FAILURE_TYPE = "taskharbor.failed"
+
+
+class FailureKind:
+    """Why a job failed: the values of `JobRecord.failure_kind`."""
+
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    UNRECOVERABLE = "unrecoverable"
+    NO_HANDLER = "no_handler"
+    INVALID_PAYLOAD = "invalid_payload"
+
+
+class Update(msgspec.Struct, frozen=True):
+    """What an enqueue may change when a job of its key already waits (model of keyed jobs).
+
+    `data` covers type, payload, headers, timeout, priority and requires; `retry` covers
+    max_attempts, max_stalls, min_backoff and max_backoff. `reset_counts` follows `data`
+    unless said otherwise. Id, creation time and place always stay.
+    """
+
+    data: bool = True
+    run_at: RunAtRule = True
+    retry: bool = True
+    reset_counts: bool | None = None
+
+    @property
+    def resets_counts(self) -> bool:
+        return self.data if self.reset_counts is None else self.reset_counts
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job on its way into a store: complete, encoded, with its id already made."""
+
+    id: str
+    type: str
+    payload: bytes = b""
+    queue: str = DEFAULT_QUEUE
+    key: bytes | None = None
+    update: Update | None = None
+    idempotency_key: bytes | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: int = 0
+    requires: str = "any"
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    timeout: timedelta = NO_TIME
+    max_attempts: int = 0
+    max_stalls: int = 0
+    min_backoff: timedelta | None = None
+    max_backoff: timedelta | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The time-limited right to run one job. The token proves it; the fence orders it.
+
+    `fence` is for the handler's own writes: it only ever grows for a job. `queue` helps stores
+    that keep queues apart to find the job; it proves nothing.
+    """
+
+    job_id: str
+    token: str
+    fence: int = 0
+    expires_at: datetime | None = None
+    claimed_by: str | None = None
+    queue: str | None = None
+
+
+class AttemptRecord(msgspec.Struct, frozen=True):
+    """One attempt that was not a first-try success, kept in the job's history."""
+
+    fence: int
+    worker: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: str  # completed, retried, failed, stalled, cancelled, released
+    error: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a running handler says it is: a fraction from 0 to 1, and a word about it."""
+
+    fraction: float
+    text: str = ""
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is stored. Immutable: every change makes a new record with a higher `version`."""
+
+    id: str
+    seq: int
+    type: str
+    queue: str
+    state: JobState
+    payload: bytes
+    created_at: datetime
+    updated_at: datetime
+    version: int = 1
+    key: bytes | None = None
+    idempotency_key: bytes | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: int = 0
+    requires: str = "any"
+    run_at: datetime | None = None
+    timeout: timedelta = NO_TIME
+    attempts: int = 0
+    max_attempts: int = 0
+    stalls: int = 0
+    max_stalls: int = 0
+    starts: int = 0
+    min_backoff: timedelta | None = None
+    max_backoff: timedelta | None = None
+    token: str | None = None  # only reserve hands it out; looking never shows it
+    fence: int = 0
+    lease_expires_at: datetime | None = None
+    claimed_by: str | None = None
+    settled_token: str | None = None
+    cancel_requested: bool = False
+    last_error: str | None = None
+    failed_at: datetime | None = None
+    failure_kind: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: bytes | None = None
+    progress: Progress | None = None
+    history: tuple[AttemptRecord, ...] = ()
+    update: Update | None = None  # the flags that a blocked job keeps for a later merge
+    speculates_on: str | None = None
+    avoid_worker: str | None = None  # a speculative copy never runs beside its original
+    merged_into: str | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of a record fresh from `reserve`."""
+        if self.token is None:
+            raise ValueError(f"job {self.id} was not handed out under a lease")
+        return Lease(self.id, self.token, self.fence, self.lease_expires_at, self.claimed_by, self.queue)
+
+    @property
+    def eligible_at(self) -> datetime:
+        """Since when it may run: the second part of the order of claims."""
+        return self.created_at if self.run_at is None else self.run_at
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a handler sees of its job: everything it may want to know, nothing about the lease."""
+
+    id: str
+    type: str
+    queue: str
+    payload: bytes
+    headers: dict[str, str]
+    key: bytes | None
+    priority: int
+    requires: str
+    run_at: datetime | None
+    timeout: timedelta
+    created_at: datetime
+    attempts: int
+    max_attempts: int
+    stalls: int
+
+
+def job_of(record: JobRecord) -> Job:
+    """The handler's view of a stored record."""
+    return Job(
+        id=record.id,
+        type=record.type,
+        queue=record.queue,
+        payload=record.payload,
+        headers=record.headers,
+        key=record.key,
+        priority=record.priority,
+        requires=record.requires,
+        run_at=record.run_at,
+        timeout=record.timeout,
+        created_at=record.created_at,
+        attempts=record.attempts,
+        max_attempts=record.max_attempts,
+        stalls=record.stalls,
+    )

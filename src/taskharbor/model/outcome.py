@@ -1,0 +1,68 @@
+"""What a handler may wish for, and what an attempt came to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from taskharbor.model.job import FailureKind
+
+
+class Snooze(msgspec.Struct, frozen=True):
+    """Return it from a handler: run me again after `delay`, and count nothing."""
+
+    delay: timedelta
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Return it from a handler: this job is not needed any more."""
+
+    reason: str = ""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; `result` is its encoded value, if it gave one."""
+
+    result: bytes | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The attempt failed. `reason` is one line; `trace` is for the history."""
+
+    reason: str
+    kind: str = FailureKind.ERROR
+    trace: str | None = None
+    retry_after: timedelta | None = None  # the error itself asked for at least this long
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another try is pointless whatever the attempts left."""
+        return self.kind in _FINAL
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to run later."""
+
+    delay: timedelta
+
+
+class WasCancelled(msgspec.Struct, frozen=True):
+    """The job was cancelled, from outside or by its handler."""
+
+    reason: str = ""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The worker is shutting down and hands the job back untouched."""
+
+
+class Died(msgspec.Struct, frozen=True):
+    """The process that ran it died; `reason` is the cause of death."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | Snoozed | WasCancelled | Released | Died
+
+_FINAL = frozenset({FailureKind.UNRECOVERABLE, FailureKind.NO_HANDLER, FailureKind.INVALID_PAYLOAD})

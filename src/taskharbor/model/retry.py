@@ -1,0 +1,90 @@
+"""How long to wait before the next try: one formula, its shapes, and the presets of the field.
+
+delay(n) = base × multiplier^(n−1), capped at `maximum`, spread by ±jitter, capped again
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NO_TIME
+
+Shape = Literal["exponential", "linear", "fixed"]
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When a failed job tries again, for jobs that do not say so themselves.
+
+    `max_attempts` counts executions and serves only jobs without a number of their own; 0 leaves
+    it at 25. A job's own min_backoff and max_backoff replace `base` and `maximum`.
+    """
+
+    base: timedelta = timedelta(seconds=1)
+    maximum: timedelta = timedelta(hours=1)
+    multiplier: float = 2.0
+    jitter: float = 0.2
+    max_attempts: int = 0
+    shape: Shape = "exponential"
+
+    def __post_init__(self) -> None:
+        if self.shape not in ("exponential", "linear", "fixed"):
+            raise ConfigurationError(f"shape={self.shape!r} must be exponential, linear or fixed")
+        if self.max_attempts < 0:
+            raise ConfigurationError(
+                f"max_attempts={self.max_attempts} must not be negative; 0 leaves it at 25"
+            )
+
+    def next_delay(
+        self,
+        failures: int,
+        entropy: Entropy,
+        *,
+        least: timedelta | None = None,
+        most: timedelta | None = None,
+    ) -> timedelta:
+        """The wait after the n-th recorded failure. `least` and `most` are the job's own range."""
+        base = (self.base if least is None else least).total_seconds()
+        if failures <= 0 or base <= 0:
+            return NO_TIME
+        cap = max((self.maximum if most is None else most).total_seconds(), base)
+        grown = min(self._grow(base, failures, cap), cap)
+        jitter = min(max(self.jitter, 0.0), 1.0)
+        spread = grown * entropy.between(1.0 - jitter, 1.0 + jitter) if jitter else grown
+        return timedelta(seconds=min(spread, cap))
+
+    def _grow(self, base: float, failures: int, cap: float) -> float:
+        if self.shape == "fixed":
+            return base
+        if self.shape == "linear":
+            return base * failures
+        factor = max(self.multiplier, 1.0)
+        try:
+            return base * factor ** (failures - 1)
+        except OverflowError:  # the thousandth failure: long past any cap
+            return cap
+
+
+def no_retry() -> RetryPolicy:
+    """One execution, no second try, for jobs that do not say otherwise."""
+    return RetryPolicy(max_attempts=1)
+
+
+# The formulas of the systems that TaskHarbor grew out of, by name.
+CORE = RetryPolicy(base=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
+SCHEDULER = RetryPolicy(base=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0.0)
+SCHEDULER_LINEAR = RetryPolicy(
+    base=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0.0, shape="linear"
+)
+KEYED = RetryPolicy(base=timedelta(seconds=2), maximum=timedelta(minutes=5), jitter=0.0)
+PRESETS: dict[str, RetryPolicy] = {
+    "default": RetryPolicy(),
+    "core": CORE,
+    "scheduler": SCHEDULER,
+    "scheduler-linear": SCHEDULER_LINEAR,
+    "keyed": KEYED,
+}

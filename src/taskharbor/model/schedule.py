@@ -1,0 +1,168 @@
+"""Schedules: when a tick is due, and what to do about the ones that were missed.
+
+A schedule is stored by name. The leader asks `due_ticks` what to fire between the last tick it
+knows of and now, and enqueues each with the idempotency key of that tick, so that a tick makes
+exactly one job whatever leaders and clocks do. Clock-change rules are cronsim's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from cronsim import CronSim, CronSimError
+from msgspec import UNSET, UnsetType
+
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import check_name, check_new_job, check_span
+from taskharbor.model.clock import EPOCH, micros, span_micros
+from taskharbor.model.job import NewJob
+
+Misfire = Literal["latest", "skip", "all"]
+MAX_CATCH_UP = 100
+"""How many missed ticks `all` makes up for; older ones are dropped."""
+SKIP_AFTER = timedelta(seconds=60)
+"""With `skip`, a tick older than this when the leader comes to it is dropped."""
+
+_ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MAX_EXPRESSION = 256
+_PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A named rule that makes jobs: a cron expression or an interval, and the job to make.
+
+    `template.id` is ignored; each tick gets its own. `paused` left out keeps what is stored.
+    """
+
+    name: str
+    template: NewJob
+    cron: str | None = None
+    every: timedelta | None = None
+    timezone: str = "UTC"
+    misfire: Misfire = "latest"
+    paused: bool | UnsetType = UNSET
+
+
+class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the store keeps it, with the last tick that was dealt with."""
+
+    schedule: Schedule
+    paused: bool
+    last_tick_at: datetime
+    created_at: datetime
+    updated_at: datetime
+
+
+def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> StoredSchedule:
+    """What put_schedule keeps: a new rule starts from now, a changed one from where it was."""
+    if before is None:
+        return StoredSchedule(
+            schedule=schedule,
+            paused=schedule.paused is True,
+            last_tick_at=now,
+            created_at=now,
+            updated_at=now,
+        )
+    paused = before.paused if schedule.paused is UNSET else schedule.paused is True
+    same_rule = _rule(before.schedule) == _rule(schedule)
+    return StoredSchedule(
+        schedule=schedule,
+        paused=paused,
+        # Another rule has other ticks: those of the past were never promised.
+        last_tick_at=before.last_tick_at if same_rule else max(now, before.last_tick_at),
+        created_at=before.created_at,
+        updated_at=now,
+    )
+
+
+def tick_key(name: str, tick: datetime) -> bytes:
+    """The idempotency key of one tick."""
+    return f"schedule/{name}/{tick.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}".encode()
+
+
+def due_ticks(entry: StoredSchedule, now: datetime) -> list[datetime]:
+    """The ticks to fire now, oldest first, by the schedule's misfire policy. Paused: none."""
+    if entry.paused:
+        return []
+    missed: list[datetime] = []
+    for tick in ticks(entry.schedule, entry.last_tick_at):
+        if tick > now:
+            break
+        missed.append(tick)
+        if len(missed) > MAX_CATCH_UP:
+            missed.pop(0)
+    match entry.schedule.misfire:
+        case "all":
+            return missed
+        case "skip":
+            return [tick for tick in missed[-1:] if now - tick <= SKIP_AFTER]
+        case _:
+            return missed[-1:]
+
+
+def ticks(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    """The instants of a schedule after `after`, in UTC."""
+    if schedule.every is not None:
+        step = span_micros(schedule.every)
+        number = micros(after) // step
+        while True:
+            number += 1
+            yield EPOCH + number * schedule.every
+    else:
+        for tick in _cron(schedule.cron or "", after.astimezone(_zone(schedule.timezone))):
+            yield tick.astimezone(UTC)
+
+
+def check_schedule(schedule: Schedule, now: datetime) -> None:
+    """A schedule that can fire, or InvalidArgument with what is wrong with it."""
+    check_name(schedule.name, "schedule name")
+    if (schedule.cron is None) == (schedule.every is None):
+        raise InvalidArgument("a schedule needs cron or every, one of them")
+    if schedule.misfire not in ("latest", "skip", "all"):
+        raise InvalidArgument(f"misfire={schedule.misfire!r} must be latest, skip or all")
+    check_new_job(msgspec.structs.replace(schedule.template, id=_PLACEHOLDER_ID), now)
+    zone = _zone(schedule.timezone)
+    if schedule.every is not None:
+        check_span(schedule.every, "every", least=timedelta(seconds=1))
+    elif schedule.cron is not None:
+        try:
+            next(_cron(schedule.cron, now.astimezone(zone)))
+        except StopIteration:
+            raise InvalidArgument(f"cron {schedule.cron!r} never fires: no such day exists") from None
+
+
+def _cron(expression: str, after: datetime) -> CronSim:
+    if len(expression) > _MAX_EXPRESSION:
+        raise InvalidArgument(
+            f"a cron expression of {len(expression)} characters; {_MAX_EXPRESSION} are allowed"
+        )
+    plain = _ALIASES.get(expression.strip().lower(), expression)
+    try:
+        return CronSim(plain, after)
+    except CronSimError as error:
+        raise InvalidArgument(
+            f"cron {expression!r} is not understood ({error}); five fields: minute hour day month weekday"
+        ) from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument(f"time zone {name!r} is not known; use a name like Europe/Berlin") from None
+
+
+def _rule(schedule: Schedule) -> tuple[str | None, timedelta | None, str]:
+    return schedule.cron, schedule.every, schedule.timezone

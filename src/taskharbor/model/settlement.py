@@ -1,0 +1,107 @@
+"""How an attempt ends in the store: six settlements, and the one place that chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from taskharbor.model.job import NO_TIME, FailureKind, JobRecord, Lease
+from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
+
+DEFAULT_MAX_ATTEMPTS = 25
+
+Backoff = Callable[[int], timedelta]
+"""The n-th recorded failure → how long to wait before the next try."""
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """It worked: the job is completed, with a result if the handler gave one."""
+
+    lease: Lease
+    result: bytes | None = None
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """It failed and may try again: attempts + 1; ready at once, or scheduled after `delay` or at `run_at`.
+
+    `attempts` and `failed_at` are for the one-job form, which stores what it is given; left out,
+    the store counts and stamps by itself.
+    """
+
+    lease: Lease
+    delay: timedelta | None = None
+    reason: str = ""
+    kind: str = FailureKind.ERROR
+    trace: str | None = None
+    run_at: datetime | None = None
+    attempts: int | None = None
+    failed_at: datetime | None = None
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """It failed for good: attempts + 1, and the job goes to the dead letters."""
+
+    lease: Lease
+    reason: str = ""
+    kind: str = FailureKind.ERROR
+    trace: str | None = None
+
+
+class Stalled(msgspec.Struct, frozen=True):
+    """Its process died under it: counted and handled exactly like an expired lease."""
+
+    lease: Lease
+    reason: str = ""
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """It was cancelled: never retried, never dead-lettered."""
+
+    lease: Lease
+    reason: str = ""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Handed back untouched: nothing is counted."""
+
+    lease: Lease
+    delay: timedelta | None = None
+
+
+Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release
+
+
+def decide(job: JobRecord, outcome: Outcome, *, limit: int, backoff: Backoff) -> Settlement:
+    """Say what one finished attempt does to its job. Pure: no clock, no store.
+
+    `limit` is the number of executions that this job may have (see `attempts_allowed`).
+    """
+    lease = job.lease
+    match outcome:
+        case Succeeded(result):
+            return Ack(lease, result)
+        case Snoozed(delay):
+            return Release(lease, delay)
+        case WasCancelled(reason):
+            return Cancelled(lease, reason)
+        case Released():
+            return Release(lease)
+        case Died(reason):
+            return Stalled(lease, reason)
+        case Failed(reason, kind, trace) if outcome.is_final or job.attempts + 1 >= limit:
+            return Fail(lease, reason, kind, trace)
+        case Failed(reason, kind, trace, retry_after):
+            delay = max(backoff(job.attempts + 1), retry_after or NO_TIME)
+            return Retry(lease, delay, reason, kind, trace)
+    assert_never(outcome)
+
+
+def attempts_allowed(job_max: int, policy_max: int) -> int:
+    """How many executions a job may have: its own number, else the policy's, else 25.
+
+    A policy never caps a job's own number.
+    """
+    return job_max or policy_max or DEFAULT_MAX_ATTEMPTS
