@@ -1,0 +1,31 @@
+"""What a store can do, declared by its driver and believed by everybody else.
+
+Nothing asks for a driver's class or name: it asks for an ability. The conformance kit skips a
+case only when the ability it needs is not declared, and fails when a declared one does not hold.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """The abilities of one driver."""
+
+    wakeups: bool = False
+    """wakeups() yields hints; without it, callers only poll."""
+
+    multiprocess: bool = False
+    """Several processes can open the same store."""
+
+    durable: bool = False
+    """An answered write survives the death of the process."""
+
+    tx: bool = False
+    """enqueue_blocking(tx=…) joins the caller's own transaction."""
+
+    blocking_enqueue: bool = False
+    """enqueue_blocking() works without an event loop."""
+
+    atomic_across_queues: bool = False
+    """One call over several queues is one step; without it, one step per queue."""

@@ -1,0 +1,645 @@
+"""The driver contract: every verb, and its promise. A store is supported when it keeps these.
+
+A driver stores and moves; the core decides. Every verb below is one atomic step of the store.
+The public verb checks that the driver is open and that its arguments make sense, and hands over
+to the `do_` method of the same name, which is what a driver writes. So the order of errors is the
+same everywhere:
+
+    closed → invalid argument → not running or unknown: JobNotInflight
+           → another token: LeaseMismatch → run out: LeaseExpired
+
+On any error nothing changes, not even `updated_at` or `version`. The last three come back as
+values in batches, one per item, and one item never affects another.
+
+**Time.** `now=None` means that the store's own clock decides; an explicit `now` is the only clock
+that counts. `run_at <= now` is due, `lease_expires_at <= now` is expired. Precision: 1 µs.
+**Looking.** A scheduled job whose time has come reads `ready`, promoted or not. An expired lease
+reads `running` until it is reclaimed. Tokens are never shown.
+**Versions.** Every accepted change of a job adds 1 to its `version` and stamps `updated_at`;
+promotion changes nothing that can be seen, so it is no change. Every answer to a write carries
+`(at, version)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
+
+from taskharbor.drivers.capabilities import Capabilities
+from taskharbor.drivers.cursor import check_query
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    Claim,
+    Counts,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Page,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Requeued,
+    RoleLease,
+    Settled,
+    Speculated,
+    Wakeups,
+    check_claim,
+)
+from taskharbor.drivers.one_job import OneJobForms
+from taskharbor.errors import (
+    ConflictError,
+    DriverClosed,
+    InvalidArgument,
+    JobNotFound,
+    LeaseLost,
+    TaskHarborError,
+)
+from taskharbor.model.checks import (
+    MAX_BATCH,
+    MAX_PAYLOAD,
+    check_count,
+    check_id,
+    check_instant,
+    check_key,
+    check_lease_for,
+    check_name,
+    check_new_jobs,
+    check_span,
+    check_when,
+    check_worker_id,
+)
+from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.model.edit import NO_EDIT, Edit, check_edit
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
+from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
+from taskharbor.model.settlement import Ack, Release, Retry, Settlement
+
+NO_PROGRESS: Mapping[str, Progress] = {}
+
+
+class Driver(OneJobForms, ABC):
+    """A handle on one store. It belongs to the event loop that opened it; `another()` gives more."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(
+        self, *, clock: Clock | None = None, entropy: Entropy | None = None, max_payload: int = MAX_PAYLOAD
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.entropy = entropy or Entropy()
+        self.max_payload = max_payload
+        self._is_open = False
+
+    # ------------------------------------------------------------------ open and close
+
+    async def open(self) -> Self:
+        """Make the store ready for use. Opening an open driver does nothing."""
+        if not self._is_open:
+            await self.do_open()
+            self._is_open = True
+        return self
+
+    async def close(self) -> None:
+        """Let go of the store. Leases stay as they are. Closing twice is fine."""
+        if self._is_open:
+            self._is_open = False
+            await self.do_close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @abstractmethod
+    def another(self) -> Driver:
+        """A second handle on the same store, not opened yet: for another thread, loop or process."""
+
+    # ------------------------------------------------------------------ jobs in
+
+    async def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        """Store each job as ready, scheduled or blocked: all of one call, or nothing.
+
+        Looked at in this order: a known id, or a known idempotency key of its queue, answers
+        `duplicate` and changes nothing; a key that waits or is blocked absorbs the job by its
+        `update` flags (`updated`); a key that runs makes it the blocked job of that key
+        (`blocked`); otherwise it is `created`. Jobs of one call apply in list order. The id of an
+        absorbed job stays known as an alias of the job that absorbed it.
+
+        Raises:
+            InvalidArgument: a job is malformed, or the batch can never fit its enqueue rate.
+            RateLimited: over the budget of a queue or of the harbor. Duplicates spend nothing.
+        """
+        self._check(now)
+        if not jobs:
+            return []
+        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        return await self.do_enqueue(jobs, now)
+
+    def enqueue_blocking(
+        self, jobs: Sequence[NewJob], *, now: datetime | None = None, tx: Any = None
+    ) -> list[Enqueued]:
+        """The same promise for blocking callers, from any thread (capability `blocking_enqueue`).
+
+        With `tx`, the caller's own connection, the jobs exist if and only if its transaction
+        commits (capability `tx`); the caller commits.
+        """
+        self._check(now)
+        if not self.capabilities.blocking_enqueue:
+            raise InvalidArgument("this store has no blocking enqueue; use enqueue()")
+        if tx is not None and not self.capabilities.tx:
+            raise InvalidArgument("this store cannot join a transaction of yours; enqueue without tx")
+        if not jobs:
+            return []
+        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        return self.do_enqueue_blocking(jobs, now, tx)
+
+    # ------------------------------------------------------------------ attempts
+
+    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> list[JobRecord]:
+        """Hand out up to `claim.limit` jobs, each under a fresh lease; nothing → an empty list.
+
+        In one step: reclaims up to 100 of the oldest expiries of the claimed queues, promotes what
+        is due, honours pause, execute rates and max_running of queue and harbor, and picks. The
+        order is: queues as listed, within a queue lanes as listed, within a lane priority
+        descending, then `run_at` (else `created_at`), then `seq`. Never a job with a valid lease,
+        never a speculative copy for the worker that runs its original. A gate that says no changes
+        no counter; a rate is spent only for jobs handed out.
+
+        A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
+        progress and no settled_token.
+
+        Raises:
+            InvalidLeaseDuration: lease_for is not above zero.
+        """
+        self._check(now)
+        check_claim(claim)
+        return await self.do_reserve(claim, now)
+
+    async def extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        *,
+        progress: Mapping[str, Progress] = NO_PROGRESS,
+        now: datetime | None = None,
+    ) -> list[Extended | LeaseLost]:
+        """Count each lease anew from `now`, shorter or longer, and say whether a cancel was requested.
+
+        `progress`, by job id, is stored with the lease. The answer carries the lease to use from
+        now on. An expired lease is never revived.
+        """
+        self._check(now)
+        check_lease_for(lease_for)
+        _check_leases(leases)
+        return await self.do_extend_leases(leases, lease_for, progress, now) if leases else []
+
+    async def settle(
+        self, settlements: Sequence[Settlement], *, now: datetime | None = None
+    ) -> list[Settled | LeaseLost]:
+        """End attempts; per item the stored state, or the lease error.
+
+        Ack → completed. Retry → attempts + 1 and ready, or scheduled by its delay. Fail →
+        attempts + 1 and failed, with a failure job in the queue's fail_queue if one is set.
+        Stalled → what reclaim does. Cancelled → cancelled. Release → waiting again, nothing
+        counted; without a delay its run_at and so its place stay. A cancel request beats all of
+        them: the state is `cancelled`, no attempt or stall is counted, no result kept.
+
+        In the same step the job blocked behind the same key is released when the running one is
+        over, or merged into it when it waits again; the copy of a job ends with it, and the Ack of
+        a copy completes its original. `settled_token` remembers the token, so that a repeat after a
+        lost reply, answered JobNotInflight, can be told from a loss. The history keeps the last
+        ten attempts that were not a first-try success.
+        """
+        self._check(now)
+        _check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        return await self.do_settle(settlements, now) if settlements else []
+
+    async def exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, *, now: datetime | None = None
+    ) -> Exchanged:
+        """`settle`, then `reserve`, at the same `now` and in one round trip.
+
+        Arguments are checked first. When the claim fails after that, its error comes back with the
+        answers of the settlements, never instead of them.
+        """
+        self._check(now)
+        check_claim(claim)
+        _check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        return await self.do_exchange(settlements, claim, now)
+
+    # ------------------------------------------------------------------ time
+
+    async def reclaim(self, limit: int = 100, *, now: datetime | None = None) -> list[Reclaimed]:
+        """Deal with up to `limit` expired leases of all queues, oldest first.
+
+        Each is handled exactly once however many sweepers there are: cancel requested →
+        cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
+        key → merged; otherwise ready with run_at emptied. Attempts are left alone.
+        """
+        self._check(now)
+        check_count(limit, "limit", least=1, most=MAX_BATCH)
+        return await self.do_reclaim(limit, now)
+
+    async def promote(self, limit: int = 1000, *, now: datetime | None = None) -> int:
+        """Move up to `limit` due jobs of all queues to the ready ones. Correct without it, faster with it."""
+        self._check(now)
+        check_count(limit, "limit", least=1, most=MAX_BATCH)
+        return await self.do_promote(limit, now)
+
+    async def prune(self, limit: int = 1000, *, now: datetime | None = None) -> int:
+        """Forget up to `limit` finished jobs whose retention is over, with their aliases and copies.
+
+        Idempotency keys go 24 hours after the end of their job, also when the job itself is long gone.
+        """
+        self._check(now)
+        check_count(limit, "limit", least=1, most=MAX_BATCH)
+        return await self.do_prune(limit, now)
+
+    # ------------------------------------------------------------------ control
+
+    async def cancel(self, ids: Sequence[str], *, now: datetime | None = None) -> list[CancelAnswer]:
+        """Waiting or blocked → cancelled at once; running → requested; over → says so; unknown → not found.
+
+        Final: from here on any end of the job is `cancelled`. A copy is cancelled with its original.
+        Repeating it changes nothing.
+        """
+        self._check(now)
+        _check_ids(ids)
+        return await self.do_cancel(ids, now) if ids else []
+
+    async def cancel_waiting(self, queue: str, key: bytes, *, now: datetime | None = None) -> bool:
+        """Cancel the waiting or blocked job of a key, leave a running one alone; was there one?"""
+        self._check(now)
+        check_name(queue, "queue")
+        check_key(key, "key")
+        return await self.do_cancel_waiting(queue, key, now)
+
+    async def requeue(
+        self,
+        ids: Sequence[str],
+        *,
+        edit: Edit = NO_EDIT,
+        reset_counts: bool = True,
+        run_at: datetime | None = None,
+        delay: timedelta | None = None,
+        now: datetime | None = None,
+    ) -> list[Requeued | JobNotFound | ConflictError]:
+        """Completed, failed and cancelled jobs wait again, each for itself.
+
+        Id and history stay, and the fence goes on rising.
+        run_at is `now` unless given, so that a replay does not jump the queue. Clears lease,
+        cancel request, result, progress and finished_at; with `reset_counts` also attempts,
+        stalls and the last error. A keyed job whose key runs becomes blocked; one whose key
+        waits or is blocked is refused with DuplicateJob; one that is not over with NotAllowedInState.
+        """
+        self._check(now)
+        _check_ids(ids)
+        check_edit(edit, self.max_payload)
+        check_when(run_at, delay, now or self.clock.now())
+        return await self.do_requeue(ids, edit, reset_counts, run_at, delay, now) if ids else []
+
+    async def configure_queue(self, settings: QueueSettings, *, now: datetime | None = None) -> QueueRules:
+        """Store settings of a queue, or of the harbor under `*`; obeyed from the next claim on.
+
+        A field left out stays as it is, None takes it away. Answers what holds now on that level.
+        """
+        self._check(now)
+        check_settings(settings)
+        return await self.do_configure_queue(settings, now)
+
+    async def speculate(
+        self, job_id: str, *, now: datetime | None = None
+    ) -> Speculated | JobNotFound | ConflictError:
+        """Start one copy of a running job for another worker; see `settle` for who wins.
+
+        Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
+        copy, or one copy already lives. Copies count against max_running and execute rates, not
+        against enqueue rates; find and count do not show them.
+        """
+        self._check(now)
+        check_id(job_id)
+        return await self.do_speculate(job_id, now)
+
+    # ------------------------------------------------------------------ looking
+
+    async def get(self, ids: Sequence[str], *, now: datetime | None = None) -> list[JobRecord | None]:
+        """The records of these ids, in this order; unknown → None. An alias gives the job it stands for."""
+        self._check(now)
+        _check_ids(ids)
+        return await self.do_get(ids, now) if ids else []
+
+    async def find(self, query: Query, *, now: datetime | None = None) -> Page:
+        """Jobs in enqueue order, page by page. Neither tokens nor settled tokens are listed.
+
+        A job that stays in the listing is seen exactly once however much is added or removed
+        meanwhile. Queue and state are indexed; other filters do bounded work per page, so a page
+        may come back short, with a cursor to go on.
+        """
+        self._check(now)
+        check_query(query)
+        return await self.do_find(query, now)
+
+    async def count(
+        self, queues: Sequence[str] | None = None, *, now: datetime | None = None
+    ) -> dict[str, Counts]:
+        """How many jobs stand where, per queue, in bounded time; None: every queue with a job."""
+        self._check(now)
+        for queue in queues or ():
+            check_name(queue, "queue")
+        return await self.do_count(queues, now)
+
+    async def queues(self, *, now: datetime | None = None) -> list[QueueInfo]:
+        """Every queue that has a job or settings, by name; the harbor's own settings under `*`."""
+        self._check(now)
+        return await self.do_queues(now)
+
+    async def info(self) -> DriverInfo:
+        """What the store is, where, how durable, and what time it has."""
+        self._check(None)
+        return await self.do_info()
+
+    # ------------------------------------------------------------------ presence
+
+    async def report_worker(
+        self,
+        report: WorkerReport,
+        samples: Sequence[Sample] = (),
+        ttl: timedelta = timedelta(seconds=30),
+        *,
+        now: datetime | None = None,
+    ) -> None:
+        """Say that a worker lives for `ttl`, and fold its durations into its average and its types'."""
+        self._check(now)
+        check_worker_id(report.worker_id)
+        check_span(ttl, "ttl")
+        for sample in samples:
+            check_name(sample.type, "type")
+            check_span(sample.duration, "duration")
+        await self.do_report_worker(report, samples, ttl, now)
+
+    async def forget_worker(self, worker_id: str, *, now: datetime | None = None) -> bool:
+        """Drop a worker's report, as it does when it leaves; was there one?"""
+        self._check(now)
+        check_worker_id(worker_id)
+        return await self.do_forget_worker(worker_id, now)
+
+    async def workers(self, *, now: datetime | None = None) -> list[WorkerInfo]:
+        """The workers whose report has not lapsed, fastest first."""
+        self._check(now)
+        return await self.do_workers(now)
+
+    async def types(self, *, now: datetime | None = None) -> list[TypeInfo]:
+        """How long jobs of each type usually take, by name."""
+        self._check(now)
+        return await self.do_types(now)
+
+    async def hold_role(
+        self, role: str, holder: str, ttl: timedelta, *, now: datetime | None = None
+    ) -> RoleLease:
+        """Take or keep a role until `now + ttl`, or learn who has it.
+
+        The term is issued by the store: the same while one holder keeps the role without a gap,
+        higher each time it is taken anew, never reused.
+        """
+        self._check(now)
+        check_name(role, "role")
+        check_worker_id(holder)
+        check_lease_for(ttl)
+        return await self.do_hold_role(role, holder, ttl, now)
+
+    async def release_role(self, role: str, holder: str, *, now: datetime | None = None) -> bool:
+        """Give a role up before its time; did this holder have it?"""
+        self._check(now)
+        check_name(role, "role")
+        check_worker_id(holder)
+        return await self.do_release_role(role, holder, now)
+
+    def wakeups(self, queues: Sequence[str], worker_id: str) -> Wakeups:
+        """Hints, for as long as they are read (capability `wakeups`): work may be ready in one of
+        these queues, or a job this worker runs was cancelled. Hints may be lost, merged or wrong;
+        polling stays correct without them. Close the iterator to stop.
+        """
+        self._check(None)
+        for queue in queues:
+            check_name(queue, "queue")
+        check_worker_id(worker_id)
+        return self.do_wakeups(tuple(queues), worker_id)
+
+    # ------------------------------------------------------------------ schedules
+
+    async def put_schedule(self, schedule: Schedule, *, now: datetime | None = None) -> StoredSchedule:
+        """Store a schedule under its name. A new one starts from now; a changed rule forgets missed ticks."""
+        self._check(now)
+        check_schedule(schedule, now or self.clock.now())
+        return await self.do_put_schedule(schedule, now)
+
+    async def advance_schedule(self, name: str, tick: datetime, *, now: datetime | None = None) -> bool:
+        """Remember that every tick up to `tick` was dealt with; never goes back. Is there such a schedule?"""
+        self._check(now)
+        check_name(name, "schedule name")
+        check_instant(tick, "tick")
+        return await self.do_advance_schedule(name, tick, now)
+
+    async def delete_schedule(self, name: str, *, now: datetime | None = None) -> bool:
+        """Forget a schedule; was there one?"""
+        self._check(now)
+        check_name(name, "schedule name")
+        return await self.do_delete_schedule(name, now)
+
+    async def schedules(self, *, now: datetime | None = None) -> list[StoredSchedule]:
+        """Every schedule, by name."""
+        self._check(now)
+        return await self.do_schedules(now)
+
+    # ------------------------------------------------------------------ schema
+
+    async def pending_migrations(self) -> list[str]:
+        """The names of the migrations that this code needs and the store does not have."""
+        self._check(None)
+        return await self.do_pending_migrations()
+
+    async def migrate(self) -> list[str]:
+        """Apply what is pending, once however many try at the same time; answers what this call applied."""
+        self._check(None)
+        return await self.do_migrate()
+
+    # ------------------------------------------------------------------ what a driver writes
+
+    async def do_open(self) -> None:
+        """Connect. Raise before anything is half open."""
+
+    async def do_close(self) -> None:
+        """Disconnect. Never raises for a store that is already gone."""
+
+    @abstractmethod
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]: ...
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        raise NotImplementedError
+
+    @abstractmethod
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]: ...
+
+    @abstractmethod
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]: ...
+
+    @abstractmethod
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]: ...
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        """One after the other; every store of ours does better."""
+        settled = await self.do_settle(settlements, now) if settlements else []
+        try:
+            return Exchanged(settled, await self.do_reserve(claim, now))
+        except TaskHarborError as error:
+            return Exchanged(settled, [], error)
+
+    @abstractmethod
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]: ...
+
+    @abstractmethod
+    async def do_promote(self, limit: int, now: datetime | None) -> int: ...
+
+    @abstractmethod
+    async def do_prune(self, limit: int, now: datetime | None) -> int: ...
+
+    @abstractmethod
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]: ...
+
+    @abstractmethod
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]: ...
+
+    @abstractmethod
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules: ...
+
+    @abstractmethod
+    async def do_speculate(
+        self, job_id: str, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError: ...
+
+    @abstractmethod
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]: ...
+
+    @abstractmethod
+    async def do_find(self, query: Query, now: datetime | None) -> Page: ...
+
+    @abstractmethod
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]: ...
+
+    @abstractmethod
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]: ...
+
+    @abstractmethod
+    async def do_info(self) -> DriverInfo: ...
+
+    @abstractmethod
+    async def do_report_worker(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]: ...
+
+    @abstractmethod
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]: ...
+
+    @abstractmethod
+    async def do_hold_role(
+        self, role: str, holder: str, ttl: timedelta, now: datetime | None
+    ) -> RoleLease: ...
+
+    @abstractmethod
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool: ...
+
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
+        raise InvalidArgument("this store has no wake-ups; poll")
+
+    @abstractmethod
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule: ...
+
+    @abstractmethod
+    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]: ...
+
+    async def do_pending_migrations(self) -> list[str]:
+        return []
+
+    async def do_migrate(self) -> list[str]:
+        return []
+
+    # ------------------------------------------------------------------ shared checks
+
+    def _check(self, now: datetime | None) -> None:
+        """Closed comes before everything else; then the clock that was given."""
+        if not self._is_open:
+            raise DriverClosed
+        if now is not None:
+            check_instant(now, "now")
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    if len(ids) > MAX_BATCH:
+        raise InvalidArgument(f"{len(ids)} ids in one call; {MAX_BATCH} are allowed, send them in parts")
+    for job_id in ids:
+        check_id(job_id)
+
+
+def _check_leases(leases: Sequence[Lease]) -> None:
+    if len(leases) > MAX_BATCH:
+        raise InvalidArgument(
+            f"{len(leases)} leases in one call; {MAX_BATCH} are allowed, send them in parts"
+        )
+
+
+def _check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:
+    if len(settlements) > MAX_BATCH:
+        raise InvalidArgument(f"{len(settlements)} settlements in one call; {MAX_BATCH} are allowed")
+    for item in settlements:
+        if isinstance(item, Ack):
+            if item.result is not None and len(item.result) > max_payload:
+                raise InvalidArgument(
+                    f"a result of {len(item.result)} bytes is over the limit of {max_payload}; "
+                    "keep large results elsewhere and return a reference"
+                )
+        elif isinstance(item, Retry):
+            check_when(item.run_at, item.delay, now)
+            if item.attempts is not None:
+                check_count(item.attempts, "attempts")
+        elif isinstance(item, Release) and item.delay is not None:
+            check_span(item.delay, "delay")

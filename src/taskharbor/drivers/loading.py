@@ -1,0 +1,73 @@
+"""URL → driver. Built-in and third-party drivers enter by the same door: a name, loaded late."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+from typing import Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+
+ENTRY_POINTS = "taskharbor.drivers"
+DEFAULT_URL = "sqlite:///taskharbor.db"
+
+# scheme → (module:class, the extra that brings what it needs)
+_BUILT_IN: dict[str, tuple[str, str | None]] = {
+    "memory": ("taskharbor.drivers.memory:MemoryDriver", None),
+    "sqlite": ("taskharbor.drivers.sqlite:SqliteDriver", None),
+}
+
+
+def connect(url: str = DEFAULT_URL, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Driver:
+    """The driver for a URL, not opened yet: `async with connect(url) as driver`, or `await driver.open()`.
+
+    A driver class offers `from_url(url, clock=, entropy=)`; third parties register theirs under
+    the entry-point group `taskharbor.drivers`, with the URL scheme as its name.
+    """
+    parts = _split(url)
+    factory = _driver_class(parts.scheme)
+    return cast("Driver", factory.from_url(url, clock=clock, entropy=entropy))
+
+
+def _split(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if not parts.scheme or "://" not in url:
+        raise ConfigurationError(
+            f"{masked(url)!r} is not a store URL; examples: sqlite:///jobs.db, memory://, postgresql://host/db"
+        )
+    return parts
+
+
+def _driver_class(scheme: str) -> Any:
+    if scheme in _BUILT_IN:
+        target, extra = _BUILT_IN[scheme]
+        return _load(target, scheme, extra)
+    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
+        return entry.load()
+    known = sorted({*_BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+    raise ConfigurationError(f"no driver for {scheme}://; known: {', '.join(known)}")
+
+
+def _load(target: str, scheme: str, extra: str | None) -> Any:
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if extra is None or (error.name or "").startswith("taskharbor"):
+            raise
+        raise ConfigurationError(
+            f"{scheme}:// needs {error.name}, which is not installed: pip install 'taskharbor[{extra}]'"
+        ) from error
+
+
+def masked(url: str) -> str:
+    """The URL with its password hidden, for messages and logs."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()

@@ -1,0 +1,125 @@
+"""What may keep a job from being taken in or handed out: pause, rates, max_running."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from taskharbor.drivers.memory.records import AFTER_ALL, Records
+from taskharbor.drivers.messages import Claim
+from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.model.clock import micros
+from taskharbor.model.limits import RateLimit, Window
+from taskharbor.model.queue import (
+    EVERY_QUEUE,
+    QueueRules,
+    QueueSettings,
+    Retention,
+    fail_queue_of,
+    retention_of,
+    rules_of,
+)
+
+Budget = tuple[str, str]  # ("enqueue" | "execute" | "worker", queue or worker)
+
+
+class Gates:
+    """The settings of every queue and what was spent of its budgets."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._settings: dict[str, QueueSettings] = {}
+        self._rules: dict[str, QueueRules] = {}
+        self._windows: dict[Budget, Window] = {}
+
+    # ------------------------------------------------------------------ settings
+
+    def configure(self, settings: QueueSettings) -> QueueRules:
+        merged = settings.on_top_of(self._settings.get(settings.queue))
+        self._settings[settings.queue] = merged
+        self._rules[settings.queue] = rules = rules_of(merged)
+        for what, rate in (("enqueue", rules.enqueue_rate), ("execute", rules.execute_rate)):
+            if rate is None:  # an unset budget remembers nothing
+                self._windows.pop((what, settings.queue), None)
+        return rules
+
+    def configured(self) -> set[str]:
+        return set(self._rules)
+
+    def rules(self, queue: str) -> QueueRules:
+        return self._rules.get(queue) or _OPEN
+
+    def retention(self, queue: str) -> Retention:
+        return retention_of(self.rules(queue), self.rules(EVERY_QUEUE))
+
+    def fail_queue(self, queue: str) -> str | None:
+        return fail_queue_of(self.rules(queue), self.rules(EVERY_QUEUE))
+
+    # ------------------------------------------------------------------ in
+
+    @property
+    def limit_enqueues(self) -> bool:
+        return any(rules.enqueue_rate is not None for rules in self._rules.values())
+
+    def admit(self, arriving: Counter[str], now: datetime) -> None:
+        """Spend the enqueue budgets for so many new jobs per queue, all or none."""
+        wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
+        spends: list[tuple[Window, int]] = []
+        for queue, count in wanted.items():
+            rate = self.rules(queue).enqueue_rate
+            if rate is None:
+                continue
+            if count > rate.count:
+                raise InvalidArgument(
+                    f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
+                    f"of queue {queue!r}; send them in parts"
+                )
+            window = self._window(("enqueue", queue))
+            if wait := window.wait_us(rate, count, micros(now)):
+                raise RateLimited(queue, timedelta(microseconds=wait))
+            spends.append((window, count))
+        for window, count in spends:
+            window.spend(count, micros(now))
+
+    # ------------------------------------------------------------------ out
+
+    def room(self, queue: str, claim: Claim, now: datetime) -> int:
+        """How many jobs of this queue may be handed out now; at most `claim.limit`."""
+        if not self._rules and claim.rate is None:  # unset gates cost nothing
+            return claim.limit
+        room = claim.limit
+        for name in (queue, EVERY_QUEUE):
+            rules = self.rules(name)
+            if rules.paused:
+                return 0
+            if rules.max_running is not None:
+                room = min(room, rules.max_running - self._running(name, now))
+        for budget, rate in self._execute_budgets(queue, claim):
+            room = min(room, self._window(budget).room(rate, micros(now)))
+        return max(room, 0)
+
+    def spend(self, queue: str, claim: Claim, count: int, now: datetime) -> None:
+        if count and (self._rules or claim.rate is not None):
+            for budget, _ in self._execute_budgets(queue, claim):
+                self._window(budget).spend(count, micros(now))
+
+    def _execute_budgets(self, queue: str, claim: Claim) -> Iterator[tuple[Budget, RateLimit]]:
+        for name in (queue, EVERY_QUEUE):
+            if (rate := self.rules(name).execute_rate) is not None:
+                yield ("execute", name), rate
+        if claim.rate is not None:
+            yield ("worker", claim.worker_id), claim.rate
+
+    def _running(self, queue: str, now: datetime) -> int:
+        """Unexpired leases: one that ran out stops counting at that instant, reclaimed or not."""
+        if queue == EVERY_QUEUE:
+            return sum(self._running(name, now) for name in list(self._records.leases))
+        leases = self._records.leases[queue]
+        return len(leases) - leases.count_to((now, AFTER_ALL))
+
+    def _window(self, budget: Budget) -> Window:
+        return self._windows.setdefault(budget, Window())
+
+
+_OPEN = QueueRules()

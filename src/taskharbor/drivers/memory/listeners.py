@@ -1,0 +1,80 @@
+"""Wake-ups inside one process: who listens, and how a hint reaches another thread's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Self
+
+from taskharbor.drivers.messages import Wakeup, WakeupKind
+
+
+class Listeners:
+    """All readers of one store."""
+
+    def __init__(self) -> None:
+        self._all: list[Listener] = []
+
+    def listen(self, queues: tuple[str, ...], worker_id: str) -> Listener:
+        listener = Listener(self, queues, worker_id)
+        self._all.append(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        if listener in self._all:
+            self._all.remove(listener)
+
+    def work(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            for listener in self._all:
+                if queue in listener.queues:
+                    listener.tell(Wakeup(WakeupKind.WORK, queue=queue))
+
+    def cancel(self, job_id: str, worker_id: str | None) -> None:
+        for listener in self._all:
+            if listener.worker_id == worker_id:
+                listener.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+
+
+class Listener:
+    """One reader of hints. A hint that it has not read yet is not repeated."""
+
+    def __init__(self, listeners: Listeners, queues: tuple[str, ...], worker_id: str) -> None:
+        self.queues = frozenset(queues)
+        self.worker_id = worker_id
+        self._listeners = listeners
+        self._loop = asyncio.get_running_loop()
+        self._unread: dict[Wakeup, None] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def tell(self, hint: Wakeup) -> None:
+        """May be called from any thread."""
+        if hint not in self._unread:
+            self._unread[hint] = None
+            self._ring()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Wakeup:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        hint = next(iter(self._unread))
+        del self._unread[hint]
+        return hint
+
+    async def aclose(self) -> None:
+        self._listeners.leave(self)
+        self._is_closed = True
+        self._unread.clear()
+        self._news.set()
+
+    def _ring(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:  # its loop is gone, and nobody reads any more
+            self._listeners.leave(self)

@@ -1,0 +1,194 @@
+"""The stored jobs and everything that finds them: by id, by state, by key, by time.
+
+`put` is the only way in and `drop` the only way out, so no index can disagree with a record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+
+from taskharbor.drivers.memory.ordered import Ordered
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+
+Ready = tuple[int, datetime, int, str]  # (−priority, eligible_at, seq, id): the order of claims
+Timed = tuple[datetime, int, str]  # (instant, seq, id)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+AFTER_ALL = 1 << 62  # above every seq: (t, AFTER_ALL) bounds all entries of instant t
+
+
+class KeySlot:
+    """The live jobs of one (queue, key): one that waits or is blocked, and one that runs."""
+
+    __slots__ = ("blocked", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: str | None = None
+        self.running: str | None = None
+        self.blocked: str | None = None
+
+
+class Records:
+    """Every job of one store."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobRecord] = {}
+        self.aliases: dict[str, str] = {}
+        self.copies: dict[str, str] = {}  # original → its live speculative copy
+        self.ready: dict[tuple[str, str], dict[str, Ordered[Ready]]] = defaultdict(
+            dict
+        )  # (queue, lane) → type
+        self.later: dict[str, Ordered[Timed]] = defaultdict(Ordered)  # queue → by run_at
+        self.leases: dict[str, Ordered[Timed]] = defaultdict(Ordered)  # queue → by expiry
+        self.finished: dict[tuple[str, JobState], Ordered[Timed]] = defaultdict(Ordered)
+        self.listed: dict[tuple[str, JobState], Ordered[tuple[int, str]]] = defaultdict(Ordered)
+        self._keys: dict[tuple[str, bytes], KeySlot] = {}
+        self._aliases_of: dict[str, list[str]] = {}
+        self._seq = 0
+        self._woken: set[str] = set()
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    # ------------------------------------------------------------------ looking
+
+    def resolve(self, job_id: str) -> str:
+        """The id that carries this one now."""
+        while job_id in self.aliases:
+            job_id = self.aliases[job_id]
+        return job_id
+
+    def find(self, job_id: str) -> JobRecord | None:
+        return self.jobs.get(self.resolve(job_id))
+
+    def key_slot(self, job: JobRecord) -> KeySlot | None:
+        return None if job.key is None else self._keys.get((job.queue, job.key))
+
+    def slot_of(self, queue: str, key: bytes) -> KeySlot:
+        return self._keys.get((queue, key)) or KeySlot()
+
+    def blocked_behind(self, job: JobRecord) -> JobRecord | None:
+        slot = self.key_slot(job)
+        return self.jobs[slot.blocked] if slot is not None and slot.blocked is not None else None
+
+    def queues(self) -> set[str]:
+        return {queue for (queue, _), listed in self.listed.items() if listed}
+
+    def counts(self, queue: str) -> Counter[JobState]:
+        return Counter(
+            {state: len(self.listed[queue, state]) for state in JobState if (queue, state) in self.listed}
+        )
+
+    def oldest_ready_at(self, queue: str) -> datetime | None:
+        """Since when the longest waiting ready job could run; a look at the head of each priority."""
+        heads: list[datetime] = []
+        for (name, _), by_type in self.ready.items():
+            for entries in by_type.values() if name == queue else ():
+                entry = entries.first()
+                while entry is not None:
+                    heads.append(entry[1])
+                    entry = next(entries.above((entry[0], _END_OF_TIME)), None)
+        return min(heads, default=None)
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, job: JobRecord) -> None:
+        """Store a record in place of what was there under its id."""
+        before = self.jobs.get(job.id)
+        if before is not None:
+            self._unindex(before)
+        self.jobs[job.id] = job
+        self._index(job)
+        if job.state is JobState.READY:
+            self._woken.add(job.queue)
+
+    def take_woken(self) -> set[str]:
+        """The queues where a job became ready since the last time this was asked."""
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def drop(self, job: JobRecord) -> None:
+        """Forget a job and the aliases that led to it."""
+        self._unindex(self.jobs.pop(job.id))
+        for alias in self._aliases_of.pop(job.id, ()):
+            self.aliases.pop(alias, None)
+
+    def merge_away(self, job: JobRecord, target: str) -> None:
+        """Forget a record whose id stands for another job from now on."""
+        self._unindex(self.jobs.pop(job.id))
+        self.alias(job.id, target)
+
+    def alias(self, job_id: str, target: str) -> None:
+        """Let an id stand for another job, with whatever already stood for it."""
+        followers = self._aliases_of.setdefault(target, [])
+        followers += [job_id, *self._aliases_of.pop(job_id, ())]
+        for follower in followers:
+            self.aliases[follower] = target
+
+    # ------------------------------------------------------------------ indexes
+
+    def _index(self, job: JobRecord) -> None:
+        state = job.state
+        if state is JobState.READY:
+            types = self.ready[job.queue, job.requires]
+            heap = types.get(job.type)
+            if heap is None:
+                heap = types[job.type] = Ordered()
+            heap.add((-job.priority, job.eligible_at, job.seq, job.id))
+        elif timed := self._timed(job):
+            timed[0].add(timed[1])
+        if job.key is not None:
+            self._enter_slot(job)
+        if job.speculates_on is None:
+            self.listed[job.queue, state].add((job.seq, job.id))
+        elif state.is_terminal:
+            self.copies.pop(job.speculates_on, None)
+        else:
+            self.copies[job.speculates_on] = job.id
+
+    def _unindex(self, job: JobRecord) -> None:
+        state = job.state
+        if state is JobState.READY:
+            types = self.ready[job.queue, job.requires]
+            heap = types[job.type]
+            heap.remove((-job.priority, job.eligible_at, job.seq, job.id))
+            if not heap:
+                del types[job.type]
+        elif timed := self._timed(job):
+            timed[0].remove(timed[1])
+        if job.key is not None:
+            self._leave_slot(job)
+        if job.speculates_on is None:
+            self.listed[job.queue, state].remove((job.seq, job.id))
+
+    def _timed(self, job: JobRecord) -> tuple[Ordered[Timed], Timed] | None:
+        """The index that holds the job by an instant, and its entry there."""
+        if job.state is JobState.RUNNING and job.lease_expires_at is not None:
+            return self.leases[job.queue], (job.lease_expires_at, job.seq, job.id)
+        if job.state is JobState.SCHEDULED and job.run_at is not None:
+            return self.later[job.queue], (job.run_at, job.seq, job.id)
+        if job.finished_at is not None:
+            return self.finished[job.queue, job.state], (job.finished_at, job.seq, job.id)
+        return None
+
+    def _enter_slot(self, job: JobRecord) -> None:
+        if job.key is not None and (name := _SLOT.get(job.state)) is not None:
+            setattr(self._keys.setdefault((job.queue, job.key), KeySlot()), name, job.id)
+
+    def _leave_slot(self, job: JobRecord) -> None:
+        if job.key is None or (name := _SLOT.get(job.state)) is None:
+            return
+        slot = self._keys[job.queue, job.key]
+        setattr(slot, name, None)
+        if slot.waiting is slot.running is slot.blocked is None:
+            del self._keys[job.queue, job.key]
+
+
+_SLOT = {
+    JobState.READY: "waiting",
+    JobState.SCHEDULED: "waiting",
+    JobState.RUNNING: "running",
+    JobState.BLOCKED: "blocked",
+}

@@ -1,0 +1,251 @@
+"""What goes into the verbs of a driver and what comes back, besides jobs and settlements."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, Self
+
+import msgspec
+
+from taskharbor.errors import InvalidArgument, LeaseLost, TaskHarborError
+from taskharbor.model.checks import MAX_BATCH, check_count, check_lease_for, check_name, check_worker_id
+from taskharbor.model.job import JobRecord, Lease
+from taskharbor.model.limits import RateLimit, check_rate
+from taskharbor.model.queue import QueueRules
+from taskharbor.model.state import JobState
+
+MAX_PAGE = 1000
+
+
+class EnqueueResult(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"  # absorbed by the waiting or blocked job of its key
+    BLOCKED = "blocked"  # stored, behind the running job of its key
+    DUPLICATE = "duplicate"  # this id or idempotency key is known; nothing changed
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """What became of one job of an enqueue: `id` is the job that now carries it."""
+
+    id: str
+    result: EnqueueResult
+    at: datetime
+    version: int
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for: up to `limit` jobs of these queues and lanes, each in this order.
+
+    `types` narrows it to the types the worker knows. `rate` is the worker's own execute budget.
+    """
+
+    queues: tuple[str, ...]
+    worker_id: str
+    limit: int = 1
+    lease_for: timedelta = timedelta(seconds=30)
+    lanes: tuple[str, ...] = ("any",)
+    types: tuple[str, ...] | None = None
+    rate: RateLimit | None = None
+
+
+def check_claim(claim: Claim) -> None:
+    """A claim that can be served; the lease is checked first, as it is in every verb."""
+    check_lease_for(claim.lease_for)
+    check_worker_id(claim.worker_id)
+    check_count(claim.limit, "limit", least=1, most=MAX_BATCH)
+    _check_names(claim.queues, "queues", "queue")
+    _check_names(claim.lanes, "lanes", "lane")
+    if claim.types is not None:
+        _check_names(claim.types, "types", "type")
+    if claim.rate is not None:
+        check_rate(claim.rate, "rate")
+
+
+def _check_names(names: tuple[str, ...], what: str, one: str) -> None:
+    if not isinstance(names, tuple) or not names:
+        raise InvalidArgument(f"{what} must be a tuple with at least one {one}")
+    for name in names:
+        check_name(name, one)
+    if len(set(names)) != len(names):
+        raise InvalidArgument(f"{what} names a {one} twice")
+
+
+class Extended(msgspec.Struct, frozen=True):
+    """A lease that was lengthened; use this one from now on. `cancel_requested`: stop the handler."""
+
+    lease: Lease
+    cancel_requested: bool
+    at: datetime
+    version: int
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A settlement that was stored, and the state it led to."""
+
+    id: str
+    state: JobState
+    at: datetime
+    version: int
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """The answers of an exchange. `error` is why nothing was claimed, if the claim failed."""
+
+    settled: list[Settled | LeaseLost]
+    claimed: list[JobRecord]
+    error: TaskHarborError | None = None
+
+
+class ReclaimResult(StrEnum):
+    REQUEUED = "requeued"
+    MERGED = "merged"  # one waiting job out of this one and the one blocked behind it
+    FAILED = "failed"  # its stalls are used up
+    CANCELLED = "cancelled"  # a cancel had been requested
+
+
+class Reclaimed(msgspec.Struct, frozen=True):
+    """One expired lease that this call, and no other, dealt with."""
+
+    id: str
+    result: ReclaimResult
+    at: datetime
+    version: int
+
+
+class CancelResult(StrEnum):
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"  # it runs; its worker will be told
+    ALREADY_OVER = "already_over"
+    NOT_FOUND = "not_found"
+
+
+class CancelAnswer(msgspec.Struct, frozen=True):
+    """What a cancel did to one id. `state` is the stored state after it, None when not found."""
+
+    id: str
+    result: CancelResult
+    state: JobState | None
+    at: datetime
+    version: int
+
+
+class Requeued(msgspec.Struct, frozen=True):
+    """A finished job that waits again."""
+
+    id: str
+    state: JobState
+    at: datetime
+    version: int
+
+
+class Speculated(msgspec.Struct, frozen=True):
+    """A copy that was started beside a straggler."""
+
+    id: str
+    copy_id: str
+    at: datetime
+    version: int
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list. Everything given must hold; copies and aliases are never listed."""
+
+    queue: str | None = None
+    states: tuple[JobState, ...] | None = None
+    type: str | None = None
+    key: bytes | None = None
+    claimed_by: str | None = None
+    failure_kind: str | None = None
+    newest_first: bool = False
+    limit: int = 50
+    cursor: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs in enqueue order, and where to go on; no cursor means that was all.
+
+    A page may be short, even empty, and still have a cursor: the work per page is bounded.
+    """
+
+    jobs: list[JobRecord]
+    cursor: str | None = None
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a queue stand where, as they read at `now`."""
+
+    scheduled: int = 0
+    ready: int = 0
+    blocked: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.scheduled + self.ready + self.blocked
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.running + self.completed + self.failed + self.cancelled
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue: its own rules, its numbers, and since when its oldest ready job could run."""
+
+    queue: str
+    rules: QueueRules
+    counts: Counts
+    oldest_ready_at: datetime | None = None
+
+
+class RoleLease(msgspec.Struct, frozen=True):
+    """Who holds a role, and for how long. `term` rises each time the role changes hands."""
+
+    role: str
+    holder: str
+    term: int
+    expires_at: datetime
+    is_mine: bool
+
+
+class WakeupKind(StrEnum):
+    WORK = "work"
+    CANCEL = "cancel"
+
+
+class Wakeup(msgspec.Struct, frozen=True):
+    """A hint: there may be work in `queue`, or `job_id` was cancelled while this worker runs it."""
+
+    kind: WakeupKind
+    queue: str | None = None
+    job_id: str | None = None
+
+
+class Wakeups(Protocol):
+    """Hints as they come. It listens from the moment it is made until it is closed."""
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> Wakeup: ...
+
+    async def aclose(self) -> None:
+        """Stop listening. Closing twice is fine."""
+        ...
+
+
+class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver says about its store.
+
+    `durability` goes from D0, gone with the process, to D3, there after a power loss.
+    """
+
+    driver: str
+    store: str
+    location: str
+    durability: str
+    schema: str
+    at: datetime
+    details: dict[str, str] = msgspec.field(default_factory=dict)

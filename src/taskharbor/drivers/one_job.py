@@ -1,0 +1,90 @@
+"""The one-job forms: the same verbs for a single job, raising instead of returning.
+
+They are the interface that TaskHarbor's first documents describe, written once on top of the batch
+verbs, so that every driver has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from taskharbor.drivers.messages import Claim, Extended, Settled
+from taskharbor.errors import LeaseLost
+from taskharbor.model.job import FailureKind, JobRecord, Lease
+from taskharbor.model.settlement import Ack, Fail, Retry, Settlement
+
+
+class RetryUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a one-job retry stores, exactly as given; an empty run_at means now."""
+
+    attempts: int
+    run_at: datetime | None = None
+    last_error: str = ""
+    failed_at: datetime | None = None
+
+
+class _Verbs(Protocol):
+    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> list[JobRecord]: ...
+    async def settle(
+        self, settlements: Sequence[Settlement], *, now: datetime | None = None
+    ) -> list[Settled | LeaseLost]: ...
+    async def extend_leases(
+        self, leases: Sequence[Lease], lease_for: timedelta, *, now: datetime | None = None
+    ) -> list[Extended | LeaseLost]: ...
+
+
+class OneJobForms:
+    """ack, retry, fail, extend_lease and reserve_one, for any class with the batch verbs."""
+
+    async def reserve_one(
+        self: _Verbs,
+        queue: str,
+        now: datetime | None,
+        lease_for: timedelta,
+        worker_id: str = "one-job",
+    ) -> JobRecord | None:
+        """The next job of one queue under a fresh lease, or None when nothing can run."""
+        claim = Claim(queues=(queue,), worker_id=worker_id, limit=1, lease_for=lease_for)
+        jobs = await self.reserve(claim, now=now)
+        return jobs[0] if jobs else None
+
+    async def ack(self: _Verbs, job_id: str, token: str, now: datetime | None) -> Settled:
+        """Completed; raises the lease error."""
+        return _or_raise((await self.settle([Ack(Lease(job_id, token))], now=now))[0])
+
+    async def retry(
+        self: _Verbs, job_id: str, token: str, now: datetime | None, update: RetryUpdate
+    ) -> Settled:
+        """Waiting again, with attempts, run_at, last_error and failed_at stored as given."""
+        retry = Retry(
+            Lease(job_id, token),
+            reason=update.last_error,
+            kind=FailureKind.ERROR,
+            run_at=update.run_at,
+            attempts=update.attempts,
+            failed_at=update.failed_at,
+        )
+        return _or_raise((await self.settle([retry], now=now))[0])
+
+    async def fail(self: _Verbs, job_id: str, token: str, now: datetime | None, reason: str) -> Settled:
+        """Failed for good: in the dead letters."""
+        return _or_raise((await self.settle([Fail(Lease(job_id, token), reason)], now=now))[0])
+
+    async def extend_lease(
+        self: _Verbs, job_id: str, token: str, now: datetime | None, lease_for: timedelta
+    ) -> Lease:
+        """The lease to use from now on."""
+        [answer] = await self.extend_leases([Lease(job_id, token)], lease_for, now=now)
+        if isinstance(answer, LeaseLost):
+            raise answer
+        return answer.lease
+
+
+def _or_raise(answer: Settled | LeaseLost) -> Settled:
+    if isinstance(answer, LeaseLost):
+        raise answer
+    return answer
