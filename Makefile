@@ -47,7 +47,7 @@ bench: env  ## Run the benchmarks in bench/
 
 constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
-	@uv pip compile pyproject.toml --all-extras --universal --upgrade --quiet \
+	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
 	    --no-emit-index-url --no-emit-find-links --no-header -o constraints.txt
 
 clean:  ## Remove .venv, caches and build results

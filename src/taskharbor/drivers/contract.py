@@ -33,6 +33,7 @@ from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
     Counts,
+    Deleted,
     DriverInfo,
     Enqueued,
     Exchanged,
@@ -305,6 +306,18 @@ class Driver(OneJobForms, ABC):
         check_when(run_at, delay, now or self.clock.now())
         return await self.do_requeue(ids, edit, reset_counts, run_at, delay, now) if ids else []
 
+    async def delete(
+        self, ids: Sequence[str], *, now: datetime | None = None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        """Forget finished jobs at once, whatever their retention, each for itself, with their aliases.
+
+        One that is not over is refused with NotAllowedInState: cancel it first. Idempotency keys
+        stay for their 24 hours, as they do with prune.
+        """
+        self._check(now)
+        _check_ids(ids)
+        return await self.do_delete(ids, now) if ids else []
+
     async def configure_queue(self, settings: QueueSettings, *, now: datetime | None = None) -> QueueRules:
         """Store settings of a queue, or of the harbor under `*`; obeyed from the next claim on.
 
@@ -536,6 +549,11 @@ class Driver(OneJobForms, ABC):
         delay: timedelta | None,
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]: ...
+
+    @abstractmethod
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]: ...
 
     @abstractmethod
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules: ...

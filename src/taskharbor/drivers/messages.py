@@ -139,6 +139,13 @@ class Requeued(msgspec.Struct, frozen=True):
     version: int
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    """A finished job that is gone."""
+
+    id: str
+    at: datetime
+
+
 class Speculated(msgspec.Struct, frozen=True):
     """A copy that was started beside a straggler."""
 

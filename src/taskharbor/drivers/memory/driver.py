@@ -22,6 +22,7 @@ from taskharbor.drivers.messages import (
     CancelResult,
     Claim,
     Counts,
+    Deleted,
     DriverInfo,
     Enqueued,
     Exchanged,
@@ -176,6 +177,12 @@ class MemoryDriver(Driver):
         with self._step(now) as (store, at):
             due = starting_at(run_at, delay, at)
             return [_requeue(store, job_id, edit, reset_counts, due, at) for job_id in ids]
+
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        with self._step(now) as (store, at):
+            return [_delete(store, job_id, at) for job_id in ids]
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         with self._step(now) as (store, _):
@@ -340,6 +347,16 @@ def _requeue(
     store.records.put(after)
     store.idempotency.lives_again(job.id, now)
     return Requeued(after.id, after.state, now, after.version)
+
+
+def _delete(store: Store, job_id: str, now: datetime) -> Deleted | JobNotFound | ConflictError:
+    job = store.records.find(job_id)
+    if job is None or job.speculates_on is not None:
+        return JobNotFound(job_id)
+    if job.state not in TERMINAL:
+        return NotAllowedInState(job.id, verb="delete", state=shown(job, now).state)
+    store.records.drop(job)
+    return Deleted(job.id, now)
 
 
 def _may_have_copy(store: Store, job: JobRecord, now: datetime) -> bool:
