@@ -22,11 +22,12 @@ promotion changes nothing that can be seen, so it is no change. Every answer to 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
+from taskharbor.drivers.arguments import check_ids, check_leases, check_settlements
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.messages import (
@@ -50,13 +51,13 @@ from taskharbor.drivers.messages import (
     check_claim,
 )
 from taskharbor.drivers.one_job import OneJobForms
+from taskharbor.drivers.steps import DriverSteps
 from taskharbor.errors import (
     ConflictError,
     DriverClosed,
     InvalidArgument,
     JobNotFound,
     LeaseLost,
-    TaskHarborError,
 )
 from taskharbor.model.checks import (
     MAX_BATCH,
@@ -79,12 +80,12 @@ from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
-from taskharbor.model.settlement import Ack, Release, Retry, Settlement
+from taskharbor.model.settlement import Settlement
 
 NO_PROGRESS: Mapping[str, Progress] = {}
 
 
-class Driver(OneJobForms, ABC):
+class Driver(OneJobForms, DriverSteps):
     """A handle on one store. It belongs to the event loop that opened it; `another()` gives more."""
 
     capabilities: ClassVar[Capabilities]
@@ -198,7 +199,7 @@ class Driver(OneJobForms, ABC):
         """
         self._check(now)
         check_lease_for(lease_for)
-        _check_leases(leases)
+        check_leases(leases)
         return await self.do_extend_leases(leases, lease_for, progress, now) if leases else []
 
     async def settle(
@@ -219,7 +220,7 @@ class Driver(OneJobForms, ABC):
         ten attempts that were not a first-try success.
         """
         self._check(now)
-        _check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        check_settlements(settlements, now or self.clock.now(), self.max_payload)
         return await self.do_settle(settlements, now) if settlements else []
 
     async def exchange(
@@ -232,7 +233,7 @@ class Driver(OneJobForms, ABC):
         """
         self._check(now)
         check_claim(claim)
-        _check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        check_settlements(settlements, now or self.clock.now(), self.max_payload)
         return await self.do_exchange(settlements, claim, now)
 
     # ------------------------------------------------------------------ time
@@ -272,7 +273,7 @@ class Driver(OneJobForms, ABC):
         Repeating it changes nothing.
         """
         self._check(now)
-        _check_ids(ids)
+        check_ids(ids)
         return await self.do_cancel(ids, now) if ids else []
 
     async def cancel_waiting(self, queue: str, key: bytes, *, now: datetime | None = None) -> bool:
@@ -301,7 +302,7 @@ class Driver(OneJobForms, ABC):
         waits or is blocked is refused with DuplicateJob; one that is not over with NotAllowedInState.
         """
         self._check(now)
-        _check_ids(ids)
+        check_ids(ids)
         check_edit(edit, self.max_payload)
         check_when(run_at, delay, now or self.clock.now())
         return await self.do_requeue(ids, edit, reset_counts, run_at, delay, now) if ids else []
@@ -315,7 +316,7 @@ class Driver(OneJobForms, ABC):
         stay for their 24 hours, as they do with prune.
         """
         self._check(now)
-        _check_ids(ids)
+        check_ids(ids)
         return await self.do_delete(ids, now) if ids else []
 
     async def configure_queue(self, settings: QueueSettings, *, now: datetime | None = None) -> QueueRules:
@@ -345,7 +346,7 @@ class Driver(OneJobForms, ABC):
     async def get(self, ids: Sequence[str], *, now: datetime | None = None) -> list[JobRecord | None]:
         """The records of these ids, in this order; unknown → None. An alias gives the job it stands for."""
         self._check(now)
-        _check_ids(ids)
+        check_ids(ids)
         return await self.do_get(ids, now) if ids else []
 
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
@@ -483,144 +484,6 @@ class Driver(OneJobForms, ABC):
         self._check(None)
         return await self.do_migrate()
 
-    # ------------------------------------------------------------------ what a driver writes
-
-    async def do_open(self) -> None:
-        """Connect. Raise before anything is half open."""
-
-    async def do_close(self) -> None:
-        """Disconnect. Never raises for a store that is already gone."""
-
-    @abstractmethod
-    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]: ...
-
-    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
-        raise NotImplementedError
-
-    @abstractmethod
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]: ...
-
-    @abstractmethod
-    async def do_extend_leases(
-        self,
-        leases: Sequence[Lease],
-        lease_for: timedelta,
-        progress: Mapping[str, Progress],
-        now: datetime | None,
-    ) -> list[Extended | LeaseLost]: ...
-
-    @abstractmethod
-    async def do_settle(
-        self, settlements: Sequence[Settlement], now: datetime | None
-    ) -> list[Settled | LeaseLost]: ...
-
-    async def do_exchange(
-        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
-    ) -> Exchanged:
-        """One after the other; every store of ours does better."""
-        settled = await self.do_settle(settlements, now) if settlements else []
-        try:
-            return Exchanged(settled, await self.do_reserve(claim, now))
-        except TaskHarborError as error:
-            return Exchanged(settled, [], error)
-
-    @abstractmethod
-    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]: ...
-
-    @abstractmethod
-    async def do_promote(self, limit: int, now: datetime | None) -> int: ...
-
-    @abstractmethod
-    async def do_prune(self, limit: int, now: datetime | None) -> int: ...
-
-    @abstractmethod
-    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]: ...
-
-    @abstractmethod
-    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool: ...
-
-    @abstractmethod
-    async def do_requeue(
-        self,
-        ids: Sequence[str],
-        edit: Edit,
-        reset_counts: bool,
-        run_at: datetime | None,
-        delay: timedelta | None,
-        now: datetime | None,
-    ) -> list[Requeued | JobNotFound | ConflictError]: ...
-
-    @abstractmethod
-    async def do_delete(
-        self, ids: Sequence[str], now: datetime | None
-    ) -> list[Deleted | JobNotFound | ConflictError]: ...
-
-    @abstractmethod
-    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules: ...
-
-    @abstractmethod
-    async def do_speculate(
-        self, job_id: str, now: datetime | None
-    ) -> Speculated | JobNotFound | ConflictError: ...
-
-    @abstractmethod
-    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]: ...
-
-    @abstractmethod
-    async def do_find(self, query: Query, now: datetime | None) -> Page: ...
-
-    @abstractmethod
-    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]: ...
-
-    @abstractmethod
-    async def do_queues(self, now: datetime | None) -> list[QueueInfo]: ...
-
-    @abstractmethod
-    async def do_info(self) -> DriverInfo: ...
-
-    @abstractmethod
-    async def do_report_worker(
-        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
-    ) -> None: ...
-
-    @abstractmethod
-    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool: ...
-
-    @abstractmethod
-    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]: ...
-
-    @abstractmethod
-    async def do_types(self, now: datetime | None) -> list[TypeInfo]: ...
-
-    @abstractmethod
-    async def do_hold_role(
-        self, role: str, holder: str, ttl: timedelta, now: datetime | None
-    ) -> RoleLease: ...
-
-    @abstractmethod
-    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool: ...
-
-    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
-        raise InvalidArgument("this store has no wake-ups; poll")
-
-    @abstractmethod
-    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule: ...
-
-    @abstractmethod
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool: ...
-
-    @abstractmethod
-    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool: ...
-
-    @abstractmethod
-    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]: ...
-
-    async def do_pending_migrations(self) -> list[str]:
-        return []
-
-    async def do_migrate(self) -> list[str]:
-        return []
-
     # ------------------------------------------------------------------ shared checks
 
     def _check(self, now: datetime | None) -> None:
@@ -629,35 +492,3 @@ class Driver(OneJobForms, ABC):
             raise DriverClosed
         if now is not None:
             check_instant(now, "now")
-
-
-def _check_ids(ids: Sequence[str]) -> None:
-    if len(ids) > MAX_BATCH:
-        raise InvalidArgument(f"{len(ids)} ids in one call; {MAX_BATCH} are allowed, send them in parts")
-    for job_id in ids:
-        check_id(job_id)
-
-
-def _check_leases(leases: Sequence[Lease]) -> None:
-    if len(leases) > MAX_BATCH:
-        raise InvalidArgument(
-            f"{len(leases)} leases in one call; {MAX_BATCH} are allowed, send them in parts"
-        )
-
-
-def _check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:
-    if len(settlements) > MAX_BATCH:
-        raise InvalidArgument(f"{len(settlements)} settlements in one call; {MAX_BATCH} are allowed")
-    for item in settlements:
-        if isinstance(item, Ack):
-            if item.result is not None and len(item.result) > max_payload:
-                raise InvalidArgument(
-                    f"a result of {len(item.result)} bytes is over the limit of {max_payload}; "
-                    "keep large results elsewhere and return a reference"
-                )
-        elif isinstance(item, Retry):
-            check_when(item.run_at, item.delay, now)
-            if item.attempts is not None:
-                check_count(item.attempts, "attempts")
-        elif isinstance(item, Release) and item.delay is not None:
-            check_span(item.delay, "delay")

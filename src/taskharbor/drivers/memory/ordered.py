@@ -29,19 +29,20 @@ class Ordered(Generic[_T]):
 
     def add(self, item: _T) -> None:
         self._size += 1
-        if not self._chunks:
+        lasts = self._lasts
+        if not lasts:
             self._chunks.append([item])
-            self._lasts.append(item)
+            lasts.append(item)
             return
-        at = min(bisect_left(self._lasts, item), len(self._chunks) - 1)
-        chunk = self._chunks[at]
-        if item > chunk[-1]:
-            chunk.append(item)
-            self._lasts[at] = item
+        if item > lasts[-1]:  # nearly always: time and numbers grow
+            at = -1
+            self._chunks[-1].append(item)
+            lasts[-1] = item
         else:
-            insort(chunk, item)
-        if len(chunk) > 2 * _CHUNK:
-            self._split(at)
+            at = bisect_left(lasts, item)
+            insort(self._chunks[at], item)
+        if len(self._chunks[at]) > 2 * _CHUNK:
+            self._split(at % len(self._chunks))
 
     def remove(self, item: _T) -> None:
         """Take out an item that is there."""
@@ -51,7 +52,7 @@ class Ordered(Generic[_T]):
         self._size -= 1
         if not chunk:
             del self._chunks[at], self._lasts[at]
-        else:
+        elif self._lasts[at] == item:
             self._lasts[at] = chunk[-1]
 
     def first(self) -> _T | None:

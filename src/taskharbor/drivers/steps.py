@@ -1,0 +1,179 @@
+"""What a driver writes: one `do_` method per verb of the contract, next to no arguments to check.
+
+The promise of each stands at the public verb of the same name in contract.py. A driver may rely on
+arguments that were checked, on batches that are not empty, and on being open.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    Claim,
+    Counts,
+    Deleted,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Page,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Requeued,
+    RoleLease,
+    Settled,
+    Speculated,
+    Wakeups,
+)
+from taskharbor.errors import ConflictError, InvalidArgument, JobNotFound, LeaseLost, TaskHarborError
+from taskharbor.model.edit import Edit
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.queue import QueueRules, QueueSettings
+from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.settlement import Settlement
+
+
+class DriverSteps(ABC):
+    """The steps behind the verbs."""
+
+    async def do_open(self) -> None:  # noqa: B027 - a store without a connection has nothing to do
+        """Connect. Raise before anything is half open."""
+
+    async def do_close(self) -> None:  # noqa: B027 - nor to undo
+        """Disconnect. Never raises for a store that is already gone."""
+
+    @abstractmethod
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]: ...
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        raise NotImplementedError
+
+    @abstractmethod
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]: ...
+
+    @abstractmethod
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]: ...
+
+    @abstractmethod
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]: ...
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        """One after the other; every store of ours does better."""
+        settled = await self.do_settle(settlements, now) if settlements else []
+        try:
+            return Exchanged(settled, await self.do_reserve(claim, now))
+        except TaskHarborError as error:
+            return Exchanged(settled, [], error)
+
+    @abstractmethod
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]: ...
+
+    @abstractmethod
+    async def do_promote(self, limit: int, now: datetime | None) -> int: ...
+
+    @abstractmethod
+    async def do_prune(self, limit: int, now: datetime | None) -> int: ...
+
+    @abstractmethod
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]: ...
+
+    @abstractmethod
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]: ...
+
+    @abstractmethod
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]: ...
+
+    @abstractmethod
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules: ...
+
+    @abstractmethod
+    async def do_speculate(
+        self, job_id: str, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError: ...
+
+    @abstractmethod
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]: ...
+
+    @abstractmethod
+    async def do_find(self, query: Query, now: datetime | None) -> Page: ...
+
+    @abstractmethod
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]: ...
+
+    @abstractmethod
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]: ...
+
+    @abstractmethod
+    async def do_info(self) -> DriverInfo: ...
+
+    @abstractmethod
+    async def do_report_worker(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]: ...
+
+    @abstractmethod
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]: ...
+
+    @abstractmethod
+    async def do_hold_role(
+        self, role: str, holder: str, ttl: timedelta, now: datetime | None
+    ) -> RoleLease: ...
+
+    @abstractmethod
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool: ...
+
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
+        raise InvalidArgument("this store has no wake-ups; poll")
+
+    @abstractmethod
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule: ...
+
+    @abstractmethod
+    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool: ...
+
+    @abstractmethod
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]: ...
+
+    async def do_pending_migrations(self) -> list[str]:
+        return []
+
+    async def do_migrate(self) -> list[str]:
+        return []
