@@ -32,7 +32,7 @@ _known_names: set[str] = set()
 
 
 def check_name(name: object, what: str) -> None:
-    if name in _known_names:
+    if isinstance(name, str) and name in _known_names:
         return
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidArgument(

@@ -130,6 +130,18 @@ def _refuse_odd(value: Any, path: str, depth: int) -> None:
         _refuse_deep(path, depth)
         for index, item in enumerate(value):
             _refuse_odd(item, f"{path}[{index}]", depth + 1)
+    elif names := _field_names(type(value)):
+        _refuse_deep(path, depth)
+        for name in names:
+            _refuse_odd(getattr(value, name, None), f"{path}.{name}", depth + 1)
+
+
+def _field_names(cls: Any) -> tuple[str, ...]:
+    """The fields of a Struct, dataclass or attrs class; none for anything else."""
+    fields = getattr(cls, "__struct_fields__", None) or getattr(cls, "__dataclass_fields__", None)
+    if fields is None:
+        fields = [field.name for field in getattr(cls, "__attrs_attrs__", ())]
+    return tuple(fields)
 
 
 def _refuse_deep(path: str, depth: int) -> None:
@@ -161,7 +173,9 @@ def _foreign(value: Any) -> Any:
     """Types msgspec does not know: a pydantic model dumps itself."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
-        return dump(mode="json")
+        dumped = dump(mode="json")
+        _refuse_odd(dumped, "$", 0)
+        return dumped
     raise TypeError(f"{type(value).__qualname__} is not a type a payload can hold")
 
 

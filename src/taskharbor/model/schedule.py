@@ -7,8 +7,10 @@ exactly one job whatever leaders and clocks do. Clock-change rules are cronsim's
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -94,15 +96,7 @@ def tick_key(name: str, tick: datetime) -> bytes:
 
 def due_ticks(entry: StoredSchedule, now: datetime) -> list[datetime]:
     """The ticks to fire now, oldest first, by the schedule's misfire policy. Paused: none."""
-    if entry.paused:
-        return []
-    missed: list[datetime] = []
-    for tick in ticks(entry.schedule, entry.last_tick_at):
-        if tick > now:
-            break
-        missed.append(tick)
-        if len(missed) > MAX_CATCH_UP:
-            missed.pop(0)
+    missed = [] if entry.paused else list(_missed(entry, now))
     match entry.schedule.misfire:
         case "all":
             return missed
@@ -110,6 +104,21 @@ def due_ticks(entry: StoredSchedule, now: datetime) -> list[datetime]:
             return [tick for tick in missed[-1:] if now - tick <= SKIP_AFTER]
         case _:
             return missed[-1:]
+
+
+def last_tick(entry: StoredSchedule, now: datetime) -> datetime | None:
+    """The newest tick that has come since the last one dealt with, fired or not; None when there is none."""
+    missed = _missed(entry, now)
+    return missed[-1] if missed else None
+
+
+def _missed(entry: StoredSchedule, now: datetime) -> deque[datetime]:
+    """The ticks since the last one dealt with; of very many the newest ones."""
+    after, every = entry.last_tick_at, entry.schedule.every
+    if every is not None:  # years of seconds need not be walked
+        after = max(after, now - every * (MAX_CATCH_UP + 1))
+    come = takewhile(lambda tick: tick <= now, ticks(entry.schedule, after))
+    return deque(come, maxlen=MAX_CATCH_UP)
 
 
 def ticks(schedule: Schedule, after: datetime) -> Iterator[datetime]:

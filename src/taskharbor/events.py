@@ -1,0 +1,220 @@
+"""What the system says while it works: small records, and the bus that carries them.
+
+Logs, metrics and traces are listeners. An event that nobody listens for is never built: whoever
+emits on a hot path asks `JobStarted in bus.heard` first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+_log = logging.getLogger("taskharbor.events")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of every event; listen to it to hear everything."""
+
+
+# ------------------------------------------------------------------ jobs
+
+
+class JobEnqueued(Event):
+    """A client handed a job over; `result` is created, updated, blocked or duplicate."""
+
+    job_id: str
+    type: str
+    queue: str
+    result: str
+
+
+class JobStarted(Event):
+    """A handler is about to run. `waited_seconds` counts from when the job could have run."""
+
+    job_id: str
+    type: str
+    queue: str
+    worker_id: str
+    kind: str
+    attempt: int
+    fence: int
+    waited_seconds: float
+
+
+class AttemptFinished(Event):
+    """An attempt ended and the store has accepted it.
+
+    `outcome` is completed, retried, failed, cancelled, released, snoozed or stalled: what the worker
+    asked for. `state` is what the job is now: a cancel request turns every outcome into cancelled.
+    """
+
+    job_id: str
+    type: str
+    queue: str
+    worker_id: str
+    kind: str
+    attempt: int
+    fence: int
+    outcome: str
+    state: str
+    seconds: float
+    error: str | None = None
+    failure_kind: str | None = None
+    is_copy: bool = False
+
+
+class LeaseWasLost(Event):
+    """A worker no longer owns a job it ran; whatever the handler did was thrown away.
+
+    `cause` is refused (the store said so), deadline (no extension was answered in time) or settle
+    (the result was refused).
+    """
+
+    job_id: str
+    type: str
+    queue: str
+    worker_id: str
+    fence: int
+    cause: str
+    error: str
+
+
+class HandlerAbandoned(Event):
+    """A handler did not stop when its time was over; it runs on, and its slot was given away."""
+
+    job_id: str
+    type: str
+    queue: str
+    worker_id: str
+    where: str  # loop or thread
+    reason: str
+
+
+class ChildDied(Event):
+    """A process that runs handlers, or a worker process, ended by itself."""
+
+    worker_id: str
+    pid: int
+    cause: str
+    job_id: str | None = None
+
+
+# ------------------------------------------------------------------ workers and duties
+
+
+class WorkerStarted(Event):
+    worker_id: str
+    kind: str
+    queues: tuple[str, ...]
+    concurrency: int
+
+
+class WorkerStopped(Event):
+    worker_id: str
+    kind: str
+    why: str  # stop, idle, recycle, cancelled
+    released: int
+
+
+class LeasesExtended(Event):
+    """One heartbeat was answered."""
+
+    worker_id: str
+    count: int
+    refused: int
+    seconds: float
+
+
+class DriverTrouble(Event):
+    """A call to the store failed; the caller waits and tries again."""
+
+    worker_id: str
+    verb: str
+    error: str
+    failures: int  # in a row
+
+
+class LoopBlocked(Event):
+    """A handler keeps the event loop busy; other jobs of this process wait for it."""
+
+    worker_id: str
+    seconds: float
+    where: str
+
+
+class DutyRan(Event):
+    """One of the scheduler's duties ran once; `count` is how many jobs it touched."""
+
+    duty: str
+    count: int
+    seconds: float
+    error: str | None = None
+
+
+class SpeculationStarted(Event):
+    """A straggler got a second run."""
+
+    job_id: str
+    copy_id: str
+    type: str
+    queue: str
+    ran_seconds: float
+
+
+class ScheduleFired(Event):
+    """A tick of a schedule became a job."""
+
+    schedule: str
+    tick: datetime
+    job_id: str
+
+
+# ------------------------------------------------------------------ the bus
+
+Listener = Callable[[Any], None]
+
+
+class EventBus:
+    """Carries events to whoever listens, in the thread that emits them.
+
+    A listener must be quick and safe to call from any thread. One that raises is reported and
+    hurts nobody else.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: dict[type[Event], tuple[Listener, ...]] = {}
+        self.heard: frozenset[type[Event]] = frozenset()
+        """The kinds of events that somebody listens to."""
+
+    def listen(self, listener: Listener, *kinds: type[Event]) -> Callable[[], None]:
+        """Call `listener` with every event of these kinds, or with all; answers how to stop it."""
+        wanted = {kind for one in kinds or (Event,) for kind in (one, *_below(one))}
+        for kind in wanted:
+            self._listeners[kind] = (*self._listeners.get(kind, ()), listener)
+        self._note()
+
+        def stop() -> None:
+            for kind in wanted:
+                kept = tuple(one for one in self._listeners.get(kind, ()) if one is not listener)
+                self._listeners[kind] = kept
+            self._note()
+
+        return stop
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners.get(type(event), ()):
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener to %s failed; the event is lost to it", type(event).__name__)
+
+    def _note(self) -> None:
+        self.heard = frozenset(kind for kind, listeners in self._listeners.items() if listeners)
+
+
+def _below(kind: type[Event]) -> list[type[Event]]:
+    return [deeper for one in kind.__subclasses__() for deeper in (one, *_below(one))]

@@ -1,0 +1,6 @@
+"""What the passing of time does to jobs: duties, run by one leader among any number of schedulers."""
+
+from taskharbor.scheduler.duty import Duty
+from taskharbor.scheduler.scheduler import Scheduler
+
+__all__ = ["Duty", "Scheduler"]

@@ -1,0 +1,58 @@
+"""The plain duties: give expired jobs back, make due jobs ready, forget old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.scheduler.duty import Duty, Now
+
+
+class Batches:
+    """A verb that deals with a batch per call, called until a batch comes back short.
+
+    Paging on is what keeps old entries from hiding behind a full first page.
+    """
+
+    def __init__(
+        self, name: str, verb: Callable[[int], Awaitable[int]], *, every_seconds: float, batch: int
+    ) -> None:
+        self.name = name
+        self.every_seconds = every_seconds
+        self._verb = verb
+        self._batch = batch
+
+    async def run_once(self) -> int:
+        done = 0
+        while True:
+            count = await self._verb(self._batch)
+            done += count
+            if count < self._batch:
+                return done
+
+
+def sweep(driver: Driver, now: Now, *, every_seconds: float = 1.0, batch: int = 100) -> Duty:
+    """Give jobs whose lease ran out back to their queue, or bury them."""
+
+    async def reclaim(limit: int) -> int:
+        return len(await driver.reclaim(limit, now=now.given))
+
+    return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)
+
+
+def promote(driver: Driver, now: Now, *, every_seconds: float = 1.0, batch: int = 1000) -> Duty:
+    """Make due jobs ready, so that a claim finds them sorted."""
+
+    async def move(limit: int) -> int:
+        return await driver.promote(limit, now=now.given)
+
+    return Batches("promote", move, every_seconds=every_seconds, batch=batch)
+
+
+def prune(driver: Driver, now: Now, *, every_seconds: float = 30.0, batch: int = 1000) -> Duty:
+    """Forget finished jobs whose retention is over."""
+
+    async def forget(limit: int) -> int:
+        return await driver.prune(limit, now=now.given)
+
+    return Batches("prune", forget, every_seconds=every_seconds, batch=batch)

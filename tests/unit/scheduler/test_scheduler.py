@@ -1,0 +1,297 @@
+"""The duties, one leader, and what happens when it dies in the middle. Time moves by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.messages import Claim, Query
+from taskharbor.errors import DriverUnavailable
+from taskharbor.events import DutyRan, EventBus
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.presence import Sample, WorkerReport
+from taskharbor.model.queue import QueueSettings, Retention
+from taskharbor.model.schedule import Schedule
+from taskharbor.model.settlement import Ack
+from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
+from taskharbor.model.state import JobState
+from taskharbor.scheduler import Scheduler
+
+START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+entropy = Entropy(5)
+
+
+class HandClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return (self.at - START).total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def driver(clock: HandClock) -> AsyncIterator[Driver]:
+    async with MemoryDriver(clock=clock, entropy=Entropy(1)) as driver:
+        yield driver
+
+
+def scheduler(driver: Driver, clock: HandClock, name: str = "one", **options: object) -> Scheduler:
+    return Scheduler(driver, name=name, clock=clock, entropy=Entropy(2), **options)  # type: ignore[arg-type]
+
+
+def new_job(**fields: object) -> NewJob:
+    return NewJob(id=entropy.job_id(START), type="report", **fields)  # type: ignore[arg-type]
+
+
+async def take(driver: Driver, worker_id: str = "worker", limit: int = 10) -> list[JobRecord]:
+    claim = Claim(queues=("default",), worker_id=worker_id, limit=limit, lease_for=30 * SECOND)
+    return await driver.reserve(claim)
+
+
+async def all_jobs(driver: Driver) -> list[JobRecord]:
+    return (await driver.find(Query(limit=1000))).jobs
+
+
+# ------------------------------------------------------------------ the role
+
+
+async def test_only_one_of_two_schedulers_leads_and_the_other_follows_when_it_falls_silent(
+    driver: Driver, clock: HandClock
+) -> None:
+    first, second = scheduler(driver, clock, "first"), scheduler(driver, clock, "second")
+    await first.run_once()
+    await second.run_once()
+    assert (first.is_leading, second.is_leading) == (True, False)
+
+    clock.at += 16 * SECOND  # longer than the role lasts, and nobody renewed it
+    await second.run_once()
+
+    assert (first.is_leading, second.is_leading) == (False, True)
+    assert first.term is not None
+    assert second.term == first.term + 1
+
+
+async def test_a_leader_that_stops_hands_over_at_once(driver: Driver, clock: HandClock) -> None:
+    first, second = scheduler(driver, clock, "first"), scheduler(driver, clock, "second")
+    await first.run_once()
+
+    first.stop()
+    await first.arun()
+    await second.run_once()
+
+    assert second.is_leading
+
+
+async def test_a_follower_runs_no_duty(driver: Driver, clock: HandClock) -> None:
+    await scheduler(driver, clock, "leader").run_once()
+    await driver.enqueue([new_job()])
+    await take(driver)
+    clock.at += 5 * SECOND
+
+    done = await scheduler(driver, clock, "follower").run_once()
+
+    assert done == 0
+
+
+async def test_a_store_that_does_not_answer_is_not_the_end(driver: Driver, clock: HandClock) -> None:
+    silent = scheduler(driver, clock, duties=[FailingDuty()])
+
+    assert await silent.run_once() == 0
+    clock.at += 2 * SECOND
+    assert await silent.run_once() == 0
+    assert silent.is_leading
+
+
+class FailingDuty:
+    name = "failing"
+    every_seconds = 1.0
+
+    async def run_once(self) -> int:
+        raise DriverUnavailable("the store is away")
+
+
+# ------------------------------------------------------------------ housekeeping
+
+
+async def test_the_sweep_pages_through_every_expired_lease(driver: Driver, clock: HandClock) -> None:
+    await driver.enqueue([new_job() for _ in range(250)])
+    await take(driver, limit=250)
+    clock.at += 31 * SECOND
+
+    await scheduler(driver, clock).run_once()
+
+    assert (await driver.count())["default"].ready == 250
+
+
+async def test_finished_jobs_are_forgotten_when_their_retention_is_over(
+    driver: Driver, clock: HandClock
+) -> None:
+    await driver.configure_queue(QueueSettings(queue="default", retention=Retention(completed=MINUTE)))
+    await driver.enqueue([new_job()])
+    await driver.settle([Ack(job.lease) for job in await take(driver)])
+    leader = scheduler(driver, clock)
+    await leader.run_once()
+    assert len(await all_jobs(driver)) == 1
+
+    clock.at += MINUTE
+    await leader.run_once()
+
+    assert await all_jobs(driver) == []
+
+
+async def test_each_run_of_a_duty_is_an_event(driver: Driver, clock: HandClock) -> None:
+    bus, heard = EventBus(), []
+    bus.listen(heard.append, DutyRan)
+
+    await scheduler(driver, clock, events=bus).run_once()
+
+    assert [event.duty for event in heard] == ["sweep", "promote", "fire-cron", "speculate", "prune"]
+
+
+# ------------------------------------------------------------------ schedules
+
+
+async def put(driver: Driver, **fields: object) -> None:
+    rule = {"name": "nightly", "template": new_job(payload=b"{}"), "cron": "* * * * *"} | fields
+    await driver.put_schedule(Schedule(**rule))  # type: ignore[arg-type]
+
+
+async def test_a_tick_makes_exactly_one_job_with_two_schedulers(driver: Driver, clock: HandClock) -> None:
+    await put(driver)
+    first, second = scheduler(driver, clock, "first"), scheduler(driver, clock, "second")
+
+    for _ in range(180):
+        clock.at += SECOND
+        await first.run_once()
+        await second.run_once()
+
+    jobs = await all_jobs(driver)
+    assert [job.idempotency_key for job in jobs] == [
+        b"schedule/nightly/2093-05-17T09:31:00Z",
+        b"schedule/nightly/2093-05-17T09:32:00Z",
+        b"schedule/nightly/2093-05-17T09:33:00Z",
+    ]
+
+
+async def test_a_leader_that_dies_between_enqueue_and_note_leaves_one_job(
+    driver: Driver, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(driver)
+    first = scheduler(driver, clock, "first")
+    await first.run_once()
+    clock.at += MINUTE
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "do_advance_schedule", lambda *_: _die())
+        with pytest.raises(KeyboardInterrupt):
+            await first.run_once()
+
+    clock.at += 16 * SECOND
+    await scheduler(driver, clock, "second").run_once()
+
+    assert len(await all_jobs(driver)) == 1
+
+
+async def _die() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("misfire", "made"), [("latest", 1), ("skip", 1), ("all", 10)])
+async def test_after_an_outage_the_misfire_policy_decides(
+    driver: Driver, clock: HandClock, misfire: str, made: int
+) -> None:
+    await put(driver, misfire=misfire)
+
+    clock.at += 10 * MINUTE
+    await scheduler(driver, clock).run_once()
+
+    assert len(await all_jobs(driver)) == made
+
+
+async def test_skip_makes_nothing_of_a_tick_that_is_long_past(driver: Driver, clock: HandClock) -> None:
+    await put(driver, cron="0 10 * * *", misfire="skip")
+
+    clock.at += timedelta(hours=2)
+    leader = scheduler(driver, clock)
+    await leader.run_once()
+
+    assert await all_jobs(driver) == []
+
+
+async def test_a_paused_schedule_does_not_catch_up(driver: Driver, clock: HandClock) -> None:
+    await put(driver, paused=True)
+    leader = scheduler(driver, clock)
+    clock.at += 5 * MINUTE
+    await leader.run_once()
+
+    await put(driver, paused=False)
+    await leader.run_once()
+
+    assert await all_jobs(driver) == []
+
+
+# ------------------------------------------------------------------ speculation
+
+
+async def straggler(driver: Driver, **fields: object) -> JobRecord:
+    rule = header_of(Speculate(after=5 * SECOND, factor=3.0))
+    await driver.enqueue([new_job(headers={SPECULATE_HEADER: rule}, **fields)])
+    [job] = await take(driver, "slow")
+    return job
+
+
+async def test_a_straggler_gets_one_copy_and_the_copy_completes_it(driver: Driver, clock: HandClock) -> None:
+    job = await straggler(driver)
+    leader = scheduler(driver, clock)
+    clock.at += 5 * SECOND
+    await leader.run_once()
+    assert await take(driver, "fast") == []
+
+    clock.at += timedelta(seconds=2)
+    await leader.run_once()
+    [copy] = await take(driver, "fast")
+    await driver.settle([Ack(copy.lease, b'"done"')])
+
+    [original] = await driver.get([job.id])
+    assert original is not None
+    assert (original.state, original.result) == (JobState.COMPLETED, b'"done"')
+
+
+async def test_a_type_that_usually_takes_long_is_given_its_time(driver: Driver, clock: HandClock) -> None:
+    report = WorkerReport(worker_id="fast")
+    await driver.report_worker(report, [Sample("report", 4 * SECOND)], ttl=MINUTE)
+    await straggler(driver)
+    leader = scheduler(driver, clock)
+
+    clock.at += 12 * SECOND
+    await leader.run_once()
+
+    assert await take(driver, "fast") == []
+
+
+async def test_a_keyed_job_is_never_copied(driver: Driver, clock: HandClock) -> None:
+    await straggler(driver, key=b"only-one")
+
+    clock.at += 20 * SECOND
+    await scheduler(driver, clock).run_once()
+
+    assert await take(driver, "fast") == []
