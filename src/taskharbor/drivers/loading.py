@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -46,6 +45,8 @@ def _driver_class(scheme: str) -> Any:
     if scheme in _BUILT_IN:
         target, extra = _BUILT_IN[scheme]
         return _load(target, scheme, extra)
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 30 ms that only third-party drivers cost
+
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()
     known = sorted({*_BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})

@@ -71,7 +71,7 @@ def _check_names(names: tuple[str, ...], what: str, one: str) -> None:
         raise InvalidArgument(f"{what} names a {one} twice")
 
 
-class Extended(msgspec.Struct, frozen=True):
+class Extended(msgspec.Struct, frozen=True, tag=True):
     """A lease that was lengthened; use this one from now on. `cancel_requested`: stop the handler."""
 
     lease: Lease
@@ -80,7 +80,7 @@ class Extended(msgspec.Struct, frozen=True):
     version: int
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, tag=True):
     """A settlement that was stored, and the state it led to."""
 
     id: str
@@ -130,7 +130,7 @@ class CancelAnswer(msgspec.Struct, frozen=True):
     version: int
 
 
-class Requeued(msgspec.Struct, frozen=True):
+class Requeued(msgspec.Struct, frozen=True, tag=True):
     """A finished job that waits again."""
 
     id: str
@@ -139,14 +139,14 @@ class Requeued(msgspec.Struct, frozen=True):
     version: int
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class Deleted(msgspec.Struct, frozen=True, tag=True):
     """A finished job that is gone."""
 
     id: str
     at: datetime
 
 
-class Speculated(msgspec.Struct, frozen=True):
+class Speculated(msgspec.Struct, frozen=True, tag=True):
     """A copy that was started beside a straggler."""
 
     id: str

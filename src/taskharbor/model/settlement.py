@@ -17,14 +17,14 @@ Backoff = Callable[[int], timedelta]
 """The n-th recorded failure → how long to wait before the next try."""
 
 
-class Ack(msgspec.Struct, frozen=True):
+class Ack(msgspec.Struct, frozen=True, tag=True):
     """It worked: the job is completed, with a result if the handler gave one."""
 
     lease: Lease
     result: bytes | None = None
 
 
-class Retry(msgspec.Struct, frozen=True):
+class Retry(msgspec.Struct, frozen=True, tag=True):
     """It failed and may try again: attempts + 1; ready at once, or scheduled after `delay` or at `run_at`.
 
     `attempts` and `failed_at` are for the one-job form, which stores what it is given; left out,
@@ -41,7 +41,7 @@ class Retry(msgspec.Struct, frozen=True):
     failed_at: datetime | None = None
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True, tag=True):
     """It failed for good: attempts + 1, and the job goes to the dead letters."""
 
     lease: Lease
@@ -50,21 +50,21 @@ class Fail(msgspec.Struct, frozen=True):
     trace: str | None = None
 
 
-class Stalled(msgspec.Struct, frozen=True):
+class Stalled(msgspec.Struct, frozen=True, tag=True):
     """Its process died under it: counted and handled exactly like an expired lease."""
 
     lease: Lease
     reason: str = ""
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
     """It was cancelled: never retried, never dead-lettered."""
 
     lease: Lease
     reason: str = ""
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True, tag=True):
     """Handed back untouched: nothing is counted."""
 
     lease: Lease

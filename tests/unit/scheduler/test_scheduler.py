@@ -160,7 +160,8 @@ async def test_finished_jobs_are_forgotten_when_their_retention_is_over(
 
 
 async def test_each_run_of_a_duty_is_an_event(driver: Driver, clock: HandClock) -> None:
-    bus, heard = EventBus(), []
+    bus = EventBus()
+    heard: list[DutyRan] = []
     bus.listen(heard.append, DutyRan)
 
     await scheduler(driver, clock, events=bus).run_once()

@@ -1,0 +1,362 @@
+"""Why is this job not running? One true reason, worked out from what the store knows.
+
+`why` decides and is pure; `look_into` asks a store for what it needs. The order of the answers
+follows the gates of a claim: its own time and key, pause, somebody who could take it, max_running,
+free slots, rate, and at last its place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import MAX_PAGE, Query, QueueInfo
+from taskharbor.errors import JobNotFound
+from taskharbor.model.duration import shown
+from taskharbor.model.job import JobRecord
+from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
+from taskharbor.model.state import JobState
+
+_PAGES_EXAMINED = 5
+
+
+class Reason(StrEnum):
+    SCHEDULED = "scheduled"  # its time has not come
+    KEY_HELD = "key_held"  # another job of its key runs
+    PAUSED = "paused"  # its queue, or the harbor
+    NO_WORKER = "no_worker"  # nobody alive takes its queue, lane or type
+    FULL = "full"  # max_running of its queue, or of the harbor
+    BUSY = "busy"  # every worker that could take it has its slots in use
+    RATE = "rate"  # an execute rate holds it back
+    IN_LINE = "in_line"  # others go first, or the next claim takes it
+    RUNNING = "running"
+    CANCELLING = "cancelling"  # runs, and was told to stop
+    LEASE_OVER = "lease_over"  # its worker fell silent; the next claim or sweep takes it back
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: a reason to program against, a sentence, and what else is worth knowing."""
+
+    id: str
+    type: str
+    queue: str
+    state: JobState
+    reason: Reason
+    text: str
+    until: datetime | None = None
+    facts: tuple[str, ...] = ()
+    hint: str | None = None
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """A job and what stands around it at one instant."""
+
+    job: JobRecord
+    now: datetime
+    queue: QueueInfo | None = None
+    harbor: QueueRules = NO_RULES
+    harbor_running: int = 0
+    workers: Sequence[WorkerInfo] = ()
+    key_holder: JobRecord | None = None
+    ahead: int = 0
+    ahead_is_exact: bool = True
+
+
+async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None) -> Why:
+    """Ask the store about a job and its surroundings, and say why it is where it is.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    at = now or (await driver.info()).at
+    [job] = await driver.get([job_id], now=now)
+    if job is None:
+        raise JobNotFound(job_id)
+    if not job.state.is_waiting:
+        return why(Situation(job=job, now=at))
+    queues = {info.queue: info for info in await driver.queues(now=now)}
+    harbor = queues.pop(EVERY_QUEUE, None)
+    ahead, is_exact = await _ahead(driver, job, now)
+    return why(
+        Situation(
+            job=job,
+            now=at,
+            queue=queues.get(job.queue),
+            harbor=NO_RULES if harbor is None else harbor.rules,
+            harbor_running=sum(info.counts.running for info in queues.values()),
+            workers=await driver.workers(now=now),
+            key_holder=await _key_holder(driver, job, now),
+            ahead=ahead,
+            ahead_is_exact=is_exact,
+        )
+    )
+
+
+async def _key_holder(driver: Driver, job: JobRecord, now: datetime | None) -> JobRecord | None:
+    if job.key is None or job.state is not JobState.BLOCKED:
+        return None
+    query = Query(queue=job.queue, key=job.key, states=(JobState.RUNNING,), limit=1)
+    while True:
+        page = await driver.find(query, now=now)
+        if page.jobs or page.cursor is None:
+            return page.jobs[0] if page.jobs else None
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+async def _ahead(driver: Driver, job: JobRecord, now: datetime | None) -> tuple[int, bool]:
+    """How many ready jobs of the same queue and lane a claim prefers; counted up to a bound."""
+    if job.state is not JobState.READY:
+        return 0, True
+    query = Query(queue=job.queue, states=(JobState.READY,), limit=MAX_PAGE)
+    count = 0
+    for _ in range(_PAGES_EXAMINED):
+        page = await driver.find(query, now=now)
+        count += sum(_goes_before(other, job) for other in page.jobs)
+        if page.cursor is None:
+            return count, True
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+    return count, False
+
+
+def _goes_before(other: JobRecord, job: JobRecord) -> bool:
+    return other.requires == job.requires and _place(other) < _place(job)
+
+
+def _place(job: JobRecord) -> tuple[int, datetime, int]:
+    return -job.priority, job.eligible_at, job.seq
+
+
+# ------------------------------------------------------------------ the decision
+
+
+def why(at: Situation) -> Why:
+    """The one reason that holds, by the state of the job."""
+    match at.job.state:
+        case JobState.RUNNING:
+            return _running(at)
+        case JobState.COMPLETED:
+            return _answer(at, Reason.COMPLETED, f"completed {_ago(at, at.job.finished_at)}")
+        case JobState.FAILED:
+            return _failed(at)
+        case JobState.CANCELLED:
+            said = f": {at.job.last_error}" if at.job.last_error else ""
+            return _answer(at, Reason.CANCELLED, f"was cancelled {_ago(at, at.job.finished_at)}{said}")
+        case JobState.BLOCKED:
+            return _blocked(at)
+        case JobState.SCHEDULED:
+            return _scheduled(at)
+        case JobState.READY:
+            return _ready(at)
+
+
+def _running(at: Situation) -> Why:
+    job = at.job
+    if job.lease_expires_at is not None and job.lease_expires_at <= at.now:
+        text = f"{job.claimed_by} fell silent: its lease ran out {_ago(at, job.lease_expires_at)}"
+        hint = "the next claim of its queue, or the scheduler's sweep, gives it to another worker"
+        return _answer(at, Reason.LEASE_OVER, text, hint=hint)
+    since = f"runs under {job.claimed_by}, started {_ago(at, job.started_at)}"
+    progress = job.progress
+    facts = () if progress is None else (f"says it is {progress.fraction:.0%} done {progress.text}".rstrip(),)
+    if job.cancel_requested:
+        return _answer(at, Reason.CANCELLING, f"was told to stop; it {since}", facts=facts)
+    return _answer(at, Reason.RUNNING, since, until=job.lease_expires_at, facts=facts)
+
+
+def _failed(at: Situation) -> Why:
+    job = at.job
+    match job.failure_kind:
+        case "stalled":
+            how = f"its worker fell silent or died {_times(job.stalls)}"
+        case "error" | "timeout":
+            how = f"all {job.attempts} attempts are used up" if job.attempts > 1 else "its attempt failed"
+        case "no_handler":
+            how = "the worker had no handler for its type"
+        case "invalid_payload":
+            how = "its payload does not fit its handler"
+        case _:
+            how = "its handler said that another try is pointless"
+    text = f"failed {_ago(at, job.failed_at)}: {how}"
+    facts = (f"last error: {job.last_error}",) if job.last_error else ()
+    return _answer(at, Reason.FAILED, text, facts=facts, hint=f"try it again: taskharbor jobs retry {job.id}")
+
+
+def _blocked(at: Situation) -> Why:
+    holder = at.key_holder
+    if holder is None:
+        return _answer(at, Reason.KEY_HELD, "waited for another job of its key, which has just ended")
+    text = f"waits for job {holder.id} of the same key, which runs under {holder.claimed_by}"
+    return _answer(at, Reason.KEY_HELD, text, facts=_notices(at))
+
+
+def _scheduled(at: Situation) -> Why:
+    job = at.job
+    due = job.run_at or at.now
+    text = f"is scheduled: due in {_span(due - at.now)}"
+    facts = _notices(at)
+    if job.attempts and job.last_error:
+        facts = (f"attempt {job.attempts} failed: {job.last_error}", *facts)
+    return _answer(at, Reason.SCHEDULED, text, until=due, facts=facts)
+
+
+def _ready(at: Situation) -> Why:
+    return _paused(at) or _unclaimed(at) or _full(at) or _held_back(at) or _in_line(at)
+
+
+def _paused(at: Situation) -> Why | None:
+    if at.harbor.paused:
+        hint = "resume it: taskharbor queues resume --all"
+        return _answer(at, Reason.PAUSED, "is ready, but the whole harbor is paused", hint=hint)
+    if _rules(at).paused:
+        hint = f"resume it: taskharbor queues resume {at.job.queue}"
+        return _answer(at, Reason.PAUSED, f"is ready, but queue {at.job.queue} is paused", hint=hint)
+    return None
+
+
+def _unclaimed(at: Situation) -> Why | None:
+    """Nobody alive takes it: said for the queue first, then the lane, then the type."""
+    job = at.job
+    of_queue = [worker for worker in at.workers if _takes_queue(worker, job)]
+    of_lane = [worker for worker in of_queue if job.requires in _lanes(worker)]
+    if any(_knows_type(worker, job) for worker in of_lane):
+        return None
+    kind = "" if job.requires == "any" else f" --kind {job.requires}"
+    hint = f"start one: taskharbor worker APP -q {job.queue}{kind}"
+    if not at.workers:
+        text = "is ready, but no worker is alive"
+    elif not of_queue:
+        text = f"is ready, but no live worker takes queue {job.queue}"
+    elif not of_lane:
+        text = f"is ready, but needs {job.requires}, and no live worker of queue {job.queue} offers it"
+    else:
+        text = f"is ready, but no live worker of queue {job.queue} knows the type {job.type}"
+        hint = "start a worker whose app has this task"
+    return _answer(at, Reason.NO_WORKER, text, facts=_line(at), hint=hint)
+
+
+def _full(at: Situation) -> Why | None:
+    running = 0 if at.queue is None else at.queue.counts.running
+    for name, limit, now in (
+        (f"queue {at.job.queue}", _rules(at).max_running, running),
+        ("the harbor", at.harbor.max_running, at.harbor_running),
+    ):
+        if limit is not None and now >= limit:
+            text = f"is ready, but {name} is full: {now} of at most {limit} run"
+            return _answer(at, Reason.FULL, text, facts=_line(at))
+    return None
+
+
+def _held_back(at: Situation) -> Why | None:
+    """Somebody could take it: are all of them busy, or does a rate hold it back?"""
+    able = [
+        worker
+        for worker in at.workers
+        if _takes_queue(worker, at.job) and at.job.requires in _lanes(worker) and _knows_type(worker, at.job)
+    ]
+    if all(_is_busy(worker) for worker in able):
+        slots = sum(worker.report.concurrency for worker in able)
+        text = f"is ready; all {slots} slots of the {len(able)} workers that could take it are in use"
+        return _answer(at, Reason.BUSY, text, facts=_line(at))
+    for name, rate in (
+        (f"queue {at.job.queue}", _rules(at).execute_rate),
+        ("the harbor", at.harbor.execute_rate),
+    ):
+        if rate is not None:
+            text = f"is ready; {name} starts at most {rate.count} jobs per {shown(rate.per)}"
+            back = f"a spent budget comes back at most {shown(rate.per)} after it was used"
+            return _answer(at, Reason.RATE, text, facts=(back, *_line(at)))
+    return None
+
+
+def _in_line(at: Situation) -> Why:
+    if at.ahead == 0:
+        return _answer(at, Reason.IN_LINE, "is ready and first in line: the next claim takes it")
+    least = "" if at.ahead_is_exact else "at least "
+    return _answer(at, Reason.IN_LINE, f"is ready; {least}{_jobs(at.ahead)} ahead of it")
+
+
+def _answer(
+    at: Situation,
+    reason: Reason,
+    text: str,
+    *,
+    until: datetime | None = None,
+    facts: tuple[str, ...] = (),
+    hint: str | None = None,
+) -> Why:
+    job = at.job
+    return Why(
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        state=job.state,
+        reason=reason,
+        text=text,
+        until=until,
+        facts=facts,
+        hint=hint,
+    )
+
+
+# ------------------------------------------------------------------ words
+
+
+def _rules(at: Situation) -> QueueRules:
+    return NO_RULES if at.queue is None else at.queue.rules
+
+
+def _notices(at: Situation) -> tuple[str, ...]:
+    """What will hold it back once its own time has come."""
+    if at.harbor.paused:
+        return ("the whole harbor is paused",)
+    return (f"queue {at.job.queue} is paused",) if _rules(at).paused else ()
+
+
+def _line(at: Situation) -> tuple[str, ...]:
+    if not at.ahead:
+        return ("it is first in line",)
+    return (f"{'' if at.ahead_is_exact else 'at least '}{_jobs(at.ahead)} ahead of it",)
+
+
+def _takes_queue(worker: WorkerInfo, job: JobRecord) -> bool:
+    return not worker.report.queues or job.queue in worker.report.queues
+
+
+def _lanes(worker: WorkerInfo) -> tuple[str, ...]:
+    kind = worker.report.kind
+    return worker.report.lanes or (("any",) if kind == "any" else (kind, "any"))
+
+
+def _knows_type(worker: WorkerInfo, job: JobRecord) -> bool:
+    """A worker that names no types takes every type."""
+    return not worker.report.types or job.type in worker.report.types
+
+
+def _is_busy(worker: WorkerInfo) -> bool:
+    return 0 < worker.report.concurrency <= len(worker.report.running)
+
+
+def _jobs(count: int) -> str:
+    return "1 job is" if count == 1 else f"{count} jobs are"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _ago(at: Situation, then: datetime | None) -> str:
+    return "at an unknown time" if then is None else f"{_span(at.now - then)} ago"
+
+
+def _span(span: timedelta) -> str:
+    """To the second: nobody plans by the microsecond."""
+    whole = timedelta(seconds=round(max(span, timedelta(0)).total_seconds()))
+    return shown(whole)
