@@ -1,0 +1,459 @@
+"""F: the bad end, what is kept of it, and the way back."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Query, Requeued, Settled
+from taskharbor.errors import (
+    InvalidArgument,
+    JobNotFound,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseMismatch,
+    NotAllowedInState,
+)
+from taskharbor.model.edit import Edit
+from taskharbor.model.job import FAILURE_TYPE, FailureKind, Lease
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.settlement import Ack, Fail, Retry
+from taskharbor.model.state import TERMINAL, JobState
+from taskharbor.testing.conformance.kit import (
+    HOUR,
+    LEASE,
+    MICROSECOND,
+    MINUTE,
+    OTHER_WORKER,
+    QUEUE,
+    SECOND,
+    START,
+    UNKNOWN_ID,
+    WRONG_TOKEN,
+    enqueue_one,
+    found_ids,
+    get_one,
+    in_state,
+    new_id,
+    new_jobs,
+    refused,
+    reserve,
+    reserve_one,
+    running,
+    settle_one,
+    unchanged,
+)
+
+END = START + LEASE
+FAIL_QUEUE = "kit-failures"
+FULL: dict[str, Any] = {
+    "payload": b"\x00\xff work",
+    "headers": {"codec": "raw"},
+    "priority": 9,
+    "requires": "gpu",
+    "max_attempts": 5,
+    "max_stalls": 2,
+    "key": b"user:7",
+}
+
+
+async def test_a_failed_job_says_why(driver: Driver) -> None:
+    """F01 F02 F10: the whole record: the last attempt counted, everything of the job kept."""
+    job = await running(driver, **FULL)
+    before = await get_one(driver, job.id)
+    now = START + SECOND
+
+    answer = await settle_one(driver, Fail(job.lease, "no such user", FailureKind.UNRECOVERABLE), now=now)
+    after = await get_one(driver, job.id, now=now)
+
+    assert answer == Settled(job.id, JobState.FAILED, now, job.version + 1)
+    assert after == msgspec.structs.replace(
+        before,
+        state=JobState.FAILED,
+        attempts=1,
+        last_error="no such user",
+        failure_kind="unrecoverable",
+        failed_at=now,
+        finished_at=now,
+        updated_at=now,
+        version=before.version + 1,
+        lease_expires_at=None,
+        claimed_by=None,
+        settled_token=job.token,
+        history=after.history,
+    )
+    assert [entry.outcome for entry in after.history] == ["failed"]
+
+
+async def test_a_fail_needs_the_token_in_time_and_a_running_job(driver: Driver) -> None:
+    """F03 F04 F05: each refused with its error, and nothing is dead."""
+    job = await running(driver)
+    waiting = await enqueue_one(driver)
+
+    async with unchanged(driver, job.id, waiting.id):
+        mismatch = await refused(driver, Fail(Lease(job.id, WRONG_TOKEN), "no"))
+        not_running = await refused(driver, Fail(Lease(waiting.id, WRONG_TOKEN), "no"))
+    async with unchanged(driver, job.id, waiting.id, now=END):
+        expired = await refused(driver, Fail(job.lease, "no"), now=END)
+
+    assert (type(mismatch), type(not_running), type(expired)) == (LeaseMismatch, JobNotInflight, LeaseExpired)
+    assert await found_ids(driver, states=(JobState.FAILED,)) == []
+
+
+async def test_a_repeated_fail_leaves_one_dead_letter(driver: Driver) -> None:
+    """F06: the second is answered JobNotInflight, and there is one failure job."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue=FAIL_QUEUE), now=START)
+    job = await running(driver)
+
+    await settle_one(driver, Fail(job.lease, "broken"))
+    answer = await refused(driver, Fail(job.lease, "broken"))
+
+    assert isinstance(answer, JobNotInflight)
+    assert await found_ids(driver, states=(JobState.FAILED,)) == [job.id]
+    assert len(await found_ids(driver, queue=FAIL_QUEUE)) == 1
+
+
+async def test_the_first_failure_of_an_idle_fail_queue_is_told(driver: Driver) -> None:
+    """F07: a fail queue that never held a job gets its first; it tells everything about the failed one."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue=FAIL_QUEUE), now=START)
+    job = await running(driver, **FULL)
+    await settle_one(driver, Fail(job.lease, "no such user", FailureKind.UNRECOVERABLE), now=START + SECOND)
+
+    told = await reserve_one(driver, queues=(FAIL_QUEUE,), now=START + SECOND)
+
+    assert (told.type, told.queue, told.attempts, told.run_at) == (FAILURE_TYPE, FAIL_QUEUE, 0, None)
+    assert (told.max_attempts, told.max_stalls) == (100, 3)
+    assert (told.min_backoff, told.max_backoff) == (10 * SECOND, 15 * MINUTE)
+    assert msgspec.json.decode(told.payload) == {
+        "id": job.id,
+        "type": job.type,
+        "queue": QUEUE,
+        "key": "user:7",
+        "payload": base64.b64encode(FULL["payload"]).decode(),
+        "error": "no such user",
+        "kind": "unrecoverable",
+        "attempts": 1,
+        "stalls": 0,
+    }
+
+
+async def test_without_a_fail_queue_the_dead_letter_is_all(driver: Driver) -> None:
+    """F07: nothing else appears, and the record stays."""
+    job = await running(driver)
+
+    await settle_one(driver, Fail(job.lease, "broken"))
+
+    assert await found_ids(driver) == [job.id]
+
+
+async def test_a_failure_job_that_fails_makes_no_other(driver: Driver) -> None:
+    """F07: it goes to the dead letters only, also where its own queue has a fail queue."""
+    for queue in (QUEUE, FAIL_QUEUE):
+        await driver.configure_queue(QueueSettings(queue=queue, fail_queue=FAIL_QUEUE), now=START)
+    job = await running(driver)
+    await settle_one(driver, Fail(job.lease, "broken"))
+    told = await reserve_one(driver, queues=(FAIL_QUEUE,))
+
+    await settle_one(driver, Fail(told.lease, "nobody listens"))
+
+    assert await found_ids(driver) == [job.id, told.id]
+    assert await found_ids(driver, states=(JobState.FAILED,)) == [job.id, told.id]
+
+
+async def test_the_fail_queue_of_the_harbor_serves_queues_without_their_own(driver: Driver) -> None:
+    """F07: the queue's own setting wins over the one under `*`."""
+    await driver.configure_queue(QueueSettings(queue="*", fail_queue="kit-every-failure"), now=START)
+    await driver.configure_queue(QueueSettings(queue="kit-own", fail_queue=FAIL_QUEUE), now=START)
+    for queue in (QUEUE, "kit-own"):
+        job = await running(driver, queue=queue)
+        await settle_one(driver, Fail(job.lease, "broken"))
+
+    assert len(await found_ids(driver, queue="kit-every-failure")) == 1
+    assert len(await found_ids(driver, queue=FAIL_QUEUE)) == 1
+
+
+async def test_dead_letters_are_listed_once_and_nowhere_else(driver: Driver) -> None:
+    """F08 F09 R001-5: one list, never handed out, never counted among the others."""
+    job = await in_state(driver, JobState.FAILED)
+
+    lists = {state: await found_ids(driver, states=(state,)) for state in JobState}
+    counts = (await driver.count(now=START))[QUEUE]
+
+    assert lists == {state: [job.id] if state is JobState.FAILED else [] for state in JobState}
+    assert (counts.failed, counts.total) == (1, 1)
+    assert await reserve(driver, limit=10, now=START + HOUR) == []
+
+
+async def test_finished_jobs_are_never_listed_as_ready(driver: Driver) -> None:
+    """F09 R001-27: each state lists its own jobs and no others."""
+    made = {state: (await in_state(driver, state, queue=f"kit-{state}")).id for state in JobState}
+
+    for state, job_id in made.items():
+        assert await found_ids(driver, queue=f"kit-{state}", states=(state,)) == [job_id]
+    ready = await found_ids(driver, states=(JobState.READY,))
+
+    assert ready == [made[JobState.READY]]
+
+
+# ------------------------------------------------------------------ the way back
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+async def test_whatever_is_over_can_be_requeued(driver: Driver, state: JobState) -> None:
+    """F11: a fresh start under the same id: counts, error, result, end and cancel request are gone."""
+    over = await in_state(driver, state, **FULL)
+    now = START + MINUTE
+
+    [answer] = await driver.requeue([over.id], now=now)
+    after = await get_one(driver, over.id, now=now)
+
+    assert answer == Requeued(over.id, JobState.READY, now, over.version + 1)
+    assert after == msgspec.structs.replace(
+        over,
+        state=JobState.READY,
+        run_at=now,
+        attempts=0,
+        stalls=0,
+        last_error=None,
+        failed_at=None,
+        failure_kind=None,
+        result=None,
+        progress=None,
+        finished_at=None,
+        settled_token=None,
+        cancel_requested=False,
+        updated_at=now,
+        version=over.version + 1,
+    )
+    assert (await reserve_one(driver, now=now, lanes=("gpu",))).id == over.id
+
+
+async def test_a_cancelled_job_lives_again_without_its_cancel_request(driver: Driver) -> None:
+    """F11: the request belonged to the life that it ended."""
+    job = await running(driver)
+    await driver.cancel([job.id], now=START)
+    await settle_one(driver, Ack(job.lease, b"too late"))
+
+    await driver.requeue([job.id], now=START)
+    again = await reserve_one(driver)
+    answer = await settle_one(driver, Ack(again.lease, b"done"))
+
+    assert (again.cancel_requested, answer.state) == (False, JobState.COMPLETED)
+
+
+async def test_a_replay_does_not_jump_the_queue(driver: Driver) -> None:
+    """F11: run_at = now, so a job that waits already goes first."""
+    over = await in_state(driver, JobState.FAILED)
+    waiting = await enqueue_one(driver, now=START + SECOND)
+
+    await driver.requeue([over.id], now=START + MINUTE)
+    taken = await reserve(driver, limit=2, now=START + MINUTE)
+
+    assert [job.id for job in taken] == [waiting.id, over.id]
+
+
+@pytest.mark.parametrize("later", [{"delay": MINUTE}, {"run_at": START + MINUTE}], ids=str)
+async def test_a_replay_can_wait(driver: Driver, later: dict[str, Any]) -> None:
+    """F11 N14: by delay or by run_at, eligible exactly then."""
+    over = await in_state(driver, JobState.FAILED)
+
+    [answer] = await driver.requeue([over.id], now=START, **later)
+    early = await reserve(driver, now=START + MINUTE - MICROSECOND)
+    again = await reserve_one(driver, now=START + MINUTE)
+
+    assert isinstance(answer, Requeued)
+    assert (answer.state, early, again.id) == (JobState.SCHEDULED, [], over.id)
+
+
+async def test_a_replay_can_be_edited(driver: Driver) -> None:
+    """F11: what is given replaces, what is left out stays; id, queue and history never change."""
+    over = await in_state(driver, JobState.FAILED, **FULL)
+    edit = Edit(payload=b"mended", priority=-3, max_attempts=9, min_backoff=SECOND)
+
+    await driver.requeue([over.id], edit=edit, now=START)
+    after = await get_one(driver, over.id)
+
+    assert (after.payload, after.priority, after.max_attempts, after.min_backoff) == (
+        b"mended",
+        -3,
+        9,
+        SECOND,
+    )
+    assert (after.type, after.headers, after.requires) == (over.type, over.headers, over.requires)
+    assert (after.queue, after.key, after.seq, after.history) == (
+        over.queue,
+        over.key,
+        over.seq,
+        over.history,
+    )
+
+
+async def test_a_replay_may_keep_its_counts(driver: Driver) -> None:
+    """F12: then the next failure stands on top of the old ones."""
+    job = await running(driver, max_attempts=2)
+    await settle_one(driver, Fail(job.lease, "broken"))
+
+    await driver.requeue([job.id], reset_counts=False, now=START)
+    again = await reserve_one(driver)
+    await settle_one(driver, Fail(again.lease, "broken again"))
+    after = await get_one(driver, job.id)
+
+    assert (again.attempts, again.last_error) == (1, "broken")
+    assert (after.attempts, after.last_error) == (2, "broken again")
+
+
+async def test_the_fence_goes_on_rising_over_lives(driver: Driver) -> None:
+    """F13: a requeue is no beginning, not even at an earlier hour."""
+    job = await running(driver)
+    await settle_one(driver, Fail(job.lease))
+
+    await driver.requeue([job.id], now=START - HOUR)
+    again = await reserve_one(driver, now=START - HOUR)
+
+    assert again.fence > job.fence
+
+
+async def test_only_what_is_over_can_be_requeued(driver: Driver) -> None:
+    """F14: a second requeue is refused, as is one of anything that lives; unknown ids are not found."""
+    over = await in_state(driver, JobState.FAILED)
+    alive = [
+        (await in_state(driver, state, queue=f"kit-{state}")).id
+        for state in (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.RUNNING)
+    ]
+    await driver.requeue([over.id], now=START)
+
+    async with unchanged(driver, over.id, *alive):
+        answers = await driver.requeue([over.id, *alive, UNKNOWN_ID], now=START)
+
+    assert [type(answer) for answer in answers] == [NotAllowedInState] * 5 + [JobNotFound]
+
+
+async def test_one_id_twice_in_one_call_is_requeued_once(driver: Driver) -> None:
+    """F14: each for itself, in list order; a refused one stops nobody."""
+    first, second = await in_state(driver, JobState.FAILED), await in_state(driver, JobState.COMPLETED)
+
+    answers = await driver.requeue([first.id, first.id, UNKNOWN_ID, second.id], now=START)
+
+    assert [type(answer) for answer in answers] == [Requeued, NotAllowedInState, JobNotFound, Requeued]
+
+
+async def test_the_token_of_an_earlier_life_opens_nothing(driver: Driver) -> None:
+    """F15: not while it waits again, not while somebody else runs it."""
+    job = await running(driver)
+    await settle_one(driver, Fail(job.lease))
+    await driver.requeue([job.id], now=START)
+
+    async with unchanged(driver, job.id):
+        waiting = await refused(driver, Ack(job.lease))
+    await reserve_one(driver, worker_id=OTHER_WORKER)
+    async with unchanged(driver, job.id):
+        other = await refused(driver, Ack(job.lease))
+
+    assert (type(waiting), type(other)) == (JobNotInflight, LeaseMismatch)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"edit": Edit(priority=101)},
+        {"edit": Edit(type="no name")},
+        {"delay": SECOND, "run_at": START},
+        {"delay": -SECOND},
+    ],
+    ids=["priority", "type", "both", "negative"],
+)
+async def test_a_requeue_that_makes_no_sense_is_refused(driver: Driver, fields: dict[str, Any]) -> None:
+    """F11: an invalid argument comes before any change."""
+    over = await in_state(driver, JobState.FAILED)
+
+    async with unchanged(driver, over.id):
+        with pytest.raises(InvalidArgument):
+            await driver.requeue([over.id], now=START, **fields)
+
+
+async def test_death_by_attempts_and_by_stalls_can_be_told_apart(driver: Driver) -> None:
+    """F16: by kind, by counters, and by a listing for one kind."""
+    failed = await running(driver, max_attempts=1)
+    await settle_one(driver, Fail(failed.lease, "broken"))
+    stalled = await running(driver, max_stalls=1)
+    await driver.reclaim(now=END)
+
+    records = await driver.get([failed.id, stalled.id], now=END)
+
+    assert [(job and (job.failure_kind, job.attempts, job.stalls)) for job in records] == [
+        ("error", 1, 0),
+        ("stalled", 0, 1),
+    ]
+    assert await found_ids(driver, failure_kind="stalled") == [stalled.id]
+
+
+async def test_the_end_of_a_failed_job_frees_its_key_and_its_place(driver: Driver) -> None:
+    """F17: in the same step the job blocked behind it is released, and max_running has room."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=1), now=START)
+    job = await running(driver, key=b"k")
+    blocked = await enqueue_one(driver, key=b"k")
+    full = await reserve(driver)
+
+    await settle_one(driver, Fail(job.lease))
+    taken = await reserve(driver, limit=5)
+
+    assert full == []
+    assert [entry.id for entry in taken] == [blocked.id]
+
+
+async def test_dead_letters_can_be_replayed_page_by_page(driver: Driver) -> None:
+    """F18: requeue while paging: none is skipped and none comes twice."""
+    await driver.enqueue(new_jobs(25), now=START)
+    dead = await reserve(driver, limit=25)
+    await driver.settle([Fail(job.lease) for job in dead], now=START)
+    query, replayed = Query(queue=QUEUE, states=(JobState.FAILED,), limit=10), []
+    while True:
+        page = await driver.find(query, now=START)
+        replayed += [job.id for job in page.jobs]
+        answers = await driver.requeue([job.id for job in page.jobs], now=START)
+        assert all(isinstance(answer, Requeued) for answer in answers)
+        if page.cursor is None:
+            break
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+    taken = await reserve(driver, limit=50)
+
+    assert sorted(replayed) == sorted(job.id for job in dead)
+    assert sorted(job.id for job in taken) == sorted(job.id for job in dead)
+
+
+# ------------------------------------------------------------------ forgetting
+
+
+async def test_a_finished_job_can_be_deleted(driver: Driver) -> None:
+    """F09: each for itself; what lives is refused, what is unknown not found, and the id is free again."""
+    over = [(await in_state(driver, state)).id for state in sorted(TERMINAL)]
+    alive = await running(driver)
+
+    answers = await driver.delete([*over, alive.id, UNKNOWN_ID, over[0]], now=START)
+
+    assert [type(answer).__name__ for answer in answers] == [
+        *["Deleted"] * 3,
+        "NotAllowedInState",
+        "JobNotFound",
+        "JobNotFound",
+    ]
+    assert await driver.get(over, now=START) == [None, None, None]
+    assert await found_ids(driver) == [alive.id]
+
+
+async def test_a_deleted_job_leaves_nothing_behind(driver: Driver) -> None:
+    """F09: no lease to reclaim, no key held, no count."""
+    over = await in_state(driver, JobState.FAILED, key=b"k", id=new_id())
+
+    await driver.delete([over.id], now=START)
+    fresh = await enqueue_one(driver, key=b"k", id=over.id)
+
+    assert (fresh.id, fresh.result) == (over.id, "created")
+    assert await driver.reclaim(now=START + HOUR) == []
+    job = await reserve_one(driver)
+    await settle_one(driver, Retry(job.lease))

@@ -1,0 +1,196 @@
+"""Lifecycle and parity: handles, threads, namespaces, and abilities that are there when declared."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Counts, EnqueueResult
+from taskharbor.errors import DriverClosed, InvalidArgument, LeaseLost
+from taskharbor.model.job import Lease
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.crowd import Member, crowd
+from taskharbor.testing.conformance.kit import (
+    LEASE,
+    QUEUE,
+    START,
+    UNKNOWN_ID,
+    WRONG_TOKEN,
+    enqueue_one,
+    found_ids,
+    get_one,
+    new_job,
+    new_jobs,
+    requires,
+    reserve,
+    reserve_one,
+    running,
+    settle_one,
+)
+
+
+async def test_the_context_manager_opens_and_closes(driver: Driver) -> None:
+    """V08 N09: also when its body fails, and only this handle."""
+    second = driver.another()
+    with pytest.raises(DriverClosed):
+        await second.count(now=START)
+    with suppress(ZeroDivisionError):
+        async with second as opened:
+            assert opened is second
+            await enqueue_one(second)
+            raise ZeroDivisionError
+    with pytest.raises(DriverClosed):
+        await second.count(now=START)
+
+    assert (await driver.count(now=START))[QUEUE] == Counts(ready=1)
+
+
+async def test_opening_and_closing_twice_is_fine(driver: Driver) -> None:
+    """N10 V08: neither does anything the second time."""
+    second = driver.another()
+    assert await second.open() is second
+    await second.open()
+    await enqueue_one(second)
+    await second.close()
+    await second.close()
+
+    assert len(await reserve(driver)) == 1
+
+
+async def test_handles_see_each_others_work_at_once(driver: Driver) -> None:
+    """V04: nothing is kept back in a handle, and a lease is not bound to one."""
+    async with driver.another() as client, driver.another() as worker:
+        answer = await enqueue_one(client)
+        job = await reserve_one(worker)
+        assert (await get_one(driver, answer.id)).claimed_by == job.claimed_by
+        await settle_one(client, Ack(job.lease))
+
+    assert (await driver.count(now=START))[QUEUE] == Counts(completed=1)
+
+
+async def test_a_handle_works_in_a_thread_with_a_loop_of_its_own(driver: Driver) -> None:
+    """V04: a whole life of a job in each of them."""
+
+    async def live(member: Member) -> str:
+        queue = f"thread-{member.number}"
+        job = await running(member.driver, queue=queue, id=ids[member.number])
+        await settle_one(member.driver, Ack(job.lease))
+        return job.id
+
+    ids = [job.id for job in new_jobs(4)]
+    done = await crowd(driver, 4, live)
+
+    assert done == ids
+    assert all(counts == Counts(completed=1) for counts in (await driver.count(now=START)).values())
+
+
+async def test_two_namespaces_of_one_store_do_not_know_each_other(
+    driver: Driver, request: pytest.FixtureRequest
+) -> None:
+    """V09 I19: jobs, keys, settings and roles; needs the optional fixture `other_namespace`."""
+    try:
+        other: Driver = request.getfixturevalue("other_namespace")
+    except pytest.FixtureLookupError:
+        pytest.skip("no other_namespace fixture")
+    job = await running(driver, key=b"key", idempotency_key=b"once")
+    await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, paused=True), now=START)
+    await driver.hold_role("leader", "a", LEASE, now=START)
+
+    assert await other.get([job.id], now=START) == [None]
+    assert await other.count(now=START) == {}
+    assert await other.queues(now=START) == []
+    assert (
+        await enqueue_one(other, id=job.id, key=b"key", idempotency_key=b"once")
+    ).result is EnqueueResult.CREATED
+    assert len(await reserve(other)) == 1, "the pause of one harbor is not the other's"
+    assert (await other.hold_role("leader", "b", LEASE, now=START)).is_mine
+    assert await other.reclaim(now=START + LEASE) != []
+    assert [found.id for found in [await get_one(driver, job.id)]] == [job.id]
+    assert await found_ids(driver) == [job.id]
+
+
+async def test_errors_leave_nothing_open_behind_them(driver: Driver) -> None:
+    """V05 V06 V07: after hundreds of refusals this handle and another one write at once."""
+    job = await running(driver)
+    stranger = Lease(job.id, WRONG_TOKEN)
+    for _ in range(100):
+        [answer] = await driver.settle([Ack(stranger)], now=START)
+        assert isinstance(answer, LeaseLost)
+        with pytest.raises(InvalidArgument):
+            await enqueue_one(driver, queue="a b")
+        with pytest.raises(LeaseLost):
+            await driver.ack(UNKNOWN_ID, WRONG_TOKEN, START)
+
+    async with asyncio.timeout(30), driver.another() as second:
+        await enqueue_one(second)
+        await enqueue_one(driver)
+    await settle_one(driver, Ack(job.lease))
+    assert (await driver.count(now=START))[QUEUE] == Counts(ready=2, completed=1)
+
+
+async def test_concurrent_calls_on_one_handle_are_all_answered(driver: Driver) -> None:
+    """V04: an event loop with many tasks and one handle."""
+    jobs = new_jobs(60)
+
+    answers = await asyncio.gather(*(driver.enqueue([job], now=START) for job in jobs))
+    taken = await asyncio.gather(*(reserve(driver, worker_id=f"w{n}") for n in range(60)))
+
+    assert {answer.id for [answer] in answers} == {job.id for job in jobs}
+    assert len({job.id for [job] in taken}) == 60
+
+
+# ------------------------------------------------------------------ declared abilities
+
+
+async def test_the_blocking_enqueue_works_exactly_when_declared(driver: Driver) -> None:
+    """V11: from a thread without an event loop, with the same answers."""
+    job = new_job()
+    if not driver.capabilities.blocking_enqueue:
+        with pytest.raises(InvalidArgument):
+            driver.enqueue_blocking([job], now=START)
+        return
+
+    first = await asyncio.to_thread(driver.enqueue_blocking, [job], now=START)
+    second = await asyncio.to_thread(driver.enqueue_blocking, [job], now=START)
+
+    assert [answer.result for answer in first + second] == ["created", "duplicate"]
+    assert [taken.id for taken in await reserve(driver, limit=9)] == [job.id]
+
+
+async def test_the_blocking_enqueue_refuses_what_the_other_refuses(driver: Driver) -> None:
+    """V11 N09 N15: the same checks in the same order."""
+    requires(driver, "blocking_enqueue")
+
+    with pytest.raises(InvalidArgument):
+        driver.enqueue_blocking([new_job(), new_job(queue="a b")], now=START)
+    with pytest.raises(DriverClosed):
+        driver.another().enqueue_blocking([new_job(queue="a b")], now=START)
+    assert driver.enqueue_blocking([], now=START) == []
+
+    assert await found_ids(driver) == []
+
+
+async def test_durable_is_what_info_says(driver: Driver) -> None:
+    """V11 R12: a store that dies with the process does not call itself durable."""
+    assert ((await driver.info()).durability == "D0") != driver.capabilities.durable
+
+
+async def test_a_store_of_several_processes_outlives_each_of_them(driver: Driver) -> None:
+    """V11: multiprocess without durable would lose the store with its first handle."""
+    if driver.capabilities.multiprocess:
+        assert driver.capabilities.durable or (await driver.info()).durability == "D0"
+    async with driver.another() as second:
+        await enqueue_one(second)
+    assert len(await reserve(driver)) == 1
+
+
+async def test_the_schema_of_an_open_store_is_complete(driver: Driver) -> None:
+    """V12 P16: nothing pending, and migrating again does nothing."""
+    await driver.migrate()
+
+    assert await driver.pending_migrations() == []
+    assert await driver.migrate() == []

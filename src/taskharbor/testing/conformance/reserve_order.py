@@ -1,0 +1,440 @@
+"""B: who is handed out, in which order, under what lease."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.errors import DuplicateJob, InvalidArgument
+from taskharbor.model.checks import MAX_BATCH
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.settlement import Ack, Fail, Release, Retry
+from taskharbor.model.state import TERMINAL, JobState
+from taskharbor.testing.conformance.kit import (
+    HOUR,
+    LEASE,
+    MICROSECOND,
+    MINUTE,
+    OTHER_QUEUE,
+    OTHER_WORKER,
+    QUEUE,
+    SECOND,
+    START,
+    WORKER,
+    claim,
+    enqueue,
+    enqueue_one,
+    get_one,
+    in_state,
+    new_id,
+    new_job,
+    new_jobs,
+    reserve,
+    reserve_one,
+    running,
+    settle_one,
+    unchanged,
+)
+
+
+async def test_an_empty_queue_gives_an_empty_list(driver: Driver) -> None:
+    """B01 R000-22: nothing to do is no error."""
+    assert await reserve(driver) == []
+    assert await driver.reserve_one(QUEUE, START, LEASE) is None
+
+
+async def test_a_queue_nobody_ever_used_gives_an_empty_list(driver: Driver) -> None:
+    """B02: and does not come into being by being asked for."""
+    await enqueue_one(driver)
+
+    taken = await reserve(driver, queues=("kit-never-used",))
+
+    assert taken == []
+    assert [queue.queue for queue in await driver.queues(now=START)] == [QUEUE]
+
+
+async def test_a_reserved_job_is_running(driver: Driver) -> None:
+    """B03: the record says so, with its holder, and no longer counts as ready."""
+    job = await running(driver)
+
+    record = await get_one(driver, job.id)
+
+    assert record.state is JobState.RUNNING
+    assert (record.claimed_by, record.started_at, record.starts) == (WORKER, START, 1)
+    assert (record.updated_at, record.version) == (START, 2)
+    assert (await driver.count(now=START))[QUEUE].running == 1
+
+
+async def test_a_reserved_job_carries_its_lease(driver: Driver) -> None:
+    """B04 R000-20 R002-6: token, fence and end; the whole rest of the record is as it was stored."""
+    answer = await enqueue_one(driver, payload=b"work", headers={"a": "b"}, priority=3, max_attempts=7)
+    before = await get_one(driver, answer.id)
+    now = START + SECOND
+
+    job = await reserve_one(driver, now=now)
+    after = await get_one(driver, answer.id, now=now)
+
+    assert job.lease.token
+    assert job.lease.fence == job.fence > 0
+    assert (job.lease.job_id, job.lease.expires_at, job.lease.claimed_by) == (job.id, now + LEASE, WORKER)
+    assert after == msgspec.structs.replace(
+        before,
+        state=JobState.RUNNING,
+        fence=job.fence,
+        lease_expires_at=now + LEASE,
+        claimed_by=WORKER,
+        starts=1,
+        started_at=now,
+        updated_at=now,
+        version=before.version + 1,
+    )
+    assert job == msgspec.structs.replace(after, token=job.token)
+
+
+@pytest.mark.parametrize(
+    "lease_for", [MICROSECOND, timedelta(seconds=3, microseconds=1), LEASE, timedelta(days=365)], ids=str
+)
+async def test_a_lease_ends_exactly_after_its_length(driver: Driver, lease_for: timedelta) -> None:
+    """B05 R002-6: expiry = now + lease_for, to the microsecond."""
+    now = START + timedelta(microseconds=123457)
+
+    job = await running(driver, now=now, lease_for=lease_for)
+
+    assert job.lease_expires_at == now + lease_for
+    assert (await get_one(driver, job.id, now=now)).lease_expires_at == now + lease_for
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+async def test_a_job_that_is_over_is_never_handed_out(driver: Driver, state: JobState) -> None:
+    """B06 B07 B08 R001-5: whatever the time is and however often somebody asks."""
+    over = await in_state(driver, state)
+
+    taken = [
+        await reserve(driver, now=START + later, limit=10)
+        for later in (timedelta(0), LEASE, timedelta(days=300))
+    ]
+
+    assert taken == [[], [], []]
+    assert await get_one(driver, over.id) == over
+
+
+async def test_a_job_under_a_valid_lease_is_never_handed_out(driver: Driver) -> None:
+    """B09 R001-9: not to another worker, not to its own, not in the last microsecond."""
+    job = await running(driver)
+
+    for now in (START, START + LEASE - MICROSECOND):
+        async with unchanged(driver, job.id, now=now):
+            for worker_id in (WORKER, OTHER_WORKER):
+                assert await reserve(driver, worker_id=worker_id, limit=10, now=now) == []
+
+
+async def test_jobs_come_out_in_the_order_they_went_in(driver: Driver) -> None:
+    """B10 R000-11: a hundred jobs, one call each, a microsecond apart, ids in the opposite order."""
+    ids = sorted((new_id() for _ in range(100)), reverse=True)
+    for place, job_id in enumerate(ids):
+        await enqueue(driver, new_job(id=job_id), now=START + place * MICROSECOND)
+
+    taken = [(await reserve_one(driver, now=START + SECOND)).id for _ in ids]
+
+    assert taken == ids
+
+
+async def test_jobs_of_the_same_microsecond_come_out_by_their_place(driver: Driver) -> None:
+    """B11: one instant, many calls: the enqueue order decides, not the id."""
+    ids = sorted((new_id() for _ in range(20)), reverse=True)
+    for job_id in ids:
+        await enqueue(driver, new_job(id=job_id))
+
+    taken = [(await reserve_one(driver)).id for _ in ids]
+
+    assert taken == ids
+
+
+@pytest.mark.parametrize(
+    "priorities",
+    [(50, 100, 80), (-100, 100, 0, -1, 1, 99), (0, 0, 5, 0, 5)],
+    ids=["positive", "extremes", "ties"],
+)
+async def test_the_more_urgent_job_comes_first(driver: Driver, priorities: tuple[int, ...]) -> None:
+    """B12 B13 R003-8: higher numbers first, ties in enqueue order."""
+    for priority in priorities:
+        await enqueue_one(driver, priority=priority)
+
+    taken = [await reserve_one(driver) for _ in priorities]
+
+    assert [job.priority for job in taken] == sorted(priorities, reverse=True)
+    assert [job.id for job in taken] == [
+        job.id for job in sorted(taken, key=lambda job: (-job.priority, job.seq))
+    ]
+
+
+async def test_priority_then_eligibility_then_place(driver: Driver) -> None:
+    """B14: the whole order, over every mix of the three."""
+    mixed = [(priority, seconds) for seconds in (40, None, 10, 40, 20, None) for priority in (1, -1, 0)]
+    for place, (priority, seconds) in enumerate(mixed):
+        run_at = None if seconds is None else START + timedelta(seconds=seconds)
+        await enqueue_one(driver, priority=priority, run_at=run_at, now=START + timedelta(seconds=place))
+
+    taken = [await reserve_one(driver, now=START + HOUR) for _ in mixed]
+
+    assert [job.id for job in taken] == [
+        job.id for job in sorted(taken, key=lambda job: (-job.priority, job.eligible_at, job.seq))
+    ]
+
+
+async def test_a_due_job_stands_where_its_time_puts_it(driver: Driver) -> None:
+    """B15: a job due at :10 goes behind one made at :05 and before one made at :20."""
+    due = await enqueue_one(driver, run_at=START + 10 * SECOND)
+    older = await enqueue_one(driver, now=START + 5 * SECOND)
+    younger = await enqueue_one(driver, now=START + 20 * SECOND)
+
+    taken = await reserve(driver, limit=3, now=START + MINUTE)
+
+    assert [job.id for job in taken] == [older.id, due.id, younger.id]
+
+
+async def test_a_job_of_the_future_never_stands_in_the_way(driver: Driver) -> None:
+    """B16: a hundred urgent jobs of tomorrow and one plain job of now."""
+    await driver.enqueue(new_jobs(100, priority=100, run_at=START + 24 * HOUR), now=START)
+    ready = await enqueue_one(driver, now=START + SECOND)
+
+    taken = await reserve(driver, limit=10, now=START + SECOND)
+
+    assert [job.id for job in taken] == [ready.id]
+
+
+async def test_a_claim_for_types_takes_only_those(driver: Driver) -> None:
+    """B17 R11: (Claim.types) the others wait untouched, and the order among the wanted stays."""
+    ids = {
+        name: (await enqueue_one(driver, type=name, priority=priority)).id
+        for name, priority in (("mail", 0), ("video", 9), ("audio", 5), ("chat", 100))
+    }
+
+    async with unchanged(driver, ids["mail"], ids["chat"]):
+        nothing = await reserve(driver, types=("unknown",), limit=10)
+    taken = await reserve(driver, types=("audio", "video"), limit=10)
+    rest = await reserve(driver, limit=10)
+
+    assert nothing == []
+    assert [job.id for job in taken] == [ids["video"], ids["audio"]]
+    assert [job.id for job in rest] == [ids["chat"], ids["mail"]]
+
+
+async def test_a_claim_for_types_sees_past_any_number_of_others(driver: Driver) -> None:
+    """R11: (Claim.types) five hundred jobs of a type nobody knows do not hide the one that somebody does."""
+    await driver.enqueue(new_jobs(500, type="kit.unknown", priority=50), now=START)
+    wanted = [(await enqueue_one(driver, type="kit.known", requires=lane)).id for lane in ("any", "gpu")]
+
+    taken = await reserve(driver, types=("kit.known",), limit=10, lanes=("gpu", "any"))
+
+    assert [job.id for job in taken] == [wanted[1], wanted[0]]
+
+
+async def test_a_claim_for_types_reclaims_and_promotes_like_any_other(driver: Driver) -> None:
+    """R11: (Claim.types) expired and due jobs of the type come back, expired ones of others too."""
+    expired = await running(driver, type="kit.known")
+    other = await running(driver, type="kit.other")
+    due = await enqueue_one(driver, type="kit.known", run_at=START + LEASE)
+
+    taken = await reserve(driver, types=("kit.known",), limit=10, now=START + LEASE)
+
+    assert {job.id for job in taken} == {expired.id, due.id}
+    assert (await get_one(driver, other.id, now=START + LEASE)).state is JobState.READY
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"types": ()},
+        {"types": ("",)},
+        {"types": ("a", "a")},
+        {"limit": 0},
+        {"limit": -1},
+        {"limit": MAX_BATCH + 1},
+        {"limit": True},
+        {"queues": ()},
+        {"queues": (QUEUE, QUEUE)},
+        {"lanes": ()},
+        {"worker_id": ""},
+        {"worker_id": "line\nbreak"},
+    ],
+    ids=str,
+)
+async def test_a_claim_that_makes_no_sense_is_refused(driver: Driver, fields: dict[str, Any]) -> None:
+    """B18 B21: and takes nothing."""
+    answer = await enqueue_one(driver)
+
+    async with unchanged(driver, answer.id):
+        with pytest.raises(InvalidArgument):
+            await reserve(driver, **fields)
+
+
+async def test_one_claim_gives_up_to_its_limit_and_never_one_job_twice(driver: Driver) -> None:
+    """B19 B20: seven of ten, in order, then the other three, each under a token that is not the first's."""
+    ids = await enqueue(driver, *(new_job(priority=place % 3) for place in range(10)))
+    wanted = sorted(ids, key=lambda job_id: -(ids.index(job_id) % 3))
+
+    first = await reserve(driver, limit=7)
+    second = await reserve(driver, limit=7)
+
+    assert [job.id for job in first + second] == wanted
+    assert {job.token for job in first}.isdisjoint({job.token for job in second})
+    assert all(job.lease_expires_at == START + LEASE for job in first + second)
+
+
+async def test_every_job_of_a_claim_can_be_settled_on_its_own(driver: Driver) -> None:
+    """B19: the leases of one claim do not stand and fall together."""
+    await driver.enqueue(new_jobs(3), now=START)
+    done, failed, kept = await reserve(driver, limit=3)
+
+    await settle_one(driver, Ack(done.lease))
+    await settle_one(driver, Fail(failed.lease, "broken"))
+
+    assert (await get_one(driver, kept.id)).state is JobState.RUNNING
+    await settle_one(driver, Ack(kept.lease), now=START + LEASE - MICROSECOND)
+
+
+async def test_a_requeued_keyed_job_respects_its_key(driver: Driver) -> None:
+    """B22: (requeue of a keyed job) its key runs → blocked; it waits or is blocked → DuplicateJob."""
+    first = await in_state(driver, JobState.FAILED, key=b"k")
+    second = await in_state(driver, JobState.FAILED, key=b"k")
+    third = await in_state(driver, JobState.FAILED, key=b"k")
+    holder = await running(driver, key=b"k")
+
+    [blocked] = await driver.requeue([first.id], now=START)
+    async with unchanged(driver, first.id, second.id, holder.id):
+        [behind_blocked] = await driver.requeue([second.id], now=START)
+    await settle_one(driver, Ack(holder.lease))
+    async with unchanged(driver, first.id, second.id, third.id):
+        [behind_waiting] = await driver.requeue([third.id], now=START)
+
+    assert getattr(blocked, "state", None) is JobState.BLOCKED
+    assert isinstance(behind_blocked, DuplicateJob)
+    assert isinstance(behind_waiting, DuplicateJob)
+    assert behind_blocked.existing_id == behind_waiting.existing_id == first.id
+    assert (await reserve_one(driver)).id == first.id
+
+
+async def test_a_claim_never_sees_another_queue(driver: Driver) -> None:
+    """B23 R001-7: not even when its own is empty, nor one whose name begins alike."""
+    others = await enqueue(
+        driver, *(new_job(queue=name) for name in (OTHER_QUEUE, f"{QUEUE}.", f"{QUEUE}-1", "k"))
+    )
+
+    async with unchanged(driver, *others):
+        assert await reserve(driver, limit=10) == []
+
+
+async def test_every_claim_raises_the_fence(driver: Driver) -> None:
+    """B24: by release, retry, expiry and requeue, within one microsecond and with a clock that steps back."""
+    job = await running(driver)
+    fences, tokens = [job.fence], [job.token]
+
+    async def again(now: timedelta = timedelta(0)) -> None:
+        nonlocal job
+        job = await reserve_one(driver, now=START + now, lease_for=SECOND)
+        fences.append(job.fence)
+        tokens.append(job.token)
+
+    await settle_one(driver, Release(job.lease))
+    await again()
+    await settle_one(driver, Retry(job.lease))
+    await again(-HOUR)
+    await settle_one(driver, Fail(job.lease), now=START - HOUR)
+    await driver.requeue([job.id], now=START - HOUR)
+    await again(-HOUR)
+    await again(-HOUR + SECOND)
+
+    assert fences == sorted(set(fences))
+    assert len(set(tokens)) == len(tokens)
+
+
+async def test_a_paused_queue_hands_out_nothing(driver: Driver) -> None:
+    """B26: nothing changes while it is paused, a running job may end, and the queue goes on afterwards."""
+    job = await running(driver)
+    waiting = await enqueue_one(driver)
+    elsewhere = await enqueue_one(driver, queue=OTHER_QUEUE)
+    await driver.configure_queue(QueueSettings(queue=QUEUE, paused=True), now=START)
+
+    async with unchanged(driver, job.id, waiting.id):
+        taken = await reserve(driver, queues=(QUEUE,), limit=10)
+    others = await reserve(driver, queues=(QUEUE, OTHER_QUEUE), limit=10)
+    await settle_one(driver, Ack(job.lease))
+    await driver.configure_queue(QueueSettings(queue=QUEUE, paused=False), now=START)
+
+    assert taken == []
+    assert [job.id for job in others] == [elsewhere.id]
+    assert (await reserve_one(driver)).id == waiting.id
+
+
+async def test_queues_are_served_in_the_order_of_the_claim(driver: Driver) -> None:
+    """B20: the first queue empties before the second is looked at, whatever is more urgent there."""
+    for name, priority in (("kit-b", 9), ("kit-a", 0), ("kit-c", 100), ("kit-a", 1)):
+        await enqueue_one(driver, queue=name, priority=priority)
+
+    taken = await driver.reserve(claim(queues=("kit-a", "kit-b"), limit=10), now=START)
+
+    assert [(job.queue, job.priority) for job in taken] == [("kit-a", 1), ("kit-a", 0), ("kit-b", 9)]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "wanted"),
+    [
+        (("cpu", "any"), ["cpu", "any"]),
+        (("gpu", "any"), ["gpu", "any"]),
+        (("any",), ["any"]),
+        (("any", "cpu", "gpu"), ["any", "cpu", "gpu"]),
+        (("fpga",), []),
+    ],
+    ids=str,
+)
+async def test_lanes_are_served_in_the_order_of_the_claim(
+    driver: Driver, lanes: tuple[str, ...], wanted: list[str]
+) -> None:
+    """B20 R003-6 R003-7: the lane named first wins over age and priority; unnamed ones are never touched."""
+    for lane, priority in (("any", 100), ("cpu", 0), ("gpu", 50)):
+        await enqueue_one(driver, requires=lane, priority=priority)
+
+    taken = await reserve(driver, lanes=lanes, limit=10)
+
+    assert [job.requires for job in taken] == wanted
+
+
+@pytest.mark.parametrize("way", ["retry", "release", "reclaim", "requeue"])
+async def test_a_job_comes_back_with_its_lane_and_priority(driver: Driver, way: str) -> None:
+    """B14 R003-19: whatever brought it back, a gpu job of priority 42 is one again."""
+    job = await running(driver, requires="gpu", priority=42)
+    plain = await enqueue_one(driver, requires="gpu", priority=41)
+    now = START + LEASE if way == "reclaim" else START
+    match way:
+        case "retry":
+            await settle_one(driver, Retry(job.lease))
+        case "release":
+            await settle_one(driver, Release(job.lease))
+        case "reclaim":
+            await driver.reclaim(now=now)
+        case "requeue":
+            await settle_one(driver, Fail(job.lease))
+            await driver.requeue([job.id], now=now)
+
+    nobody = await reserve(driver, lanes=("cpu", "any"), limit=10, now=now)
+    taken = await reserve(driver, lanes=("gpu",), limit=10, now=now)
+
+    assert nobody == []
+    assert [entry.id for entry in taken] == [job.id, plain.id]
+    assert (taken[0].requires, taken[0].priority) == ("gpu", 42)
+
+
+async def test_the_one_job_form_reserves_like_a_claim_for_one(driver: Driver) -> None:
+    """B03: reserve_one is the same verb for a single job of one queue."""
+    first = await enqueue_one(driver, priority=1)
+    await enqueue_one(driver)
+
+    job = await driver.reserve_one(QUEUE, START, LEASE)
+
+    assert job is not None
+    assert (job.id, job.lease_expires_at) == (first.id, START + LEASE)

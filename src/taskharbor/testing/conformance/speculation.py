@@ -1,0 +1,381 @@
+"""Speculative copies: one more try beside a straggler, of which only an Ack can win."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import CancelResult, Counts, Speculated
+from taskharbor.errors import JobNotFound, JobNotInflight, NotAllowedInState
+from taskharbor.model.job import JobRecord
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
+from taskharbor.model.settlement import Ack, Fail, Settlement
+from taskharbor.model.state import JobState
+from taskharbor.testing.conformance.kit import (
+    ENDS,
+    HOUR,
+    LEASE,
+    MICROSECOND,
+    MINUTE,
+    OTHER_WORKER,
+    QUEUE,
+    SECOND,
+    START,
+    UNKNOWN_ID,
+    WORKER,
+    enqueue_one,
+    find_all,
+    found_ids,
+    get_one,
+    in_state,
+    refused,
+    reserve,
+    reserve_one,
+    running,
+    settle_one,
+    state_of,
+    unchanged,
+)
+
+
+async def copy_of(driver: Driver, job: JobRecord) -> str:
+    """Start a copy and give its id."""
+    answer = await driver.speculate(job.id, now=START)
+    assert isinstance(answer, Speculated), answer
+    assert (answer.id, answer.at) == (job.id, START)
+    return answer.copy_id
+
+
+async def both_running(driver: Driver) -> tuple[JobRecord, JobRecord]:
+    """(the original on one worker, its copy on another)"""
+    original = await running(driver, lease_for=HOUR)
+    await copy_of(driver, original)
+    return original, await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
+
+
+async def test_a_copy_is_the_same_work_for_another_worker(driver: Driver) -> None:
+    """R003-38: a record of its own, linked to the original, with a higher fence."""
+    original = await running(
+        driver,
+        type="kit.slow",
+        payload=b"\x00work",
+        headers={"a": "b"},
+        priority=7,
+        requires="gpu",
+        timeout=9 * SECOND,
+        idempotency_key=b"once",
+    )
+
+    copy_id = await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lanes=("gpu",))
+
+    assert (copy.id, copy.speculates_on) == (copy_id, original.id)
+    assert copy.id != original.id
+    for name in ("type", "queue", "payload", "headers", "priority", "requires", "timeout"):
+        assert getattr(copy, name) == getattr(original, name), name
+    assert copy.fence > original.fence
+    assert (copy.token != original.token, copy.idempotency_key, copy.attempts) == (True, None, 0)
+
+
+async def test_a_copy_is_never_handed_to_the_worker_of_the_original(driver: Driver) -> None:
+    """R003-38: however often it asks; another worker gets it once."""
+    original = await running(driver)
+    copy_id = await copy_of(driver, original)
+
+    assert await reserve(driver, worker_id=WORKER, limit=10) == []
+    assert [job.id for job in await reserve(driver, worker_id=OTHER_WORKER, limit=10)] == [copy_id]
+    assert await reserve(driver, worker_id="worker-c", limit=10) == []
+
+
+async def test_a_copy_that_is_passed_over_hides_no_other_job(driver: Driver) -> None:
+    """B16: the straggler's worker finds what stands behind the copy."""
+    original = await running(driver, priority=9)
+    await copy_of(driver, original)
+    plain = await enqueue_one(driver)
+
+    assert [job.id for job in await reserve(driver, worker_id=WORKER, limit=10)] == [plain.id]
+
+
+async def test_copies_are_hidden_from_find_and_count(driver: Driver) -> None:
+    """R05: waiting, running and over."""
+    original = await running(driver, lease_for=HOUR)
+
+    async def hidden() -> None:
+        assert await found_ids(driver) == [original.id]
+        assert (await driver.count(now=START))[QUEUE].total == 1
+
+    copy_id = await copy_of(driver, original)
+    await hidden()
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER)
+    await hidden()
+    await settle_one(driver, Fail(copy.lease, "broken"))
+    await hidden()
+    assert (await get_one(driver, copy_id)).speculates_on == original.id
+
+
+# ------------------------------------------------------------------ who wins
+
+
+async def test_the_ack_of_a_copy_completes_the_original(driver: Driver) -> None:
+    """R003-38: in one step, with the copy's result."""
+    original, copy = await both_running(driver)
+
+    answer = await settle_one(driver, Ack(copy.lease, b"by the copy"))
+
+    record = await get_one(driver, original.id)
+    assert answer.state is JobState.COMPLETED
+    assert (record.state, record.result, record.finished_at) == (JobState.COMPLETED, b"by the copy", START)
+    assert (record.claimed_by, record.lease_expires_at) == (None, None)
+    assert (record.attempts, record.stalls, record.version) == (0, 0, original.version + 1)
+    assert record.settled_token != original.token, "the loser must not take it for its own success"
+    assert await driver.count(now=START) == {QUEUE: Counts(completed=1)}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_original_is_refused_after_its_copy_won(driver: Driver, end: str) -> None:
+    """R003-38: any settlement and any extension; the result stays."""
+    original, copy = await both_running(driver)
+    await settle_one(driver, Ack(copy.lease, b"by the copy"))
+
+    async with unchanged(driver, original.id):
+        assert isinstance(await refused(driver, ENDS[end](original.lease)), JobNotInflight)
+        [answer] = await driver.extend_leases([original.lease], HOUR, now=START)
+
+    assert isinstance(answer, JobNotInflight)
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["waiting", "running"])
+@pytest.mark.parametrize("end", ENDS)
+async def test_any_settlement_of_the_original_ends_the_copy(
+    driver: Driver, end: str, is_running: bool
+) -> None:
+    """R003-38: whether the copy waits or runs."""
+    original = await running(driver, lease_for=HOUR)
+    copy_id = await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER) if is_running else None
+
+    settled = await settle_one(driver, ENDS[end](original.lease))
+
+    assert await state_of(driver, copy_id) is JobState.CANCELLED
+    if copy is not None:
+        async with unchanged(driver, original.id, copy_id):
+            assert isinstance(await refused(driver, Ack(copy.lease, b"late")), JobNotInflight)
+    assert await state_of(driver, original.id) is settled.state
+    claimable = {job.id for job in await reserve(driver, worker_id="worker-c", limit=10)}
+    assert copy_id not in claimable
+
+
+@pytest.mark.parametrize("end", [name for name in ENDS if name != "Ack"])
+async def test_any_other_end_of_the_copy_leaves_the_original_alone(driver: Driver, end: str) -> None:
+    """R003-38: it runs on as if nothing had been."""
+    original, copy = await both_running(driver)
+    before = await get_one(driver, original.id)
+
+    await settle_one(driver, ENDS[end](copy.lease))
+
+    assert await get_one(driver, original.id) == before
+    await settle_one(driver, Ack(original.lease, b"by itself"))
+    assert (await get_one(driver, original.id)).result == b"by itself"
+
+
+async def test_an_expired_copy_ends_alone(driver: Driver) -> None:
+    """G09: its stall is not the original's."""
+    original = await running(driver, lease_for=HOUR)
+    await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=SECOND)
+    before = await get_one(driver, original.id)
+
+    await driver.reclaim(now=START + SECOND)
+
+    assert await get_one(driver, original.id) == before
+    assert isinstance(await refused(driver, Ack(copy.lease), now=START + SECOND), JobNotInflight)
+    assert await reserve(driver, now=START + SECOND, worker_id="worker-c", limit=10) == []
+
+
+async def test_a_failed_copy_tells_no_failure_queue(driver: Driver) -> None:
+    """F01: only jobs fail; a copy is a try."""
+    await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue="kit-dead"), now=START)
+    _, copy = await both_running(driver)
+
+    await settle_one(driver, Fail(copy.lease, "broken"))
+
+    assert await reserve(driver, queues=("kit-dead",)) == []
+    assert await found_ids(driver, states=(JobState.FAILED,)) == []
+
+
+@pytest.mark.parametrize("first", ["original", "copy"])
+async def test_of_two_acks_in_one_call_the_first_wins(driver: Driver, first: str) -> None:
+    """D12: items of a call apply in order."""
+    original, copy = await both_running(driver)
+    acks: dict[str, Settlement] = {
+        "original": Ack(original.lease, b"original"),
+        "copy": Ack(copy.lease, b"copy"),
+    }
+    order = [acks.pop(first), *acks.values()]
+
+    won, lost = await driver.settle(order, now=START)
+
+    assert isinstance(lost, JobNotInflight)
+    assert not isinstance(won, JobNotInflight)
+    assert (await get_one(driver, original.id)).result == first.encode()
+
+
+# ------------------------------------------------------------------ cancel, reclaim, prune
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["waiting", "running"])
+async def test_cancel_ends_both(driver: Driver, is_running: bool) -> None:
+    """H04 H05: the copy at once, the original as soon as its worker settles."""
+    original = await running(driver, lease_for=HOUR)
+    copy_id = await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER) if is_running else None
+
+    [answer] = await driver.cancel([original.id], now=START)
+
+    assert answer.result is CancelResult.REQUESTED
+    assert await state_of(driver, copy_id) is JobState.CANCELLED
+    if copy is not None:
+        assert isinstance(await refused(driver, Ack(copy.lease, b"late")), JobNotInflight)
+    assert await reserve(driver, worker_id=OTHER_WORKER, limit=10) == []
+    settled = await settle_one(driver, Ack(original.lease, b"late"))
+    assert settled.state is JobState.CANCELLED
+
+
+async def test_a_copy_outlives_the_reclaim_of_its_original_and_can_still_win(driver: Driver) -> None:
+    """G01: the original waits again, and the copy's Ack completes it."""
+    original = await running(driver)
+    await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
+    then = START + LEASE
+    [reclaimed] = await driver.reclaim(now=then)
+    assert reclaimed.id == original.id
+
+    await settle_one(driver, Ack(copy.lease, b"by the copy"), now=then)
+
+    record = await get_one(driver, original.id, now=then)
+    assert (record.state, record.result, record.stalls) == (JobState.COMPLETED, b"by the copy", 1)
+    assert await reserve(driver, now=then, limit=10) == []
+
+
+async def test_a_copy_can_win_over_the_next_run_of_its_original(driver: Driver) -> None:
+    """D04: whoever runs it now is refused."""
+    original = await running(driver)
+    await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
+    then = START + LEASE
+    again = await reserve_one(driver, now=then, worker_id=WORKER)
+    assert again.id == original.id
+
+    await settle_one(driver, Ack(copy.lease, b"by the copy"), now=then)
+
+    assert isinstance(await refused(driver, Ack(again.lease, b"late"), now=then), JobNotInflight)
+    assert (await get_one(driver, original.id, now=then)).result == b"by the copy"
+
+
+async def test_a_reclaim_that_fails_the_original_ends_the_copy(driver: Driver) -> None:
+    """G09: it is over, so there is nothing left to win."""
+    original = await running(driver, max_stalls=1)
+    copy_id = await copy_of(driver, original)
+
+    await driver.reclaim(now=START + LEASE)
+
+    assert await state_of(driver, copy_id, now=START + LEASE) is JobState.CANCELLED
+    assert await reserve(driver, now=START + LEASE, worker_id=OTHER_WORKER, limit=10) == []
+
+
+async def test_copies_are_pruned_with_their_job(driver: Driver) -> None:
+    """R07: nothing hidden is left behind."""
+    original, copy = await both_running(driver)
+    await settle_one(driver, Ack(copy.lease))
+    later = START + 1000 * HOUR
+
+    while await driver.prune(now=later):
+        pass
+
+    assert await driver.get([original.id, copy.id], now=later) == [None, None]
+
+
+# ------------------------------------------------------------------ when there is none
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
+async def test_only_a_running_job_can_have_a_copy(driver: Driver, state: JobState) -> None:
+    """R003-38: the refusal says in which state it is."""
+    job = await in_state(driver, state)
+
+    async with unchanged(driver, job.id):
+        answer = await driver.speculate(job.id, now=START)
+
+    assert isinstance(answer, NotAllowedInState), answer
+    assert (answer.job_id, answer.state) == (job.id, state)
+
+
+async def test_a_keyed_job_never_has_a_copy(driver: Driver) -> None:
+    """R003-38: its key may run once only."""
+    job = await running(driver, key=b"key")
+
+    assert isinstance(await driver.speculate(job.id, now=START), NotAllowedInState)
+    assert await reserve(driver, worker_id=OTHER_WORKER, limit=10) == []
+
+
+async def test_a_job_has_one_copy_at_most_and_a_copy_none(driver: Driver) -> None:
+    """R003-38: while the first lives, waiting or running."""
+    original = await running(driver, lease_for=HOUR)
+    copy_id = await copy_of(driver, original)
+
+    assert isinstance(await driver.speculate(original.id, now=START), NotAllowedInState)
+    await reserve_one(driver, worker_id=OTHER_WORKER)
+    assert isinstance(await driver.speculate(original.id, now=START), NotAllowedInState)
+    assert isinstance(await driver.speculate(copy_id, now=START), NotAllowedInState)
+    assert await reserve(driver, worker_id="worker-c", limit=10) == []
+
+
+async def test_no_copy_after_the_lease_is_over_or_a_cancel_was_requested(driver: Driver) -> None:
+    """R003-38 E05: to the microsecond."""
+    lapsed, cancelled, alive = [await running(driver) for _ in range(3)]
+    await driver.cancel([cancelled.id], now=START)
+
+    assert isinstance(await driver.speculate(lapsed.id, now=START + LEASE), NotAllowedInState)
+    assert isinstance(await driver.speculate(cancelled.id, now=START), NotAllowedInState)
+    assert isinstance(await driver.speculate(alive.id, now=START + LEASE - MICROSECOND), Speculated)
+
+
+async def test_an_unknown_job_has_no_copy(driver: Driver) -> None:
+    """N05: said as such."""
+    assert isinstance(await driver.speculate(UNKNOWN_ID, now=START), JobNotFound)
+
+
+# ------------------------------------------------------------------ limits
+
+
+@pytest.mark.parametrize("queue", [QUEUE, EVERY_QUEUE])
+async def test_a_copy_takes_a_place_of_max_running(driver: Driver, queue: str) -> None:
+    """W01 R003-38: none free, no copy handed out."""
+    original = await running(driver, lease_for=HOUR)
+    await copy_of(driver, original)
+    await driver.configure_queue(QueueSettings(queue=queue, max_running=1), now=START)
+    assert await reserve(driver, worker_id=OTHER_WORKER, limit=10) == []
+
+    await driver.configure_queue(QueueSettings(queue=queue, max_running=2), now=START)
+    await enqueue_one(driver, priority=-1)
+
+    assert len(await reserve(driver, worker_id=OTHER_WORKER, limit=10)) == 1
+    assert await reserve(driver, worker_id=OTHER_WORKER, limit=10) == [], "original and copy fill it"
+
+
+async def test_a_copy_spends_execute_budget_and_no_enqueue_budget(driver: Driver) -> None:
+    """W11 R003-38: starting one is no enqueue; handing it out is an execution."""
+    one_a_minute = RateLimit(1, MINUTE)
+    two_a_minute = RateLimit(2, MINUTE)
+    settings = QueueSettings(queue=QUEUE, enqueue_rate=two_a_minute, execute_rate=two_a_minute)
+    await driver.configure_queue(settings, now=START)
+    await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, enqueue_rate=two_a_minute), now=START)
+    original = await running(driver, lease_for=HOUR)
+
+    await copy_of(driver, original)
+    await enqueue_one(driver, priority=-1)
+    assert len(await reserve(driver, worker_id=OTHER_WORKER, limit=10, rate=one_a_minute)) == 1
+
+    assert await reserve(driver, worker_id="worker-c", limit=10) == [], "two starts, and the copy was one"
+    assert [job.state for job in await find_all(driver)] == [JobState.RUNNING, JobState.READY]

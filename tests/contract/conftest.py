@@ -1,0 +1,60 @@
+"""One `driver` fixture for the conformance kit: a fresh, empty store of every kind that exists."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.loading import connect
+
+
+def own_file(request: pytest.FixtureRequest) -> str:
+    """A copy of a migrated file. The kit is not about power cuts, so it need not wait for the disk."""
+    copy = request.getfixturevalue("tmp_path") / "jobs.db"
+    shutil.copy(request.getfixturevalue("migrated_file"), copy)
+    return f"sqlite:///{copy}?durability=normal"
+
+
+# The package of the driver → the URL of a store that nobody else uses.
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
+    "memory": lambda _: "memory://",
+    "sqlite": own_file,
+}
+THERE = [name for name in BACKENDS if find_spec(f"taskharbor.drivers.{name}")]
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite store that nobody has used yet, made once: migrating takes longer than most cases."""
+    path = tmp_path_factory.mktemp("migrated") / "jobs.db"
+
+    async def make() -> None:
+        async with connect(f"sqlite:///{path}"):
+            pass
+
+    asyncio.run(make())
+    return path
+
+
+@pytest.fixture(params=THERE)
+def driver_url(request: pytest.FixtureRequest) -> str:
+    """Where the store of the case is; other processes open it by this name."""
+    return BACKENDS[request.param](request)
+
+
+@pytest.fixture
+async def driver(driver_url: str) -> AsyncIterator[Driver]:
+    async with connect(driver_url) as driver:
+        yield driver
+
+
+@pytest.fixture
+async def other_namespace(driver_url: str) -> AsyncIterator[Driver]:
+    """A second harbor in the store of the case, for the kit to see that the two keep apart."""
+    separator = "&" if "?" in driver_url else "?"
+    async with connect(f"{driver_url}{separator}namespace=kit-other") as other:
+        yield other

@@ -1,0 +1,112 @@
+"""The conformance kit has a case for every number of its plan, and no two cases of one name."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from taskharbor.testing import conformance
+
+ROOT = Path(__file__).parents[2]
+TOPICS = ROOT / "src" / "taskharbor" / "testing" / "conformance"
+
+# Letter → how many numbered cases the plan has under it.
+PLAN = {
+    "A": 22,  # enqueue and schedule
+    "B": 26,  # reserve and order
+    "E": 18,  # extend and the end of a lease
+    "D": 13,  # ack
+    "T": 17,  # retry, release, snooze
+    "F": 18,  # fail and dead letters
+    "G": 19,  # reclaim and stalls
+    "H": 14,  # cancel
+    "K": 16,  # keys
+    "W": 15,  # limits and rates
+    "M": 13,  # idempotency
+    "N": 16,  # errors and closing
+    "P": 17,  # races
+    "Q": 12,  # fidelity
+    "R": 14,  # looking and retention
+    "S": 10,  # clocks
+    "U": 12,  # crashes midway
+    "V": 12,  # lifecycle
+}
+NUMBERS = {f"{letter}{number:02}" for letter, count in PLAN.items() for number in range(1, count + 1)}
+# "E05 D02 R001-10: what it says". Longer and shorter ones name a requirement and are no numbers of the plan.
+HEAD = re.compile(r"(?:[A-Z]\d+[a-z]?(?:-\d+)? ?)+:")
+NUMBER = re.compile(r"\b[A-Z]\d\d\b(?!-)")
+
+
+def numbers_in(docstring: str | None) -> set[str]:
+    """The numbers at the head of a case's docstring."""
+    head = HEAD.match(docstring or "")
+    return set(NUMBER.findall(head.group())) if head else set()
+
+
+def kit_cases() -> dict[str, object]:
+    return {name: getattr(conformance, name) for name in conformance.__all__ if name.startswith("test_")}
+
+
+def docstrings_beside_the_kit() -> Iterator[str | None]:
+    """The docstrings of the tests beside the kit: what needs a process, a connection or a broken store."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield ast.get_docstring(node)
+
+
+def test_every_number_of_the_plan_has_a_case() -> None:
+    covered = {number for case in kit_cases().values() for number in numbers_in(inspect.getdoc(case))}
+    covered |= {number for docstring in docstrings_beside_the_kit() for number in numbers_in(docstring)}
+
+    assert sorted(NUMBERS - covered) == []
+
+
+def test_every_case_of_the_kit_says_what_it_is_about() -> None:
+    assert [name for name, case in kit_cases().items() if not inspect.getdoc(case)] == []
+
+
+def test_no_case_names_a_number_that_is_not_planned() -> None:
+    named = {number for case in kit_cases().values() for number in numbers_in(inspect.getdoc(case))}
+
+    assert sorted(number for number in named - NUMBERS if number[0] in PLAN) == []
+
+
+def test_no_case_hides_another_of_the_same_name() -> None:
+    names = [
+        node.name
+        for path in sorted(TOPICS.glob("*.py"))
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+
+    assert sorted(names) == sorted(kit_cases())
+
+
+def test_every_case_is_given_nothing_but_a_driver_and_its_table() -> None:
+    for name, case in kit_cases().items():
+        wanted = set(inspect.signature(case).parameters) - {"driver", "request"}  # type: ignore[arg-type]
+        given = {
+            argument.strip()
+            for mark in getattr(case, "pytestmark", [])
+            if mark.name == "parametrize"
+            for argument in (mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0])
+        }
+        assert wanted <= given, f"{name} asks for {sorted(wanted - given)}"
+
+
+def test_the_kit_speaks_only_through_the_contract() -> None:
+    """No topic names a driver, a statement of SQL or anything private of a driver."""
+    forbidden = re.compile(
+        r"taskharbor\.drivers\.(?:memory|sqlite|postgres|redis|http)\b|sqlite3|psycopg|asyncpg|redis\b"
+        r"|driver\._|\bSELECT\b|\bINSERT\b|type\(driver\) is|isinstance\(driver"
+    )
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in sorted(TOPICS.glob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if forbidden.search(line)
+    ]
+
+    assert found == []

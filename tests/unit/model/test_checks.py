@@ -1,0 +1,250 @@
+"""Arguments that are refused before any store is asked, and the last ones that are not."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
+from taskharbor.model import checks
+from taskharbor.model.job import NewJob, Update
+
+NOW = datetime(2031, 4, 5, 6, 7, 8, 9, tzinfo=UTC)
+ID = "018f0000-0000-7000-8000-000000000001"
+US = timedelta(microseconds=1)
+
+
+def job(**fields):
+    return NewJob(**{"id": ID, "type": "mail.send"} | fields)
+
+
+@pytest.mark.parametrize("name", ["a", "A", "7", "a.b_c-d", "a" * 128, "0.-_"])
+def test_a_name_of_letters_digits_and_three_signs_is_accepted(name):
+    checks.check_name(name, "queue")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        ".a",
+        "-a",
+        "_a",
+        "a/b",
+        "a:b",
+        "{a}",
+        "*",
+        "ä",
+        "a\n",
+        "a\x00",
+        "a" * 129,
+        "\uff41",
+        "a\u0661",
+        None,
+        1,
+        b"a",
+        ["a"],
+        {"a"},
+    ],
+)
+def test_any_other_name_is_refused(name):
+    with pytest.raises(InvalidArgument, match="queue"):
+        checks.check_name(name, "queue")
+
+
+def test_a_refused_name_is_shown_short_and_escaped():
+    with pytest.raises(InvalidArgument) as refused:
+        checks.check_name("\x1b[31m" * 1000, "type")
+
+    assert len(str(refused.value)) < 250
+    assert "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "job_id", ["", "1", ID.upper(), ID + "0", ID.replace("-", ""), ID + "\n", None, 7, ID.encode()]
+)
+def test_an_id_is_a_lower_case_uuid(job_id):
+    with pytest.raises(InvalidArgument, match="job id"):
+        checks.check_id(job_id)
+
+
+@pytest.mark.parametrize("worker_id", ["", "a" * 256, "a\nb", "a\0", None, 3])
+def test_a_worker_id_is_short_and_printable(worker_id):
+    with pytest.raises(InvalidArgument, match="worker id"):
+        checks.check_worker_id(worker_id)
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 256, "text", None, bytearray(b"k")])
+def test_a_key_is_1_to_255_bytes(key):
+    with pytest.raises(InvalidArgument, match="key"):
+        checks.check_key(key, "key")
+
+
+@pytest.mark.parametrize("key", [b"k", b"\0", b"\xff" * 255])
+def test_a_key_may_hold_any_byte(key):
+    checks.check_key(key, "key")
+
+
+@pytest.mark.parametrize(
+    "at",
+    [datetime(2031, 1, 1), date(2031, 1, 1), "2031-01-01", 0, None],  # noqa: DTZ001
+)
+def test_an_instant_is_an_aware_datetime(at):
+    with pytest.raises(InvalidArgument, match="run_at"):
+        checks.check_instant(at, "run_at")
+
+
+def test_instants_from_1970_to_2200_are_accepted_and_no_others():
+    first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+    checks.check_instant(first, "now")
+    checks.check_instant(last, "now")
+    for outside in (first - US, last + US):
+        with pytest.raises(InvalidArgument, match="1970 to 2200"):
+            checks.check_instant(outside, "now")
+
+
+def test_another_time_zone_is_fine_at_the_edge():
+    checks.check_instant(datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "now")
+    with pytest.raises(InvalidArgument):
+        checks.check_instant(datetime(1970, 1, 1, tzinfo=timezone(timedelta(hours=2))), "now")
+
+
+@pytest.mark.parametrize("number", [-1, 1_000_001, 1.0, float("nan"), True, False, "1", None, 10**400])
+def test_a_count_is_a_whole_number_in_its_range(number):
+    with pytest.raises(InvalidArgument, match="limit"):
+        checks.check_count(number, "limit")
+
+
+@pytest.mark.parametrize("span", [-US, 30, 1.5, "30s", None, timedelta(days=3661)])
+def test_a_span_is_a_timedelta_in_its_range(span):
+    with pytest.raises(InvalidArgument, match="timeout"):
+        checks.check_span(span, "timeout")
+
+
+@pytest.mark.parametrize("lease_for", [timedelta(0), -US])
+def test_a_lease_of_nothing_has_an_error_of_its_own(lease_for):
+    with pytest.raises(InvalidLeaseDuration) as refused:
+        checks.check_lease_for(lease_for)
+
+    assert refused.value.lease_for == lease_for
+
+
+@pytest.mark.parametrize("lease_for", [30, None, timedelta(days=3661)])
+def test_a_lease_that_is_no_span_is_refused(lease_for):
+    with pytest.raises(InvalidArgument):
+        checks.check_lease_for(lease_for)
+
+
+def test_ten_years_ahead_is_a_plan_and_more_is_a_typing_error():
+    checks.check_when(NOW + checks.MAX_HORIZON, None, NOW)
+    with pytest.raises(InvalidArgument, match="3660 days"):
+        checks.check_when(NOW + checks.MAX_HORIZON + US, None, NOW)
+
+
+def test_run_at_and_delay_exclude_each_other():
+    with pytest.raises(InvalidArgument, match="not both"):
+        checks.check_when(NOW, timedelta(0), NOW)
+
+
+@pytest.mark.parametrize("delay", [-US, 5, timedelta(days=3661)])
+def test_a_bad_delay_is_refused(delay):
+    with pytest.raises(InvalidArgument, match="delay"):
+        checks.check_when(None, delay, NOW)
+
+
+@pytest.mark.parametrize("run_at", [True, False, "if_later", "if_earlier"])
+def test_the_four_rules_for_run_at_are_accepted(run_at):
+    checks.check_update(Update(run_at=run_at))
+
+
+@pytest.mark.parametrize("run_at", ["later", "", "IF_LATER", None, 1, 0, []])
+def test_any_other_rule_for_run_at_is_refused(run_at):
+    with pytest.raises(InvalidArgument, match=r"update\.run_at"):
+        checks.check_update(Update(run_at=run_at))
+
+
+@pytest.mark.parametrize("flags", [{"data": None}, {"retry": None}, {"data": 1}, {"reset_counts": "yes"}])
+def test_the_other_flags_are_booleans(flags):
+    with pytest.raises(InvalidArgument, match="True or False"):
+        checks.check_update(Update(**flags))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        [("a", "b")],
+        {"a": 1},
+        {1: "a"},
+        {"a": "\ud800"},
+        {"\ud800": "a"},
+        {str(n): "" for n in range(65)},
+        {"a": "x" * (16 * 1024)},
+    ],
+)
+def test_headers_are_a_small_map_of_text(headers):
+    with pytest.raises(InvalidArgument, match="header"):
+        checks.check_headers(headers)
+
+
+def test_headers_are_measured_in_bytes():
+    checks.check_headers({"a": "x" * (16 * 1024 - 1)})
+    with pytest.raises(InvalidArgument, match="bytes"):
+        checks.check_headers({"a": "ä" * (8 * 1024)})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "x"},
+        {"type": ""},
+        {"queue": "a b"},
+        {"requires": "*"},
+        {"payload": "text"},
+        {"payload": b"x" * (1024 * 1024 + 1)},
+        {"priority": 101},
+        {"priority": -101},
+        {"max_attempts": -1},
+        {"max_stalls": 1.5},
+        {"timeout": timedelta(seconds=-1)},
+        {"key": b""},
+        {"idempotency_key": b"k" * 256},
+        {"update": Update()},
+        {"key": b"k", "update": Update(run_at="soon")},  # type: ignore[arg-type]
+        {"min_backoff": timedelta(seconds=-1)},
+        {"min_backoff": timedelta(seconds=2), "max_backoff": timedelta(seconds=1)},
+        {"run_at": NOW, "delay": timedelta(seconds=1)},
+        {"headers": {"a": None}},
+    ],
+)
+def test_a_malformed_job_is_refused(fields):
+    with pytest.raises(InvalidArgument):
+        checks.check_new_job(job(**fields), NOW)
+
+
+def test_a_job_at_every_limit_is_accepted():
+    checks.check_new_job(
+        job(
+            payload=b"x" * (1024 * 1024),
+            priority=100,
+            max_attempts=1_000_000,
+            key=b"k" * 255,
+            update=Update(),
+            idempotency_key=b"\0",
+            delay=checks.MAX_HORIZON,
+        ),
+        NOW,
+    )
+
+
+def test_one_bad_job_refuses_the_whole_call():
+    with pytest.raises(InvalidArgument):
+        checks.check_new_jobs([job(), job(type="")], NOW)
+
+
+def test_a_call_holds_at_most_ten_thousand_jobs():
+    checks.check_new_jobs([job()] * 10_000, NOW)
+    with pytest.raises(InvalidArgument, match="in parts"):
+        checks.check_new_jobs([job()] * 10_001, NOW)

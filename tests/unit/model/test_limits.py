@@ -1,0 +1,96 @@
+"""The exact sliding window, microsecond by microsecond."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.limits import RateLimit, Window, check_rate
+
+TWO_A_SECOND = RateLimit(2, timedelta(seconds=1))
+SECOND = 1_000_000
+
+
+def spent(*at):
+    window = Window()
+    for instant in at:
+        window.spend(1, instant)
+    return window
+
+
+@pytest.mark.parametrize(("now", "room"), [(SECOND - 1, 0), (SECOND, 1), (SECOND + 1, 1), (SECOND + 10, 2)])
+def test_an_entry_leaves_exactly_one_period_later(now, room):
+    assert spent(0, 10).room(TWO_A_SECOND, now) == room
+
+
+def test_no_window_sees_more_than_the_count():
+    window, taken = Window(), []
+    for now in range(0, 5 * SECOND, 7_919):
+        if window.room(TWO_A_SECOND, now):
+            window.spend(1, now)
+            taken.append(now)
+
+    assert len(taken) >= 8
+    assert all(len([at for at in taken if t < at <= t + SECOND]) <= 2 for t in range(-1, 5 * SECOND, 997))
+
+
+def test_a_clock_that_steps_back_frees_nothing():
+    window = spent(10 * SECOND, 10 * SECOND)
+
+    assert window.room(TWO_A_SECOND, 0) == 0
+    assert window.room(TWO_A_SECOND, 10 * SECOND) == 0
+    assert window.room(TWO_A_SECOND, 11 * SECOND) == 2
+
+
+def test_spending_behind_the_newest_entry_joins_it():
+    window = spent(10 * SECOND, 5 * SECOND)
+
+    assert window.room(TWO_A_SECOND, 11 * SECOND - 1) == 0
+    assert window.room(TWO_A_SECOND, 11 * SECOND) == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "now", "wait"),
+    [
+        (1, 0, SECOND),
+        (1, SECOND - 1, 1),
+        (1, SECOND, 0),
+        (2, 0, SECOND + 10),
+        (2, SECOND, 10),
+        (2, SECOND + 10, 0),
+    ],
+)
+def test_the_wait_is_until_the_wanted_number_fits(wanted, now, wait):
+    window = spent(0, 10)
+
+    assert window.wait_us(TWO_A_SECOND, wanted, now) == wait
+    assert window.room(TWO_A_SECOND, now + wait) >= wanted
+
+
+def test_a_lowered_rate_has_no_negative_room():
+    window = spent(0, 0, 0)
+
+    assert window.room(RateLimit(1, timedelta(seconds=1)), 1) == 0
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        None,
+        5,
+        (1, timedelta(seconds=1)),
+        RateLimit(0, timedelta(seconds=1)),
+        RateLimit(-1, timedelta(seconds=1)),
+        RateLimit(1, timedelta(0)),
+        RateLimit(1, timedelta(seconds=-1)),
+        RateLimit(1.5, timedelta(seconds=1)),  # type: ignore[arg-type]
+        RateLimit(1, 60),  # type: ignore[arg-type]
+    ],
+)
+def test_a_rate_needs_a_count_and_a_period(rate):
+    with pytest.raises(InvalidArgument, match="execute_rate"):
+        check_rate(rate, "execute_rate")
+
+
+def test_one_per_microsecond_is_a_rate():
+    check_rate(RateLimit(1, timedelta(microseconds=1)), "rate")

@@ -1,0 +1,142 @@
+"""The wait before the next try: the formula, its edges, and the presets."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.retry import PRESETS, RetryPolicy, no_retry
+from taskharbor.model.settlement import attempts_allowed
+
+
+def ms(number):
+    return timedelta(milliseconds=number)
+
+
+def series(policy, count, **own):
+    return [policy.next_delay(n, Entropy(1), **own) / ms(1) for n in range(1, count + 1)]
+
+
+def test_the_wait_doubles_up_to_its_cap():
+    """R000-36: 100 ms, 1 s, × 2."""
+    policy = RetryPolicy(base=ms(100), maximum=ms(1000), multiplier=2.0, jitter=0.0)
+
+    assert series(policy, 6) == [100, 200, 400, 800, 1000, 1000]
+
+
+@pytest.mark.parametrize("failures", [0, -1])
+def test_no_failure_waits_for_nothing(failures):
+    assert RetryPolicy().next_delay(failures, Entropy(1)) == timedelta(0)
+
+
+@pytest.mark.parametrize("base", [ms(0), ms(-5)])
+def test_a_base_of_nothing_waits_for_nothing(base):
+    assert series(RetryPolicy(base=base), 3) == [0, 0, 0]
+
+
+def test_a_multiplier_below_one_counts_as_one():
+    assert series(RetryPolicy(base=ms(100), multiplier=0.5, jitter=0.0), 3) == [100, 100, 100]
+
+
+def test_a_cap_below_the_base_is_lifted_to_it():
+    assert series(RetryPolicy(base=ms(500), maximum=ms(100), jitter=0.0), 3) == [500, 500, 500]
+
+
+def test_jitter_stays_within_its_share_and_under_the_cap():
+    policy = RetryPolicy(base=ms(1000), maximum=ms(4000), jitter=0.2)
+    entropy = Entropy(7)
+
+    first = [policy.next_delay(1, entropy) for _ in range(2000)]
+    capped = [policy.next_delay(9, entropy) for _ in range(2000)]
+
+    assert ms(800) <= min(first) < ms(820)
+    assert ms(1180) < max(first) <= ms(1200)
+    assert ms(3200) <= min(capped)
+    assert max(capped) == ms(4000)
+
+
+@pytest.mark.parametrize(("jitter", "most"), [(-1.0, 1000), (5.0, 2000)])
+def test_jitter_is_clamped_to_a_fraction(jitter, most):
+    policy = RetryPolicy(base=ms(1000), maximum=ms(60_000), jitter=jitter)
+    entropy = Entropy(3)
+
+    waits = [policy.next_delay(1, entropy) for _ in range(500)]
+
+    assert ms(0) <= min(waits)
+    assert max(waits) <= ms(most)
+
+
+def test_a_seed_repeats_the_series():
+    policy = RetryPolicy()
+
+    def run():
+        entropy = Entropy(42)
+        return [policy.next_delay(n, entropy) for n in range(1, 20)]
+
+    assert run() == run()
+
+
+def test_the_ten_thousandth_failure_waits_for_the_cap():
+    assert RetryPolicy(jitter=0.0).next_delay(10_000, Entropy(1)) == timedelta(hours=1)
+
+
+def test_a_jobs_own_range_replaces_the_policys():
+    policy = RetryPolicy(base=ms(1), maximum=ms(2), jitter=0.0)
+
+    assert series(policy, 5, least=ms(100), most=ms(350)) == [100, 200, 350, 350, 350]
+
+
+def test_shapes():
+    linear = RetryPolicy(base=ms(100), maximum=ms(250), jitter=0.0, shape="linear")
+    fixed = RetryPolicy(base=ms(100), jitter=0.0, shape="fixed")
+
+    assert series(linear, 4) == [100, 200, 250, 250]
+    assert series(fixed, 3) == [100, 100, 100]
+
+
+def test_an_unknown_shape_and_a_negative_maximum_are_refused():
+    with pytest.raises(ConfigurationError, match="shape"):
+        RetryPolicy(shape="square")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="max_attempts"):
+        RetryPolicy(max_attempts=-1)
+
+
+@pytest.mark.parametrize(
+    ("preset", "least", "most", "seconds"),
+    [
+        ("default", 0.8, 1.2, [1, 2, 4, 8, 16, 32, 64]),
+        ("core", 0.8, 1.2, [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]),
+        ("scheduler", 1, 1, [1, 2, 4, 8, 16, 32, 60]),
+        ("scheduler-linear", 1, 1, [1, 2, 3, 4, 5, 6, 7]),
+        ("keyed", 1, 1, [2, 4, 8, 16, 32, 64, 128]),
+    ],
+)
+def test_presets_give_the_series_of_their_systems(preset, least, most, seconds):
+    """C20: each preset's series, within its own jitter."""
+    policy = PRESETS[preset]
+
+    for n, expected in enumerate(seconds, 1):
+        wait = policy.next_delay(n, Entropy(n)).total_seconds()
+        assert expected * least - 1e-6 <= wait <= expected * most + 1e-6
+
+
+def test_the_caps_of_the_presets():
+    caps = {name: policy.next_delay(500, Entropy(2)) for name, policy in PRESETS.items() if not policy.jitter}
+
+    assert caps == {
+        "scheduler": timedelta(seconds=60),
+        "scheduler-linear": timedelta(seconds=60),
+        "keyed": timedelta(minutes=5),
+    }
+
+
+@pytest.mark.parametrize(
+    ("job", "policy", "allowed"), [(0, 0, 25), (0, 3, 3), (5, 3, 5), (2, 50, 2), (1, 0, 1)]
+)
+def test_a_jobs_own_number_of_attempts_is_never_capped(job, policy, allowed):
+    assert attempts_allowed(job, policy) == allowed
+
+
+def test_no_retry_is_one_execution():
+    assert attempts_allowed(0, no_retry().max_attempts) == 1
