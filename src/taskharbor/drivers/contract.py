@@ -100,6 +100,10 @@ class Driver(OneJobForms, DriverSteps):
 
     # ------------------------------------------------------------------ open and close
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
     async def open(self) -> Self:
         """Make the store ready for use. Opening an open driver does nothing."""
         if not self._is_open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,6 +14,8 @@ from taskharbor.model.entropy import Entropy
 
 ENTRY_POINTS = "taskharbor.drivers"
 DEFAULT_URL = "sqlite:///taskharbor.db"
+
+_SECRET_OPTION = re.compile(r"([?&](?:password|passwd|sslpassword|token)=)[^&#]*", re.IGNORECASE)
 
 # scheme → (module:class, the extra that brings what it needs)
 _BUILT_IN: dict[str, tuple[str, str | None]] = {
@@ -33,7 +36,10 @@ def connect(url: str = DEFAULT_URL, *, clock: Clock | None = None, entropy: Entr
 
 
 def _split(url: str) -> SplitResult:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"the store URL is malformed: {error}") from None
     if not parts.scheme or "://" not in url:
         raise ConfigurationError(
             f"{masked(url)!r} is not a store URL; examples: sqlite:///jobs.db, memory://, postgresql://host/db"
@@ -45,7 +51,7 @@ def _driver_class(scheme: str) -> Any:
     if scheme in _BUILT_IN:
         target, extra = _BUILT_IN[scheme]
         return _load(target, scheme, extra)
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 30 ms that only third-party drivers cost
+    from importlib.metadata import entry_points
 
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()
@@ -67,7 +73,11 @@ def _load(target: str, scheme: str, extra: str | None) -> Any:
 
 def masked(url: str) -> str:
     """The URL with its password hidden, for messages and logs."""
-    parts = urlsplit(url)
+    url = _SECRET_OPTION.sub(r"\1***", url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "***"
     if parts.password is None:
         return url
     host = parts.netloc.rpartition("@")[2]

@@ -7,6 +7,7 @@ lower case. Keys and payloads are bytes in a store; here they are text and value
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -201,7 +202,11 @@ def _from_msgpack(data: bytes) -> Any:
     return msgspec.to_builtins(msgspec.msgpack.decode(data), str_keys=True)
 
 
-_DECODERS = {"json": msgspec.json.decode, "msgpack": _from_msgpack}
+def _from_json(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {"json": _from_json, "msgpack": _from_msgpack}
 
 
 def _attempt_view(attempt: AttemptRecord) -> View:

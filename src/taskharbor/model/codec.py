@@ -125,15 +125,21 @@ def _refuse_odd(value: Any, path: str, depth: int) -> None:
     elif isinstance(value, dict):
         _refuse_deep(path, depth)
         for key, item in value.items():
-            _refuse_odd(item, f"{path}.{key}", depth + 1)
+            if type(item) not in _PLAIN:
+                _refuse_odd(item, f"{path}.{key}", depth + 1)
     elif isinstance(value, list | tuple | set | frozenset):
         _refuse_deep(path, depth)
         for index, item in enumerate(value):
-            _refuse_odd(item, f"{path}[{index}]", depth + 1)
+            if type(item) not in _PLAIN:
+                _refuse_odd(item, f"{path}[{index}]", depth + 1)
     elif names := _field_names(type(value)):
         _refuse_deep(path, depth)
         for name in names:
             _refuse_odd(getattr(value, name, None), f"{path}.{name}", depth + 1)
+
+
+# Most of every payload. Skipping them before a path is written for them saves half of an encode.
+_PLAIN = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _field_names(cls: Any) -> tuple[str, ...]:

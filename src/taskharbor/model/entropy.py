@@ -55,8 +55,9 @@ def derived_id(parent_id: str, fence: int, purpose: str, at: datetime) -> str:
 
 
 def _uuid7(unix_ms: int, noise: bytes) -> str:
-    number = (unix_ms & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(noise, "big")
-    number = number & ~(0xF << 76) | 0x7 << 76  # version 7
-    number = number & ~(0x3 << 62) | 0x2 << 62  # the RFC's variant
-    digits = f"{number:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    time, rest = f"{unix_ms & 0xFFFF_FFFF_FFFF:012x}", noise.hex()
+    variant = _VARIANTS[noise[2] >> 4 & 3]
+    return f"{time[:8]}-{time[8:]}-7{rest[1:4]}-{variant}{rest[5:8]}-{rest[8:]}"
+
+
+_VARIANTS = "89ab"  # the RFC's variant: the first two bits of that digit are 10

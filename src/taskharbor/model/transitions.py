@@ -326,7 +326,7 @@ def failure_job(job: JobRecord, fail_queue: str, now: datetime) -> NewJob:
 def speculative_copy(job: JobRecord, seq: int, now: datetime) -> JobRecord:
     """A second run of a straggler, as a record of its own that the straggler's worker cannot claim."""
     return JobRecord(
-        id=derived_id(job.id, job.fence, "copy", now),
+        id=derived_id(job.id, job.fence, f"copy {seq}", now),  # a second copy may follow one that ended
         seq=seq,
         type=job.type,
         queue=job.queue,

@@ -1,0 +1,75 @@
+"""Numbered migrations: find them, put them in order, say what is pending, print them.
+
+A migration is a file `0007_lease_token.sql` in the driver's `sql/migrations`. `.pre` before the ending
+means that it runs before the new code is deployed, `.post` that it runs after. Forward only. How a
+store applies one, and remembers that it did, is its driver's business; what is here is the same for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+import msgspec
+
+from taskharbor.drivers.sqlfiles import without_comments
+from taskharbor.errors import SchemaOutOfDate
+
+_NAME = re.compile(r"(\d{4})_[a-z0-9_]+(\.pre|\.post)?")
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One step of a schema."""
+
+    number: int
+    name: str
+    text: str
+
+    def statements(self) -> list[str]:
+        """Its statements one by one; each ends with a semicolon at the end of a line."""
+        parts = re.split(r";[ \t]*(?:--[^\n]*)?$", without_comments(self.text), flags=re.MULTILINE)
+        return [part.strip() for part in parts if part.strip()]
+
+
+def find_migrations(package: str, folder: str = "sql/migrations") -> tuple[Migration, ...]:
+    """The migrations of one driver in their order. A gap, a double or an odd name fails here."""
+    root = files(package).joinpath(folder)
+    found = [
+        _migration(item.name.removesuffix(".sql"), item.read_text(encoding="utf-8"))
+        for item in root.iterdir()
+        if item.name.endswith(".sql")
+    ]
+    found.sort(key=lambda migration: migration.number)
+    numbers = [migration.number for migration in found]
+    if not found or numbers != list(range(1, len(found) + 1)):
+        raise RuntimeError(f"the migrations in {package}/{folder} are numbered {numbers}, not 1, 2, 3 …")
+    return tuple(found)
+
+
+def pending(migrations: Sequence[Migration], applied: Iterable[str]) -> tuple[Migration, ...]:
+    """What a store with these applied still needs. A store that is ahead of this code is refused."""
+    done = set(applied)
+    known = {migration.name for migration in migrations}
+    if unknown := sorted(done - known):
+        raise SchemaOutOfDate(
+            f"the store was migrated by a newer TaskHarbor (it has {', '.join(unknown)}); nothing was "
+            "changed. Upgrade taskharbor here to the version that runs elsewhere"
+        )
+    return tuple(migration for migration in migrations if migration.name not in done)
+
+
+def printed(migrations: Sequence[Migration]) -> str:
+    """The migrations as one script, to be read or run by hand."""
+    return "\n".join(
+        f"-- migration {migration.name}\n{migration.text.rstrip()}\n" for migration in migrations
+    )
+
+
+def _migration(name: str, text: str) -> Migration:
+    fits = _NAME.fullmatch(name)
+    if fits is None:
+        raise RuntimeError(
+            f"{name!r} is no name for a migration: 0007_what_it_does, perhaps with .pre or .post"
+        )
+    return Migration(int(fits.group(1)), name, text)

@@ -1,0 +1,381 @@
+"""Handing out jobs and ending attempts.
+
+Acks of jobs that concern nobody else travel with the claim in one statement. Everything else is
+settled record by record in a transaction that the claim then joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.postgres.connections import Connections
+from taskharbor.drivers.postgres.ledger import Ledger
+from taskharbor.drivers.postgres.rows import claimed_of, progress_text, span_us
+from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.errors import JobNotInflight, LeaseLost
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, Progress
+from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import (
+    dropped,
+    failure_job,
+    held,
+    lease_error,
+    merged,
+    new_record,
+    settled,
+    stalled,
+    unblocked,
+    won,
+)
+
+Answer = Settled | LeaseLost
+_SWEPT_PER_CLAIM = 100
+_AT, _FLAGS, _DONE, _VERSIONS = 24, 25, 26, 27  # of the first row of exchange.sql
+
+
+class Attempts:
+    """The attempt verbs of one driver handle."""
+
+    def __init__(self, connections: Connections, statements: Statements, entropy: Entropy) -> None:
+        self._connections = connections
+        self._sql = statements
+        self._entropy = entropy
+        self.marks_hungry = False  # while somebody listens for wake-ups on this handle
+        self.found_enough = False  # whether the last claim brought all it asked for
+
+    # ------------------------------------------------------------------ settle and claim
+
+    async def exchange(
+        self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
+    ) -> tuple[list[Answer], list[JobRecord]]:
+        answers: dict[int, Answer] = {}
+        quick, others = _parted(settlements)
+        if not others:
+            jobs = await self._at_once(answers, quick, settlements, claim, now)
+            if jobs is not None:
+                return _in_order(answers), jobs
+
+        async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
+            done = dict(answers)
+            done |= await self._settle(connection, others, settlements, now)
+            if others and quick:
+                rows = await connection.fetch(self._sql["exchange"], *_arguments(quick, settlements, None, now))
+                done |= _done(rows[0], quick, settlements)
+            left = [place for place in range(len(settlements)) if place not in done]
+            done |= await self._settle(connection, left, settlements, now)
+            return done, await self._reserve(connection, claim, now) if claim is not None else []
+
+        answers, jobs = await self._connections.step(the_rest)
+        return _in_order(answers), jobs
+
+    async def _at_once(
+        self,
+        answers: dict[int, Answer],
+        quick: list[int],
+        settlements: Sequence[Settlement],
+        claim: Claim | None,
+        now: datetime | None,
+    ) -> list[JobRecord] | None:
+        """One statement for everything; None when something is left over and nothing was claimed."""
+        token = self._entropy.token()
+        rows = await self._connections.rows(
+            self._sql["exchange"],
+            *_arguments(quick, settlements, claim, now, token, sweeps=True, is_idle=self.marks_hungry),
+        )
+        answers |= _done(rows[0], quick, settlements)
+        return None if rows[0][_FLAGS] else self._handed_out(rows, claim, token)
+
+    async def _reserve(self, connection: Any, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        """A claim inside a transaction, after the expired leases of its queues were dealt with."""
+        await self._sweep(connection, claim.queues, _SWEPT_PER_CLAIM, now)
+        token = self._entropy.token()
+        rows = await connection.fetch(
+            self._sql["exchange"], *_arguments([], (), claim, now, token, is_idle=self.marks_hungry)
+        )
+        return self._handed_out(rows, claim, token)
+
+    def _handed_out(self, rows: Sequence[Any], claim: Claim | None, token: str) -> list[JobRecord]:
+        if claim is None:
+            return []
+        self.found_enough = len(rows) > claim.limit
+        if len(rows) == 1:
+            return []
+        at = rows[0][_AT]
+        expires_at = at + claim.lease_for
+        jobs = [claimed_of(row, token, claim.worker_id, at, expires_at) for row in rows[1:]]
+        jobs.sort(key=_order_of(claim))
+        return jobs
+
+    # ------------------------------------------------------------------ settle, one record after the other
+
+    async def _settle(
+        self, connection: Any, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
+    ) -> dict[int, Answer]:
+        if not places:
+            return {}
+        ledger = Ledger(connection, self._sql)
+        ids = {settlements[place].lease.job_id for place in places}
+        await ledger.lock(filter(is_id, ids), now)
+        answers = {place: settle_one(ledger, settlements[place]) for place in places}
+        await ledger.write()
+        return answers
+
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        again = _repeated(leases)
+        if again:  # the same job twice in one call: one after the other
+            first = [place for place in range(len(leases)) if place not in again]
+            answers = dict(zip(first, await self.extend([leases[p] for p in first], lease_for, progress, now), strict=True))
+            answers |= zip(again, await self.extend([leases[p] for p in again], lease_for, progress, now), strict=True)
+            return [answers[place] for place in range(len(leases))]
+        return await self._extend(leases, lease_for, progress, now)
+
+    async def _extend(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        # Sorted, so that two batches over the same jobs never wait for each other crosswise.
+        places = sorted(
+            (place for place, lease in enumerate(leases) if is_usable(lease)), key=lambda p: leases[p].job_id
+        )
+        asked = [leases[place] for place in places]
+        rows = await self._connections.rows(
+            self._sql["extend"],
+            now,
+            [lease.job_id for lease in asked],
+            [lease.token for lease in asked],
+            [lease.claimed_by for lease in asked],
+            [progress_text(progress.get(lease.job_id)) for lease in asked],
+            span_us(lease_for),
+        )
+        answers: dict[int, Extended | LeaseLost] = {}
+        for ord_, fence, worker, queue, is_cancelled, version, expires_at, at in rows:
+            lease = asked[ord_ - 1]
+            held_now = Lease(lease.job_id, lease.token, fence, expires_at, worker, queue)
+            answers[places[ord_ - 1]] = Extended(held_now, is_cancelled, at, version)
+        lost = [place for place in range(len(leases)) if place not in answers]
+        if lost:
+            answers |= zip(lost, await self._why_lost([leases[place] for place in lost], now), strict=True)
+        return [answers[place] for place in range(len(leases))]
+
+    async def _why_lost(self, leases: Sequence[Lease], now: datetime | None) -> list[LeaseLost]:
+        rows = await self._connections.rows(
+            self._sql["read_leases"], [lease.job_id for lease in leases if is_id(lease.job_id)], now, writes=False
+        )
+        seen = {row[0]: row for row in rows}
+        return [_lease_error(seen.get(lease.job_id), lease) for lease in leases]
+
+    # ------------------------------------------------------------------ expired leases
+
+    async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        return await self._connections.step(lambda connection: self._sweep(connection, None, limit, now))
+
+    async def _sweep(
+        self, connection: Any, queues: Sequence[str] | None, limit: int, now: datetime | None
+    ) -> list[Reclaimed]:
+        picked = await connection.fetch(
+            self._sql["pick_expired"], now, None if queues is None else list(queues), limit
+        )
+        if not picked:
+            return []
+        ledger = Ledger(connection, self._sql)
+        await ledger.lock([row[0] for row in picked], now)
+        answers = [_reclaim(ledger, ledger.records[row[0]]) for row in picked]
+        await ledger.write()
+        return answers
+
+
+# ------------------------------------------------------------------ which acks can be quick
+
+
+def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
+    """The places of acks that may travel with the claim, by job id, and of all the others."""
+    ids = [item.lease.job_id for item in settlements]
+    if len(set(ids)) < len(ids):  # the same job twice: the order counts
+        return [], list(range(len(ids)))
+    quick, others = [], []
+    for place, item in enumerate(settlements):
+        (quick if isinstance(item, Ack) and is_usable(item.lease) else others).append(place)
+    # Sorted, so that two batches over the same jobs never wait for each other crosswise.
+    quick.sort(key=ids.__getitem__)
+    return quick, others
+
+
+def _repeated(leases: Sequence[Lease]) -> list[int]:
+    seen: set[str] = set()
+    return [place for place, lease in enumerate(leases) if lease.job_id in seen or seen.add(lease.job_id)]
+
+
+def is_id(text: str) -> bool:
+    if len(text) != 36:
+        return False
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def is_usable(lease: Lease) -> bool:
+    """Whether the server can be asked about it; one that nobody can hold is refused without."""
+    return is_id(lease.job_id) and "\0" not in lease.token and "\0" not in (lease.claimed_by or "")
+
+
+def _arguments(
+    quick: list[int],
+    settlements: Sequence[Settlement],
+    claim: Claim | None,
+    now: datetime | None,
+    token: str = "",
+    *,
+    sweeps: bool = False,
+    is_idle: bool = False,
+) -> list[Any]:
+    """The arguments of exchange.sql."""
+    acks: list[Any] = [settlements[place] for place in quick]
+    leases: list[Lease] = [ack.lease for ack in acks]
+    mine = [
+        [lease.job_id for lease in leases] or None,
+        [lease.token for lease in leases],
+        [lease.claimed_by for lease in leases],
+        [ack.result for ack in acks],
+    ]
+    if claim is None:
+        return [now, *mine, [], [], "", 0, 0, "", None, None, None, False, False]
+    rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
+    return [
+        *(now, *mine, list(claim.queues), list(claim.lanes), claim.worker_id, claim.limit, span_us(claim.lease_for)),
+        *(token, None if claim.types is None else list(claim.types), *rate, sweeps, is_idle),
+    ]
+
+
+def _done(head: Sequence[Any], quick: list[int], settlements: Sequence[Settlement]) -> dict[int, Answer]:
+    """The acks that the statement has settled."""
+    at = head[_AT]
+    completed = JobState.COMPLETED
+    return {
+        (place := quick[ord_ - 1]): Settled(settlements[place].lease.job_id, completed, at, version)
+        for ord_, version in zip(head[_DONE] or (), head[_VERSIONS] or (), strict=True)
+    }
+
+
+def _in_order(answers: dict[int, Answer]) -> list[Answer]:
+    return [answers[place] for place in range(len(answers))]
+
+
+def _order_of(claim: Claim) -> Any:
+    """The order of claims as a sort key."""
+    queues = {queue: place for place, queue in enumerate(claim.queues)}
+    lanes = {lane: place for place, lane in enumerate(claim.lanes)}
+    return lambda job: (queues[job.queue], lanes[job.requires], -job.priority, job.eligible_at, job.seq)
+
+
+def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:
+    """Why a lease was refused, in the order that every driver keeps."""
+    if row is None or row[1] is None:
+        return JobNotInflight(lease.job_id)
+    _, token, worker, expires_at, at = row
+    record = JobRecord(
+        id=lease.job_id,
+        seq=0,
+        type="",
+        queue="",
+        state=JobState.RUNNING,
+        payload=b"",
+        created_at=at,
+        updated_at=at,
+        token=token,
+        claimed_by=worker,
+        lease_expires_at=expires_at,
+    )
+    # A lease that holds again by now was refused a moment ago: it ran out in between.
+    return lease_error(record, lease, at) or JobNotInflight(lease.job_id)
+
+
+# ------------------------------------------------------------------ one record and what follows from it
+
+
+def settle_one(ledger: Ledger, settlement: Settlement) -> Answer:
+    lease = settlement.lease
+    job = held(ledger.records.get(lease.job_id), lease, ledger.at)
+    if isinstance(job, LeaseLost):
+        return job
+    after = settled(job, settlement, ledger.at)
+    is_win = after.state is JobState.COMPLETED and isinstance(settlement, Ack)
+    if is_win and job.speculates_on is not None and isinstance(settlement, Ack):
+        _win(ledger, job.speculates_on, settlement.result)
+    after = _leave(ledger, job, after)
+    drop_copy_of(ledger, after.id)
+    return Settled(after.id, after.state, ledger.at, after.version)
+
+
+def _reclaim(ledger: Ledger, job: JobRecord) -> Reclaimed:
+    had_blocked = ledger.of_key(job, JobState.BLOCKED) is not None
+    after = _leave(ledger, job, stalled(job, "", ledger.at))
+    if after.state.is_terminal:
+        drop_copy_of(ledger, after.id)
+    return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), ledger.at, after.version)
+
+
+def _reclaim_result(state: JobState, had_blocked: bool) -> ReclaimResult:
+    if state is JobState.FAILED:
+        return ReclaimResult.FAILED
+    if state is JobState.CANCELLED:
+        return ReclaimResult.CANCELLED
+    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED
+
+
+def _leave(ledger: Ledger, before: JobRecord, after: JobRecord) -> JobRecord:
+    """A job that left `running`, with everything that follows from it in the same step."""
+    blocked = ledger.of_key(before, JobState.BLOCKED)
+    if blocked is not None and not after.state.is_terminal:
+        after = merged(after, blocked, ledger.at)
+        ledger.merge_away(blocked, after.id)
+    ledger.put(after)
+    if after.state.is_terminal:
+        if blocked is not None:
+            ledger.put(unblocked(blocked, ledger.at))
+        end(ledger, after)
+    return after
+
+
+def end(ledger: Ledger, job: JobRecord) -> None:
+    """What the end of a job sets off: its failure job, its idempotency window, its retention."""
+    if job.state is JobState.FAILED and job.type != FAILURE_TYPE and job.speculates_on is None:
+        fail_queue = ledger.fail_queue(job.queue)
+        if fail_queue is not None:
+            ledger.put(new_record(failure_job(job, fail_queue, ledger.at), 0, ledger.at))
+    ledger.ended(job.id)
+    if ledger.retention(job.queue).of(job.state) == NO_TIME:
+        ledger.drop(job)
+
+
+def _win(ledger: Ledger, original_id: str, result: bytes | None) -> None:
+    """The copy finished first: it completes its original."""
+    original = ledger.records.get(original_id)
+    if original is not None and not original.state.is_terminal:
+        after = won(original, result, ledger.at)
+        ledger.put(after)
+        if original.state is JobState.RUNNING:
+            ledger.tell_of_cancel(original.id, original.claimed_by)
+        end(ledger, after)
+
+
+def drop_copy_of(ledger: Ledger, job_id: str) -> None:
+    copy = ledger.copy_of(job_id)
+    if copy is not None:
+        ledger.put(dropped(copy, ledger.at))
+        ledger.tell_of_cancel(copy.id, copy.claimed_by)

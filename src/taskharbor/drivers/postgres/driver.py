@@ -1,0 +1,305 @@
+"""PostgresDriver: many machines on one Postgres.
+
+Each verb is one statement or one short transaction on a connection of its own. The hot ones
+(enqueue, exchange, extend) are functions in the database; the rarer ones lock records, let
+`taskharbor.model.transitions` decide, and write them back: see attempts.py and ledger.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
+
+import asyncpg
+
+from taskharbor.drivers.capabilities import Capabilities
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    Claim,
+    Counts,
+    Deleted,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Page,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Requeued,
+    RoleLease,
+    Settled,
+    Speculated,
+    Wakeups,
+)
+from taskharbor.drivers.postgres import schema
+from taskharbor.drivers.postgres.address import Address, address_of
+from taskharbor.drivers.postgres.attempts import Attempts
+from taskharbor.drivers.postgres.blocking import Blocking
+from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.control import Control
+from taskharbor.drivers.postgres.faults import ours
+from taskharbor.drivers.postgres.listen import Listening
+from taskharbor.drivers.postgres.looking import Looking
+from taskharbor.drivers.postgres.presence import Presence
+from taskharbor.drivers.postgres.statements import Statements, enqueue_arguments, enqueued
+from taskharbor.errors import ConflictError, JobNotFound, LeaseLost, StoreRefused
+from taskharbor.model.clock import Clock
+from taskharbor.model.edit import Edit
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.queue import QueueRules, QueueSettings
+from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.settlement import Settlement
+
+
+class PostgresDriver(Driver):
+    """A store in a schema of a Postgres database."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        wakeups=True,
+        multiprocess=True,
+        durable=True,
+        tx=True,
+        blocking_enqueue=True,
+        atomic_across_queues=True,
+    )
+
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, entropy: Entropy | None = None
+    ) -> None:
+        super().__init__(clock=clock, entropy=entropy)
+        self.address = address
+        self._sql = Statements(address)
+        self._blocking = Blocking(address, self._sql)
+        self._checks_schema = True
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, clock: Clock | None = None, entropy: Entropy | None = None
+    ) -> PostgresDriver:
+        """postgresql://user@host/database, with ?schema=, ?namespace=, ?pool_size=, ?pooler=, ?listen_url=."""
+        return cls(address_of(url), clock=clock, entropy=entropy)
+
+    def another(self) -> PostgresDriver:
+        return PostgresDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+
+    # ------------------------------------------------------------------ open and close
+
+    async def open_unmigrated(self) -> Self:
+        """Open whatever the schema is like, to look at what is pending and to migrate."""
+        self._checks_schema = False
+        return await self.open()
+
+    async def do_open(self) -> None:
+        connection = await self._first_connection()
+        try:
+            await self._check_server(connection)
+            if self._checks_schema:
+                schema.check(await schema.applied_names(connection, self.address), self.address)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise ours(error, writes=False) from error
+        finally:
+            connection.terminate()
+        self._connections = Connections(self.address)
+        self._attempts = Attempts(self._connections, self._sql, self.entropy)
+        self._control = Control(self._connections, self._sql)
+        self._looking = Looking(self._connections, self._sql)
+        self._presence = Presence(self._connections, self._sql)
+        self._listening = Listening(
+            self.address, self._connections, self._sql, self._attempts, self.clock, self.entropy
+        )
+
+    async def _first_connection(self) -> Any:
+        try:
+            return await connect(self.address)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
+            raise ours(error, writes=False) from error
+
+    async def _check_server(self, connection: Any) -> None:
+        version = int(await connection.fetchval("select current_setting('server_version_num')"))
+        if version < schema.OLDEST_SERVER:
+            raise StoreRefused(f"Postgres {version // 10000} is too old; 14 or newer is needed")
+        if await connection.fetchval("select pg_is_in_recovery()"):
+            raise StoreRefused("this server is a standby and takes no writes; connect to the primary")
+        if await connection.fetchval("select current_setting('default_transaction_read_only')::boolean"):
+            raise StoreRefused("this database is set read-only (default_transaction_read_only); jobs need writes")
+
+    async def do_close(self) -> None:
+        await self._listening.close()
+        await self._connections.close()
+        await asyncio.to_thread(self._blocking.close)
+
+    # ------------------------------------------------------------------ jobs in
+
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        rows = await self._connections.rows(
+            self._sql["enqueue"], *enqueue_arguments(jobs, now, always_wake=False)
+        )
+        return enqueued(jobs, rows)
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        """For an async connection in `tx` the answer is a coroutine to await."""
+        return self._blocking.enqueue(jobs, now, tx)
+
+    # ------------------------------------------------------------------ attempts
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        _, jobs = await self._attempts.exchange((), claim, now)
+        return jobs
+
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        return await self._attempts.extend(leases, lease_for, progress, now)
+
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        answers, _ = await self._attempts.exchange(settlements, None, now)
+        return answers
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        answers, jobs = await self._attempts.exchange(settlements, claim, now)
+        return Exchanged(answers, jobs)
+
+    # ------------------------------------------------------------------ time
+
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        return await self._attempts.reclaim(limit, now)
+
+    async def do_promote(self, limit: int, now: datetime | None) -> int:
+        return await self._number("promote", now, limit)
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        return await self._number("prune", now, limit)
+
+    # ------------------------------------------------------------------ control
+
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+        return await self._control.cancel(ids, now)
+
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
+        return await self._control.cancel_waiting(queue, key, now)
+
+    async def do_requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]:
+        return await self._control.requeue(ids, edit, reset_counts, run_at, delay, now)
+
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        return await self._control.delete(ids, now)
+
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
+        return await self._presence.configure(settings)
+
+    async def do_speculate(
+        self, job_id: str, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError:
+        return await self._control.speculate(job_id, now)
+
+    # ------------------------------------------------------------------ looking
+
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._looking.get(ids, now)
+
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        return await self._looking.find(query, now)
+
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        return await self._looking.count(queues, now)
+
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
+        return await self._looking.queues(now)
+
+    async def do_info(self) -> DriverInfo:
+        [row] = await self._connections.rows(self._sql["info"], writes=False)
+        return DriverInfo(
+            driver="postgres",
+            store=f"PostgreSQL {row[1]}",
+            location=self.address.shown,
+            durability="D3" if row[2] == "on" and row[3] != "off" else "D1",
+            schema=row[4] or "none",
+            at=row[0],
+            details={"fsync": row[2], "synchronous_commit": row[3], "schema": self.address.schema},
+        )
+
+    # ------------------------------------------------------------------ presence
+
+    async def do_report_worker(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None:
+        await self._presence.report(report, samples, ttl, now)
+
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
+        return await self._presence.forget(worker_id, now)
+
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
+        return await self._presence.workers(now)
+
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
+        return await self._presence.types()
+
+    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
+        return await self._presence.hold(role, holder, ttl, now)
+
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
+        return await self._presence.release(role, holder, now)
+
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
+        return self._listening.listen(queues, worker_id)
+
+    # ------------------------------------------------------------------ schedules
+
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
+        return await self._presence.put(schedule, now)
+
+    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
+        return await self._presence.advance(name, tick, now)
+
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
+        return await self._presence.delete(name)
+
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
+        return await self._presence.schedules()
+
+    # ------------------------------------------------------------------ schema
+
+    async def do_pending_migrations(self) -> list[str]:
+        connection = await self._first_connection()
+        try:
+            applied = await schema.applied_names(connection, self.address)
+        finally:
+            connection.terminate()
+        return [migration.name for migration in schema.needed(applied)]
+
+    async def do_migrate(self) -> list[str]:
+        connection = await self._first_connection()
+        try:
+            return await schema.migrate(connection, self.address)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise ours(error) from error
+        finally:
+            connection.terminate()
+
+    async def _number(self, name: str, *arguments: object) -> int:
+        [row] = await self._connections.rows(self._sql[name], *arguments)
+        return int(row[0])

@@ -1,0 +1,89 @@
+"""Errors of asyncpg and psycopg → errors of ours. Nobody above a driver sees a foreign one.
+
+What a message says comes from the server's own words, never from the connection string.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+import psycopg
+
+from taskharbor.errors import (
+    DriverError,
+    DriverMisbehaved,
+    DriverUnavailable,
+    SchemaOutOfDate,
+    StoreFull,
+    StoreRefused,
+)
+
+RETRYABLE = frozenset({"40001", "40P01"})
+"""Serialisation failure and deadlock: the server undid everything and says so."""
+
+MIGRATE = "run `taskharbor migrate up`"
+
+_REFUSED = {
+    "28": "the server does not let us in",  # wrong password, no such role
+    "3D": "there is no such database",
+    "42501": "the role may not do this",
+    "25006": "the server takes no writes: it is a standby or set read-only",
+}
+_FULL = frozenset({"53100", "53200"})  # disk, memory
+_OLD_SCHEMA = frozenset({"3F000", "42P01", "42883", "42703"})
+# The statement was given up before its end, or never began: nothing was written.
+_UNDONE = frozenset({"57014", "55P03", "53300", "53400", "57P03", "40001", "40P01", "25P03", "25P04"})
+
+
+@contextmanager
+def translated(*, writes: bool = True) -> Iterator[None]:
+    """Foreign errors raised inside come out as ours."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, OSError, asyncio.TimeoutError) as error:
+        raise ours(error, writes=writes) from error
+
+
+def ours(error: BaseException, *, writes: bool = True) -> DriverError | SchemaOutOfDate:
+    """The error to raise instead. `writes`: whether a lost answer may have been a change."""
+    code = sqlstate(error)
+    if code is None:
+        return _lost(error, writes)
+    said = _said(error)
+    for prefix, why in _REFUSED.items():
+        if code.startswith(prefix):
+            return StoreRefused(f"{why}: {said}")
+    if code in _OLD_SCHEMA:
+        return SchemaOutOfDate(f"the schema of this store does not fit this code ({said}); {MIGRATE}")
+    if code in _FULL:
+        return StoreFull(f"the server has no room left, nothing was written: {said}")
+    if code in _UNDONE:
+        return DriverUnavailable(f"the server gave the statement up, nothing was written: {said}", done=False)
+    if code.startswith(("08", "57P")):
+        return _lost(error, writes)
+    return DriverMisbehaved(f"the server answered {code}: {said}")
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The five signs by which the server names an error; None when it did not say anything."""
+    code = getattr(error, "sqlstate", None)
+    return code if isinstance(code, str) else None
+
+
+def _lost(error: BaseException, writes: bool) -> DriverError:
+    if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
+        return DriverUnavailable("the server does not accept connections; nothing was written", done=False)
+    if writes:
+        return DriverUnavailable(
+            f"the connection was lost ({type(error).__name__}); the call may have been carried out", done=None
+        )
+    return DriverUnavailable(f"the connection was lost ({type(error).__name__}); nothing was written", done=False)
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, psycopg.Error):
+        return error.diag.message_primary or type(error).__name__
+    return str(error.args[0]) if error.args else type(error).__name__

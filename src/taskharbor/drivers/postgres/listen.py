@@ -1,0 +1,183 @@
+"""Wake-ups by LISTEN/NOTIFY: one listening connection per driver handle, made when somebody listens.
+
+A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue only when it is marked
+as hungry, and take the mark away; so hints never come faster than they are asked for. Marks are made
+when listening begins, when a claim found less than it asked for, and when a reader waits while the
+last claim was not full. A connection that is lost is made again; everybody is told to look then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Self
+
+import asyncpg
+
+from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.postgres.address import Address
+from taskharbor.drivers.postgres.attempts import Attempts
+from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+
+log = logging.getLogger("taskharbor.drivers.postgres")
+
+_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+_PROBE_SECONDS = 15.0
+_LONGEST_PAUSE = 3.0
+
+
+class Listening:
+    """The listening side of one driver handle."""
+
+    def __init__(
+        self,
+        address: Address,
+        connections: Connections,
+        statements: Statements,
+        attempts: Attempts,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self._address = address
+        self._connections = connections
+        self._sql = statements
+        self._attempts = attempts
+        self._clock = clock
+        self._entropy = entropy
+        self._readers: list[Reader] = []
+        self._task: asyncio.Task[None] | None = None
+        self._is_connected = asyncio.Event()
+        self._lost = asyncio.Event()
+
+    def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
+        reader = Reader(self, queues, worker_id)
+        self._readers.append(reader)
+        self._attempts.marks_hungry = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
+        elif self._is_connected.is_set():
+            reader.look()
+        return reader
+
+    async def leave(self, reader: Reader) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)
+        if not self._readers:
+            self._attempts.marks_hungry = False
+            await self.close()
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def mark_hungry(self, queues: tuple[str, ...]) -> None:
+        """Ask to be told. Best effort: without the mark, polling finds the work."""
+        if not self._attempts.found_enough:
+            with suppress(TaskHarborError):
+                await self._connections.rows(self._sql["mark_hungry"], list(queues))
+
+    # ------------------------------------------------------------------ the connection
+
+    async def _keep_listening(self) -> None:
+        pause = 0.05
+        while True:
+            try:
+                connection = await connect(self._address, to_listen=True)
+            except _FOREIGN as error:
+                log.warning("no connection to listen for wake-ups (%s); polling goes on", type(error).__name__)
+            else:
+                pause = 0.05
+                await self._until_lost(connection)
+            await self._clock.sleep(pause * self._entropy.between(0.5, 1.0))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _until_lost(self, connection: Any) -> None:
+        self._lost.clear()
+        connection.add_termination_listener(lambda _: self._lost.set())
+        try:
+            await connection.add_listener(self._address.channel, self._heard)
+            await self._everybody_looks()
+            while not await self._is_lost_within(_PROBE_SECONDS):
+                await connection.execute("select 1", timeout=_PROBE_SECONDS)
+        except _FOREIGN as error:
+            log.warning("the listening connection was lost (%s); polling goes on", type(error).__name__)
+        finally:
+            self._is_connected.clear()
+            connection.terminate()
+
+    async def _everybody_looks(self) -> None:
+        """What was told while nobody listened is made good by one look."""
+        queues = sorted({queue for reader in self._readers for queue in reader.queues})
+        await self._connections.rows(self._sql["mark_hungry"], queues)
+        self._is_connected.set()
+        for reader in self._readers:
+            reader.look()
+
+    async def _is_lost_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._lost.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, said: object) -> None:
+        kind, _, rest = str(said).partition(" ")
+        if kind == "work":
+            for reader in self._readers:
+                if rest in reader.queues:
+                    reader.tell(Wakeup(WakeupKind.WORK, queue=rest))
+        elif kind == "cancel":
+            job_id, _, worker_id = rest.partition(" ")
+            for reader in self._readers:
+                if reader.worker_id == worker_id:
+                    reader.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+
+
+class Reader:
+    """One reader of hints. A hint that it has not read yet is not repeated."""
+
+    def __init__(self, listening: Listening, queues: tuple[str, ...], worker_id: str) -> None:
+        self.queues = queues
+        self.worker_id = worker_id
+        self._listening = listening
+        self._unread: dict[Wakeup, None] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def tell(self, hint: Wakeup) -> None:
+        self._unread[hint] = None
+        self._news.set()
+
+    def look(self) -> None:
+        for queue in self.queues:
+            self.tell(Wakeup(WakeupKind.WORK, queue=queue))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Wakeup:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._listening.mark_hungry(self.queues)
+            if not self._unread:
+                await self._news.wait()
+        hint = next(iter(self._unread))
+        del self._unread[hint]
+        return hint
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._unread.clear()
+        self._news.set()
+        await self._listening.leave(self)

@@ -1,0 +1,111 @@
+"""Looking: records, listings, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
+from taskharbor.drivers.postgres.connections import Connections
+from taskharbor.drivers.postgres.rows import CODES, record_of, shown
+from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.model.job import JobRecord
+from taskharbor.model.queue import NO_RULES, QueueSettings, rules_of
+from taskharbor.model.state import JobState
+
+_EXAMINED_PER_PAGE = 5000
+_FEW = frozenset(
+    CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
+)
+_settings = msgspec.json.Decoder(QueueSettings)
+
+
+class Looking:
+    """The looking verbs of one driver handle."""
+
+    def __init__(self, connections: Connections, statements: Statements) -> None:
+        self._connections = connections
+        self._sql = statements
+
+    async def get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        rows = await self._rows("get", list(ids), now)
+        found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
+        return [found.get(place) for place in range(1, len(ids) + 1)]
+
+    async def find(self, query: Query, now: datetime | None) -> Page:
+        codes = _codes(query)
+        statement = self._sql.directed("find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first)
+        after = seq_of(query)
+        if after is None:
+            after = (1 << 62) if query.newest_first else -1
+        rows = await self._connections.rows(
+            statement,
+            now,
+            query.queue,
+            codes,
+            after,
+            _EXAMINED_PER_PAGE,
+            query.type,
+            query.key,
+            query.claimed_by,
+            query.failure_kind,
+            None if query.states is None else [CODES[state] for state in query.states],
+            query.limit + 1,
+            writes=False,
+        )
+        return _page(query, rows)
+
+    async def count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        rows = await self._rows("count", now, list(queues) if queues else None)
+        counted = _counted(rows)
+        names = sorted(queues) if queues else sorted(name for name, counts in counted.items() if counts.total)
+        return {name: counted.get(name, _NONE) for name in names}
+
+    async def queues(self, now: datetime | None) -> list[QueueInfo]:
+        rows = await self._rows("count", now, None)
+        counted = _counted(rows)
+        oldest = {row[0]: row[3] for row in rows if row[1] == JobState.READY}
+        rules = {name: rules_of(_settings.decode(text)) for name, text in await self._rows("rules")}
+        return [
+            QueueInfo(
+                queue=name,
+                rules=rules.get(name, NO_RULES),
+                counts=counted.get(name, _NONE),
+                oldest_ready_at=oldest.get(name),
+            )
+            for name in sorted(counted.keys() | rules.keys())
+        ]
+
+    async def _rows(self, name: str, *arguments: object) -> Sequence[Any]:
+        return await self._connections.rows(self._sql[name], *arguments, writes=False)
+
+
+def _codes(query: Query) -> list[int]:
+    """The stored states that may read as the asked ones: ready and scheduled differ by the clock alone."""
+    asked = set(query.states or JobState)
+    due_or_not = {JobState.READY, JobState.SCHEDULED}
+    return sorted(CODES[state] for state in (asked | due_or_not if asked & due_or_not else asked))
+
+
+def _page(query: Query, rows: Sequence[Any]) -> Page:
+    """The jobs of a page. Every row tells how far the look went: a seq, or null when it saw all."""
+    reached = rows[0][-2]
+    jobs = [replace(shown(record_of(row), row[-1]), settled_token=None) for row in rows if row[0] is not None]
+    if len(jobs) > query.limit:
+        return Page(jobs[: query.limit], cursor_after(query, jobs[query.limit - 1].seq))
+    return Page(jobs, None if reached is None else cursor_after(query, reached))
+
+
+_NONE = Counts()
+
+
+def _counted(rows: Sequence[Any]) -> dict[str, Counts]:
+    numbers: dict[str, dict[str, int]] = {}
+    for queue, state, count, _ in rows:
+        numbers.setdefault(queue, {})[state] = count
+    return {queue: Counts(**of_queue) for queue, of_queue in numbers.items()}

@@ -1,0 +1,6 @@
+-- facts: what else a step needs, in one row: the deciding instant, aliases among ids, every rule.
+--   $1 ids   $2 now or null
+select coalesce($2::timestamptz, clock_timestamp()), a.ids, a.targets, r.queues, r.settings
+from (select array_agg(id::text) as ids, array_agg(target::text) as targets
+      from {schema}.alias where id = any($1::text[]::uuid[])) a,
+     (select array_agg(queue) as queues, array_agg(settings::text) as settings from {schema}.rule) r

@@ -1,0 +1,41 @@
+-- find_few: the same for states that few jobs are in: blocked, running, failed, cancelled. They have an index.
+--   arguments and answer as in find_walk
+with recursive at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), names(name) as (
+    select case when $2::text is null then (select min(queue) from {schema}.job) else $2::text end
+    union all
+    select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
+    where n.name is not null and $2::text is null
+), examined as materialized (
+    select e.id, e.seq from names n
+    cross join unnest($3::smallint[]) as s(state)
+    cross join lateral (
+        (select p.id, p.seq from {schema}.place p
+         where p.queue = n.name and p.state = s.state and (p.state = 2 or p.state >= 5) and p.seq {beyond} $4::bigint
+         order by p.seq {order} limit $5::integer)
+        union all
+        (select p.id, p.seq from {schema}.place p
+         where s.state = 3 and p.queue = n.name and p.state = 3 and p.seq {beyond} $4::bigint
+         order by p.seq {order} limit $5::integer)) e
+    where n.name is not null
+    order by e.seq {order} limit $5::integer
+), picked as (
+    select p.id, p.seq
+    from examined e
+    join {schema}.place p on p.id = e.id
+    join {schema}.job j on j.id = e.id
+    where p.state = any($3::smallint[]) and j.speculates_on is null
+      and ($6::text is null or j.type = $6::text) and ($7::bytea is null or p.key = $7::bytea)
+      and ($8::text is null or p.claimed_by = $8::text) and ($9::text is null or p.failure_kind = $9::text)
+      and ($10::smallint[] is null or case when p.state > 1 then p.state
+           when p.run_at > (select now from at) then 0 else 1 end = any($10::smallint[]))
+    order by p.seq {order} limit $11::integer
+)
+select {columns}, r.reached, at.now
+from at
+cross join (select case when count(*) = $5::integer then {last}(seq) end as reached from examined) r
+left join picked x on true
+left join {schema}.place p on p.id = x.id
+left join {schema}.job j on j.id = x.id
+order by x.seq {order}

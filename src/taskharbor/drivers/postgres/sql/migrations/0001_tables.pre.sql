@@ -1,0 +1,154 @@
+-- The tables. `job` says what a job is and is hardly ever written twice; `place` says where it stands
+-- and is written at every step, so it is narrow. States: 0 scheduled, 1 ready, 2 blocked, 3 running,
+-- 4 completed, 5 failed, 6 cancelled. Instants are timestamptz, spans are microseconds.
+
+create sequence {schema}.job_seq;
+
+create table {schema}.job (
+    id               uuid primary key,
+    seq              bigint not null,
+    queue            text not null,
+    type             text not null,
+    payload          bytea not null,
+    created_at       timestamptz not null,
+    headers          json,                      -- null: none
+    key              bytea,
+    idempotency_key  bytea,
+    timeout_us       bigint not null default 0,
+    max_attempts     integer not null default 0,
+    max_stalls       integer not null default 0,
+    min_backoff_us   bigint,
+    max_backoff_us   bigint,
+    speculates_on    uuid,                      -- set: a copy, started beside that job
+    avoid_worker     text
+);
+create unique index job_listing on {schema}.job (queue, seq);
+create index job_copies on {schema}.job (speculates_on) where speculates_on is not null;
+
+create table {schema}.place (
+    id                uuid primary key,
+    seq               bigint not null,
+    version           integer not null default 1,
+    queue             text not null,
+    lane              text not null default 'any',
+    rank              smallint not null default 0,      -- the priority, negated: smaller goes first
+    state             smallint not null,
+    -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key points to
+    -- it. 4: it is a copy. 8: it has had a copy. 0: its attempt can be settled by itself.
+    ties              smallint not null default 0,
+    eligible_at       timestamptz not null,             -- run_at, else created_at
+    run_at            timestamptz,
+    updated_at        timestamptz not null,
+    attempts          integer not null default 0,
+    stalls            integer not null default 0,
+    starts            integer not null default 0,
+    fence             bigint not null default 0,
+    cancel_requested  boolean not null default false,
+    token             text,                             -- running: of its lease; else: of its last settlement
+    claimed_by        text,
+    lease_expires_at  timestamptz,
+    started_at        timestamptz,
+    finished_at       timestamptz,
+    key               bytea,
+    flags             text,                             -- what a blocked job may change in a merge
+    last_error        text,
+    failed_at         timestamptz,
+    failure_kind      text,
+    result            bytea,
+    progress          json,
+    history           json
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- One partial index per question. The literals in the statements must match these predicates.
+create index place_ready on {schema}.place (queue, lane, rank, eligible_at, seq) where state = 1;
+create index place_later on {schema}.place (queue, run_at) where state = 0;
+create index place_leases on {schema}.place (queue, lease_expires_at) where state = 3;
+create index place_finished on {schema}.place (queue, state, finished_at) where state >= 4;
+create index place_listing on {schema}.place (state, queue, seq) where state = 2 or state >= 5;
+create unique index place_waiting_key on {schema}.place (queue, key) where key is not null and state <= 2;
+create unique index place_running_key on {schema}.place (queue, key) where key is not null and state = 3;
+
+-- Ids that stand for another job: absorbed by its key, or merged into it. Never chained.
+create table {schema}.alias (
+    id      uuid primary key,
+    target  uuid not null
+);
+create index alias_target on {schema}.alias (target);
+
+create table {schema}.idempotency (
+    queue    text not null,
+    key      bytea not null,
+    job_id   uuid not null,
+    ends_at  timestamptz,                       -- null while the job lives
+    primary key (queue, key)
+);
+create index idempotency_job on {schema}.idempotency (job_id);
+create index idempotency_ends on {schema}.idempotency (ends_at) where ends_at is not null;
+
+-- Settings of a queue, or of the harbor under '*'. `settings` is what was said; the rest is what holds.
+create table {schema}.rule (
+    queue              text primary key,
+    settings           json not null,
+    paused             boolean not null default false,
+    max_running        integer,
+    enqueue_count      integer,
+    enqueue_us         bigint,
+    execute_count      integer,
+    execute_us         bigint,
+    fail_queue         text,
+    has_retention      boolean not null default false,
+    keep_completed_us  bigint,                  -- null: for ever
+    keep_failed_us     bigint,
+    keep_cancelled_us  bigint
+);
+
+-- What was spent of a rate limit, and until when it counts.
+create table {schema}.spent (
+    kind    text not null,                      -- enqueue, execute, worker
+    name    text not null,                      -- a queue, '*', or a worker id
+    at      timestamptz not null,
+    count   integer not null,
+    until   timestamptz not null,
+    primary key (kind, name, at)
+);
+create index spent_until on {schema}.spent (until);
+
+-- Queues that an idle worker listens to: whoever makes a job ready there sends one notification and
+-- takes the row away, so that the next ones send none.
+create table {schema}.hungry (
+    queue  text primary key
+);
+
+create table {schema}.worker (
+    worker_id   text primary key,
+    report      json not null,
+    seen_at     timestamptz not null,
+    expires_at  timestamptz not null,
+    latency_us  bigint,
+    samples     integer not null default 0
+);
+
+create table {schema}.type (
+    type      text primary key,
+    usual_us  bigint not null,
+    samples   integer not null
+);
+
+create table {schema}.role (
+    role        text primary key,
+    holder      text not null,
+    term        bigint not null,
+    expires_at  timestamptz not null
+);
+
+create table {schema}.schedule (
+    name          text primary key,
+    schedule      json not null,
+    paused        boolean not null,
+    last_tick_at  timestamptz not null,
+    created_at    timestamptz not null,
+    updated_at    timestamptz not null
+);

@@ -1,0 +1,405 @@
+-- How jobs get in. Everything about an enqueue happens in here, so that every client of the database,
+-- whatever its language, gets the same promise inside its own transaction.
+
+-- The advisory lock of one thing that must be dealt with one after the other. Always taken in rising
+-- order, before any row is locked.
+create function {schema}.lock_id(p_kind text, p_name text, p_key bytea default null) returns bigint
+language sql stable parallel safe as $$
+    select hashtextextended(current_schema() || '/' || p_kind || '/' || p_name || '/'
+                            || coalesce(encode(p_key, 'hex'), ''), 20)
+$$;
+
+create function {schema}.after(p_from timestamptz, p_us bigint) returns timestamptz
+language sql immutable parallel safe as $$
+    select p_from + p_us * interval '1 microsecond'
+$$;
+
+-- Tell listeners that jobs became ready. Without p_always only queues that somebody waits for are
+-- named, and each of them once: the one who wakes takes the mark away.
+create function {schema}.wake(p_queues text[], p_always boolean default false) returns void
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_queue text;
+begin
+    if p_always then
+        perform pg_notify('taskharbor:' || current_schema(), 'work ' || s.queue)
+        from (select distinct unnest(p_queues) as queue) s;
+    elsif exists (select from hungry h where h.queue = any (p_queues)) then
+        for v_queue in
+            delete from hungry where ctid = any (array(
+                select h.ctid from hungry h where h.queue = any (p_queues) for update skip locked))
+            returning queue
+        loop
+            perform pg_notify('taskharbor:' || current_schema(), 'work ' || v_queue);
+        end loop;
+    end if;
+end $$;
+
+-- ------------------------------------------------------------------ budgets of rate limits
+
+-- How much of a budget is left at p_now. An entry leaves the window exactly p_us after it was made.
+create function {schema}.budget_room(p_kind text, p_name text, p_count integer, p_us bigint, p_now timestamptz)
+returns integer language sql stable set search_path = {schema}, pg_temp as $$
+    select greatest(p_count - coalesce(sum(s.count), 0), 0)::integer from spent s
+    where s.kind = p_kind and s.name = p_name and s.at > after(p_now, -p_us)
+$$;
+
+-- How long until p_wanted more fit, in microseconds; 0 when they fit now.
+create function {schema}.budget_wait(
+    p_kind text, p_name text, p_count integer, p_us bigint, p_wanted integer, p_now timestamptz)
+returns bigint language sql stable set search_path = {schema}, pg_temp as $$
+    select coalesce((
+        select greatest((extract(epoch from s.at - p_now) * 1000000)::bigint + p_us, 0)
+        from (select at, sum(count) over (order by at) as freed from spent
+              where kind = p_kind and name = p_name and at > after(p_now, -p_us)) s
+        where s.freed >= p_wanted - budget_room(p_kind, p_name, p_count, p_us, p_now)
+          and p_wanted > budget_room(p_kind, p_name, p_count, p_us, p_now)
+        order by s.at limit 1), 0)
+$$;
+
+-- Spend from a budget. A clock that went back joins the newest entry: it errs on the safe side.
+create function {schema}.budget_spend(p_kind text, p_name text, p_us bigint, p_spent integer, p_now timestamptz)
+returns void language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_newest timestamptz;
+begin
+    delete from spent where kind = p_kind and name = p_name and at <= after(p_now, -p_us);
+    select max(at) into v_newest from spent where kind = p_kind and name = p_name;
+    insert into spent values (p_kind, p_name, greatest(v_newest, p_now), p_spent,
+                              after(greatest(v_newest, p_now), p_us))
+    on conflict (kind, name, at) do update set count = spent.count + excluded.count;
+end $$;
+
+-- ------------------------------------------------------------------ enqueue
+
+-- enqueue: store jobs, all or none. An array may be null where every job has the default.
+--   p_flags: per job, what it may change in the waiting job of its key: four signs, for data (1, 0),
+--   run_at (1, 0, L if later, E if earlier), retry (1, 0) and reset_counts (1, 0, - as data).
+--   returns a first row with ord 0 and the deciding instant; its result is 'stored', or 'limited' or
+--   'never' when a rate of queue o_id stands against it (o_detail: microseconds to wait, or the limit)
+--   and nothing was stored. Then a row for every job that was not simply created.
+create function {schema}.enqueue(
+    p_now timestamptz, p_always_wake boolean,
+    p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
+    p_headers text[] default null, p_keys bytea[] default null, p_flags text[] default null,
+    p_idempotency_keys bytea[] default null, p_priorities smallint[] default null, p_lanes text[] default null,
+    p_run_ats timestamptz[] default null, p_delays bigint[] default null, p_timeouts bigint[] default null,
+    p_max_attempts integer[] default null, p_max_stalls integer[] default null,
+    p_min_backoffs bigint[] default null, p_max_backoffs bigint[] default null)
+returns table (o_ord integer, o_id text, o_result text, o_version integer, o_at timestamptz, o_detail bigint)
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_count integer := cardinality(p_ids);
+    v_seqs bigint[];
+    v_stored integer;
+begin
+    if p_keys is not null or p_idempotency_keys is not null
+       or exists (select from rule r where r.enqueue_count is not null and (r.queue = '*' or r.queue = any (p_queues)))
+       or exists (select from alias a where a.id = any (p_ids::uuid[])) then
+        return query select * from enqueue_in_order(
+            p_now, p_always_wake, p_ids, p_queues, p_types, p_payloads, p_headers, p_keys, p_flags,
+            p_idempotency_keys, p_priorities, p_lanes, p_run_ats, p_delays, p_timeouts,
+            p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs);
+        return;
+    end if;
+
+    v_seqs := array(select nextval('job_seq') from generate_series(1, v_count));
+    insert into job (id, seq, queue, type, payload, created_at, headers, timeout_us, max_attempts, max_stalls,
+                     min_backoff_us, max_backoff_us)
+    select i.id::uuid, i.seq, i.queue, i.type, i.payload, v_now, i.headers::json, coalesce(i.timeout, 0),
+           coalesce(i.max_attempts, 0), coalesce(i.max_stalls, 0), i.min_backoff, i.max_backoff
+    from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_headers, p_timeouts, p_max_attempts,
+                p_max_stalls, p_min_backoffs, p_max_backoffs)
+         as i(id, seq, queue, type, payload, headers, timeout, max_attempts, max_stalls, min_backoff, max_backoff)
+    on conflict (id) do nothing;
+    get diagnostics v_stored = row_count;
+
+    return query select 0, null::text, 'stored', 0, v_now, 0::bigint;
+    insert into place (id, seq, queue, lane, rank, state, eligible_at, run_at, updated_at)
+    select i.id::uuid, i.seq, i.queue, coalesce(i.lane, 'any'), coalesce(-i.priority, 0),
+           case when w.run_at > v_now then 0 else 1 end, coalesce(w.run_at, v_now), w.run_at, v_now
+    from unnest(p_ids, v_seqs, p_queues, p_lanes, p_priorities, p_run_ats, p_delays)
+         as i(id, seq, queue, lane, priority, run_at, delay)
+    cross join lateral (select coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end) as run_at) w
+    -- Known ids kept their old seq.
+    where v_stored = v_count or exists (select from job j where j.id = i.id::uuid and j.seq = i.seq);
+    if v_stored < v_count then
+        return query
+        select i.ord::integer, i.id, 'duplicate', p.version, v_now, 0::bigint
+        from unnest(p_ids, v_seqs) with ordinality as i(id, seq, ord)
+        join place p on p.id = i.id::uuid and p.seq <> i.seq;
+    end if;
+    perform wake(p_queues, p_always_wake);
+end $$;
+
+-- The same for jobs that have to be looked at one after the other: keys, idempotency keys, rates.
+create function {schema}.enqueue_in_order(
+    p_now timestamptz, p_always_wake boolean,
+    p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
+    p_headers text[], p_keys bytea[], p_flags text[],
+    p_idempotency_keys bytea[], p_priorities smallint[], p_lanes text[],
+    p_run_ats timestamptz[], p_delays bigint[], p_timeouts bigint[],
+    p_max_attempts integer[], p_max_stalls integer[],
+    p_min_backoffs bigint[], p_max_backoffs bigint[])
+returns table (o_ord integer, o_id text, o_result text, o_version integer, o_at timestamptz, o_detail bigint)
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_now timestamptz;
+    v_refused record;
+    v_target uuid;
+    v_version integer;
+    v_run_at timestamptz;
+    v_is_blocked boolean;
+    v_there place%rowtype;
+begin
+    perform pg_advisory_xact_lock(l.id) from (
+        select lock_id('key', k.queue, k.key) as id from unnest(p_queues, p_keys) as k(queue, key) where k.key is not null
+        union
+        select lock_id('idempotency', k.queue, k.key) from unnest(p_queues, p_idempotency_keys) as k(queue, key)
+        where k.key is not null
+        union
+        select lock_id('enqueue', r.queue) from rule r
+        where r.enqueue_count is not null and (r.queue = '*' or r.queue = any (p_queues))
+        order by 1) l;
+    v_now := coalesce(p_now, clock_timestamp());
+
+    select * into v_refused from admit(p_ids, p_queues, p_idempotency_keys, v_now);
+    if found then
+        return query select 0, v_refused.queue, v_refused.result, 0, v_now, v_refused.detail;
+        return;
+    end if;
+    return query select 0, null::text, 'stored', 0, v_now, 0::bigint;
+
+    for i in 1 .. cardinality(p_ids) loop
+        -- Known by its id, or by its idempotency key.
+        v_target := coalesce((select a.target from alias a where a.id = p_ids[i]::uuid), p_ids[i]::uuid);
+        select p.version into v_version from place p where p.id = v_target;
+        if not found and p_idempotency_keys[i] is not null then
+            select coalesce(a.target, k.job_id), coalesce(p.version, 0) into v_target, v_version
+            from idempotency k
+            left join alias a on a.id = k.job_id
+            left join place p on p.id = coalesce(a.target, k.job_id)
+            where k.queue = p_queues[i] and k.key = p_idempotency_keys[i] and (k.ends_at is null or k.ends_at > v_now);
+        end if;
+        if found then
+            return query select i, v_target::text, 'duplicate', v_version, v_now, 0::bigint;
+            continue;
+        end if;
+
+        v_run_at := coalesce(p_run_ats[i], case when p_delays[i] > 0 then after(v_now, p_delays[i]) end);
+        v_is_blocked := false;
+        if p_keys[i] is not null then
+            select * into v_there from place p
+            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 2 for update;
+            if found then
+                v_version := absorb(
+                    v_there, coalesce(p_flags[i], '111-'), v_now, v_run_at, p_types[i], p_payloads[i], p_headers[i],
+                    coalesce(p_timeouts[i], 0), coalesce(p_priorities[i], 0::smallint), coalesce(p_lanes[i], 'any'),
+                    coalesce(p_max_attempts[i], 0), coalesce(p_max_stalls[i], 0), p_min_backoffs[i], p_max_backoffs[i]);
+                insert into alias values (p_ids[i]::uuid, v_there.id);
+                perform remember(p_queues[i], p_idempotency_keys[i], v_there.id);
+                return query select i, v_there.id::text, 'updated', v_version, v_now, 0::bigint;
+                continue;
+            end if;
+            perform from place p
+            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state = 3 for update;
+            v_is_blocked := found;
+        end if;
+
+        insert into job (id, seq, queue, type, payload, created_at, headers, key, idempotency_key, timeout_us,
+                         max_attempts, max_stalls, min_backoff_us, max_backoff_us)
+        values (p_ids[i]::uuid, nextval('job_seq'), p_queues[i], p_types[i], p_payloads[i], v_now, p_headers[i]::json,
+                p_keys[i], p_idempotency_keys[i], coalesce(p_timeouts[i], 0), coalesce(p_max_attempts[i], 0),
+                coalesce(p_max_stalls[i], 0), p_min_backoffs[i], p_max_backoffs[i])
+        on conflict (id) do nothing;
+        if not found then  -- somebody else stored the same id this very moment
+            return query select i, p.id::text, 'duplicate', p.version, v_now, 0::bigint
+                         from place p where p.id = p_ids[i]::uuid;
+            continue;
+        end if;
+        insert into place (id, seq, queue, lane, rank, state, ties, eligible_at, run_at, updated_at, key, flags)
+        select j.id, j.seq, j.queue, coalesce(p_lanes[i], 'any'), coalesce(-p_priorities[i], 0),
+               case when v_is_blocked then 2 when v_run_at > v_now then 0 else 1 end,
+               case when j.key is null then 0 else 1 end + case when j.idempotency_key is null then 0 else 2 end,
+               coalesce(v_run_at, v_now), v_run_at, v_now, j.key,
+               case when v_is_blocked then coalesce(p_flags[i], '111-') end
+        from job j where j.id = p_ids[i]::uuid;
+        perform remember(p_queues[i], p_idempotency_keys[i], p_ids[i]::uuid);
+        if v_is_blocked then
+            return query select i, p_ids[i], 'blocked', 1, v_now, 0::bigint;
+        end if;
+    end loop;
+    perform wake(p_queues, p_always_wake);
+end $$;
+
+-- Spend the enqueue rates for the jobs of a call that are new; one row when a rate stands against it.
+create function {schema}.admit(p_ids text[], p_queues text[], p_keys bytea[], p_now timestamptz)
+returns table (queue text, result text, detail bigint)
+language plpgsql set search_path = {schema}, pg_temp as $$
+#variable_conflict use_column
+declare
+    v_limit record;
+    v_wait bigint;
+    v_spends text[] := '{}';
+begin
+    if not exists (select from rule r where r.enqueue_count is not null) then
+        return;
+    end if;
+    for v_limit in
+        with new as (
+            select distinct on (i.id) i.queue, i.key
+            from unnest(p_ids, p_queues, p_keys) with ordinality as i(id, queue, key, ord)
+            where not exists (select from place p where p.id = i.id::uuid)
+              and not exists (select from alias a where a.id = i.id::uuid)
+              and not exists (select from idempotency k where k.queue = i.queue and k.key = i.key
+                              and (k.ends_at is null or k.ends_at > p_now))
+            order by i.id, i.ord
+        ), one as (
+            select n.queue from new n where n.key is null
+            union all
+            select d.queue from (select distinct n.queue, n.key from new n where n.key is not null) d
+        ), wanted as (
+            select o.queue as name, count(*)::integer as wanted from one o group by o.queue
+            union all
+            select '*', count(*)::integer from one having count(*) > 0
+        )
+        select w.name, w.wanted, r.enqueue_count as count, r.enqueue_us as us
+        from wanted w join rule r on r.queue = w.name where r.enqueue_count is not null
+        order by w.name = '*', w.name
+    loop
+        if v_limit.wanted > v_limit.count then
+            return query select v_limit.name, 'never', v_limit.count::bigint;
+            return;
+        end if;
+        v_wait := budget_wait('enqueue', v_limit.name, v_limit.count, v_limit.us, v_limit.wanted, p_now);
+        if v_wait > 0 then
+            return query select v_limit.name, 'limited', v_wait;
+            return;
+        end if;
+        v_spends := v_spends || array[v_limit.name, v_limit.us::text, v_limit.wanted::text];
+    end loop;
+    for i in 0 .. cardinality(v_spends) / 3 - 1 loop
+        perform budget_spend('enqueue', v_spends[3 * i + 1], v_spends[3 * i + 2]::bigint,
+                             v_spends[3 * i + 3]::integer, p_now);
+    end loop;
+end $$;
+
+-- Let an idempotency key point to a job.
+create function {schema}.remember(p_queue text, p_key bytea, p_job uuid) returns void
+language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    if p_key is not null then
+        insert into idempotency values (p_queue, p_key, p_job, null)
+        on conflict (queue, key) do update set job_id = excluded.job_id, ends_at = null;
+        update place set ties = ties | 2 where id = p_job and ties & 2 = 0;
+    end if;
+end $$;
+
+-- Apply an enqueue to the waiting or blocked job of its key; the new version.
+create function {schema}.absorb(
+    p_there {schema}.place, p_flags text, p_now timestamptz, p_run_at timestamptz, p_type text, p_payload bytea,
+    p_headers text, p_timeout bigint, p_priority smallint, p_lane text, p_max_attempts integer,
+    p_max_stalls integer, p_min_backoff bigint, p_max_backoff bigint)
+returns integer
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_data boolean := substr(p_flags, 1, 1) = '1';
+    v_retry boolean := substr(p_flags, 3, 1) = '1';
+    v_reset boolean := resets_counts(p_flags) = '1' and p_there.state <> 2;
+    v_run_at timestamptz := chosen_run_at(substr(p_flags, 2, 1), p_there.run_at, p_run_at, p_now);
+begin
+    update job j set
+        type = case when v_data then p_type else j.type end,
+        payload = case when v_data then p_payload else j.payload end,
+        headers = case when v_data then p_headers::json else j.headers end,
+        timeout_us = case when v_data then p_timeout else j.timeout_us end,
+        max_attempts = case when v_retry then p_max_attempts else j.max_attempts end,
+        max_stalls = case when v_retry then p_max_stalls else j.max_stalls end,
+        min_backoff_us = case when v_retry then p_min_backoff else j.min_backoff_us end,
+        max_backoff_us = case when v_retry then p_max_backoff else j.max_backoff_us end
+    where j.id = p_there.id and (v_data or v_retry);
+    update place p set
+        version = p.version + 1,
+        updated_at = p_now,
+        run_at = v_run_at,
+        eligible_at = coalesce(v_run_at, (select j.created_at from job j where j.id = p.id)),
+        state = case when p.state = 2 then 2 when v_run_at > p_now then 0 else 1 end,
+        rank = case when v_data then -p_priority else p.rank end,
+        lane = case when v_data then p_lane else p.lane end,
+        attempts = case when v_reset then 0 else p.attempts end,
+        stalls = case when v_reset then 0 else p.stalls end,
+        -- Two enqueues that met in one blocked job: booleans or-ed, run_at the last.
+        flags = case when p.state = 2 then
+            greatest(substr(p.flags, 1, 1), substr(p_flags, 1, 1)) || substr(p_flags, 2, 1)
+            || greatest(substr(p.flags, 3, 1), substr(p_flags, 3, 1))
+            || greatest(resets_counts(p.flags), resets_counts(p_flags)) end
+    where p.id = p_there.id;
+    return p_there.version + 1;
+end $$;
+
+create function {schema}.resets_counts(p_flags text) returns text language sql immutable as $$
+    select case substr(p_flags, 4, 1) when '-' then substr(p_flags, 1, 1) else substr(p_flags, 4, 1) end
+$$;
+
+create function {schema}.chosen_run_at(p_rule text, p_kept timestamptz, p_new timestamptz, p_now timestamptz)
+returns timestamptz language sql immutable as $$
+    select case p_rule
+        when '1' then p_new
+        when '0' then p_kept
+        when 'L' then case when coalesce(p_new, p_now) > coalesce(p_kept, p_now) then p_new else p_kept end
+        else case when coalesce(p_new, p_now) < coalesce(p_kept, p_now) then p_new else p_kept end
+    end
+$$;
+
+-- enqueue_job: one job, for psql, triggers and other languages. The payload is the job's arguments as
+-- JSON; answers the id of the job that now carries it. Raises when a rate limit stands against it.
+create function {schema}.enqueue_job(
+    p_type text, p_payload json default '{}', p_queue text default 'default', p_run_at timestamptz default null,
+    p_key text default null, p_idempotency_key text default null, p_priority integer default 0,
+    p_max_attempts integer default 0, p_max_stalls integer default 3, p_requires text default 'any',
+    p_id uuid default null)
+returns uuid
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_id uuid := coalesce(p_id, new_id());
+    v_answer record;
+begin
+    if p_type !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$' or p_queue !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'
+       or p_requires !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$' then
+        raise exception 'type, queue and requires are names: letters, digits, ".", "_" and "-"' using errcode = '22023';
+    end if;
+    if p_priority not between -100 and 100 or octet_length(p_key) not between 1 and 255
+       or octet_length(p_idempotency_key) not between 1 and 255 or octet_length(p_payload::text) > 1048576
+       or p_max_attempts not between 0 and 1000000 or p_max_stalls not between 0 and 1000000 then
+        raise exception 'priority is -100 to 100, keys are 1 to 255 bytes, the payload is at most 1 MiB' using errcode = '22023';
+    end if;
+    for v_answer in select * from enqueue(
+        null, true, array[v_id::text], array[p_queue], array[p_type], array[convert_to(p_payload::text, 'UTF8')],
+        null, case when p_key is not null then array[convert_to(p_key, 'UTF8')] end, null,
+        case when p_idempotency_key is not null then array[convert_to(p_idempotency_key, 'UTF8')] end,
+        array[p_priority::smallint], array[p_requires], array[p_run_at], null, null,
+        array[p_max_attempts], array[p_max_stalls]) order by o_ord
+    loop
+        if v_answer.o_result in ('limited', 'never') then
+            raise exception 'queue % is over its enqueue rate; nothing was stored', v_answer.o_id using errcode = '53400';
+        end if;
+        if v_answer.o_ord = 1 then
+            v_id := v_answer.o_id::uuid;
+        end if;
+    end loop;
+    return v_id;
+end $$;
+
+-- A UUIDv7: the millisecond it was made in, then chance.
+create function {schema}.new_id() returns uuid language sql volatile as $$
+    select (lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0')
+            || '7' || substr(r, 2, 3) || to_hex((get_byte(decode(substr(r, 5, 2), 'hex'), 0) & 63) | 128) || substr(r, 7, 14))::uuid
+    from (select replace(gen_random_uuid()::text, '-', '') as r) s
+$$;

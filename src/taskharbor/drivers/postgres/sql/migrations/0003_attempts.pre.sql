@@ -1,0 +1,298 @@
+-- How jobs are handed out and how attempts end.
+
+-- exchange: settle what can be settled by itself, then hand out jobs, in one statement.
+--   p_ids, p_tokens, p_workers, p_results: acks, sorted by id; null for none. An ack is done here when
+--   its lease holds and its job has no ties, was started once and was not cancelled. The others are
+--   left alone, for the caller to look at.
+--   p_queues … p_rate_us: the claim; p_limit 0 for none. p_sweep: claim nothing, and say so, when a
+--   lease of these queues has run out. p_idle: mark the queues as hungry when not enough was found.
+--   returns a first row with o_at, o_flags (1: leases must be swept first, 2: acks are left over; in
+--   both cases nothing was claimed), o_done (which acks, by
+--   place) and o_versions; then the jobs that were handed out, in no order.
+create function {schema}.exchange(
+    p_now timestamptz, p_ids text[], p_tokens text[], p_workers text[], p_results bytea[],
+    p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token text,
+    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_idle boolean)
+returns table (
+    o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_version integer,
+    o_key bytea, o_idempotency_key bytea, o_headers text, o_rank smallint, o_lane text, o_run_at timestamptz,
+    o_timeout bigint, o_attempts integer, o_max_attempts integer, o_stalls integer, o_max_stalls integer,
+    o_starts integer, o_min_backoff bigint, o_max_backoff bigint, o_fence bigint, o_cancel_requested boolean,
+    o_story json, o_at timestamptz, o_flags integer, o_done integer[], o_versions integer[])
+language plpgsql
+set search_path = {schema}, pg_temp
+-- A plan made while the tables were empty must still be right when they are full.
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_micros bigint;
+    v_expires timestamptz;
+    v_flags integer := 0;
+    v_is_gated boolean;
+    v_queue text;
+    v_lane text;
+    v_room integer;
+    v_left integer := p_limit;
+    v_taken integer;
+begin
+    if p_ids is not null then
+        if exists (select from rule r where r.has_retention and r.keep_completed_us = 0) then
+            select d.done, d.versions into o_done, o_versions
+            from settle_and_forget(v_now, p_ids, p_tokens, p_workers, p_results) d;
+        else
+            with done as (
+                update place p set
+                    state = 4, version = p.version + 1, updated_at = v_now, finished_at = v_now, result = s.result,
+                    claimed_by = null, lease_expires_at = null
+                from unnest(p_ids, p_tokens, p_workers, p_results) with ordinality as s(id, token, worker, result, ord)
+                -- Sums hide state and expiry from the planner: only the primary key is a good way in.
+                where p.id = s.id::uuid and p.state + 0 = 3 and p.token = s.token
+                  and p.lease_expires_at + interval '0' > v_now and (s.worker is null or s.worker = p.claimed_by)
+                  and p.ties = 0 and p.starts = 1 and not p.cancel_requested
+                returning s.ord::integer as ord, p.version)
+            select array_agg(done.ord), array_agg(done.version) into o_done, o_versions from done;
+        end if;
+        if coalesce(cardinality(o_done), 0) < cardinality(p_ids) then
+            v_flags := 2;
+            v_left := 0;
+        end if;
+    end if;
+
+    if p_limit > 0 and p_sweep and exists (
+        select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now) then
+        v_flags := v_flags | 1;
+        v_left := 0;
+    end if;
+    o_at := v_now;
+    o_flags := v_flags;
+    if v_left <= 0 then
+        return next;
+        return;
+    end if;
+
+    v_is_gated := p_rate_count is not null or exists (
+        select from rule r where (r.queue = any (p_queues) or r.queue = '*')
+        and (r.paused or r.max_running is not null or r.execute_count is not null));
+    if v_is_gated then
+        perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, v_now);
+        v_now := coalesce(p_now, clock_timestamp());
+        o_at := v_now;
+    end if;
+    return next;
+    o_done := null;
+    o_versions := null;
+    v_micros := (extract(epoch from v_now) * 1000000)::bigint;
+    v_expires := after(v_now, p_lease_us);
+
+    foreach v_queue in array p_queues loop
+        if exists (select from place p where p.queue = v_queue and p.state = 0 and p.run_at <= v_now) then
+            perform promote_due(v_queue, v_now, 10000);
+        end if;
+    end loop;
+
+    foreach v_queue in array p_queues loop
+        exit when v_left <= 0;
+        v_room := v_left;
+        if v_is_gated then
+            v_room := least(v_left, room(v_queue, p_worker, p_rate_count, p_rate_us, v_now));
+        end if;
+        foreach v_lane in array p_lanes loop
+            exit when v_room <= 0;
+            return query
+            update place p set
+                state = 3, token = p_token, fence = greatest(p.fence + 1, v_micros), lease_expires_at = v_expires,
+                claimed_by = p_worker, starts = p.starts + 1, started_at = v_now, progress = null,
+                updated_at = v_now, version = p.version + 1
+            from job j
+            where p.ctid = any (array(
+                select c.ctid from place c
+                where c.queue = v_queue and c.lane = v_lane and c.state = 1
+                  and (c.run_at is null or c.run_at <= v_now)  -- a clock that went back
+                  and (c.ties & 4 = 0 or not exists (
+                      select from job k where k.id = c.id and k.avoid_worker = p_worker))
+                  and (p_types is null or exists (select from job k where k.id = c.id and k.type = any (p_types)))
+                order by c.rank, c.eligible_at, c.seq
+                limit v_room
+                for update skip locked))
+              and j.id = p.id
+            returning p.id::text, p.seq, j.type, p.queue, j.payload, j.created_at, p.version,
+                p.key, j.idempotency_key, j.headers::text, p.rank, p.lane, p.run_at,
+                j.timeout_us, p.attempts, j.max_attempts, p.stalls, j.max_stalls,
+                p.starts, j.min_backoff_us, j.max_backoff_us, p.fence, p.cancel_requested,
+                case when p.starts > 1 or p.ties & 4 <> 0 then json_build_array(
+                    p.last_error, (extract(epoch from p.failed_at) * 1000000)::bigint, p.failure_kind, p.history,
+                    j.speculates_on, j.avoid_worker) end,
+                null::timestamptz, null::integer, null::integer[], null::integer[];
+            get diagnostics v_taken = row_count;
+            v_left := v_left - v_taken;
+            v_room := v_room - v_taken;
+            if v_is_gated and v_taken > 0 then
+                perform spend_execution(v_queue, p_worker, p_rate_count, p_rate_us, v_taken, v_now);
+            end if;
+        end loop;
+    end loop;
+    if p_idle and v_left > 0 then
+        insert into hungry
+        select q from unnest(p_queues) q where not exists (select from hungry h where h.queue = q)
+        on conflict do nothing;
+    end if;
+end $$;
+
+create function {schema}.forgets_completed(p_queue text) returns boolean
+language plpgsql stable set search_path = {schema}, pg_temp as $$
+begin
+    return (select r.keep_completed_us is not distinct from 0 from rule r
+            where r.has_retention and r.queue in (p_queue, '*') order by r.queue = '*' limit 1);
+end $$;
+
+-- The acks of an exchange when some queue keeps no completed jobs: those are deleted in the same step.
+create function {schema}.settle_and_forget(
+    p_now timestamptz, p_ids text[], p_tokens text[], p_workers text[], p_results bytea[])
+returns table (done integer[], versions integer[])
+language sql volatile
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+    with input as materialized (
+        select s.id::uuid as id, s.token, s.worker, s.result, s.ord::integer as ord
+        from unnest(p_ids, p_tokens, p_workers, p_results) with ordinality as s(id, token, worker, result, ord)
+    ), gone as (
+        delete from place p using input s
+        where p.id = s.id and p.state + 0 = 3 and p.token = s.token
+          and p.lease_expires_at + interval '0' > p_now and (s.worker is null or s.worker = p.claimed_by)
+          and p.ties = 0 and p.starts = 1 and not p.cancel_requested and forgets_completed(p.queue)
+        returning p.id, s.ord, p.version + 1 as version
+    ), bodies as (
+        delete from job j using gone g where j.id = g.id
+    ), kept as (
+        update place p set
+            state = 4, version = p.version + 1, updated_at = p_now, finished_at = p_now, result = s.result,
+            claimed_by = null, lease_expires_at = null
+        from input s
+        where p.id = s.id and p.state + 0 = 3 and p.token = s.token
+          and p.lease_expires_at + interval '0' > p_now and (s.worker is null or s.worker = p.claimed_by)
+          and p.ties = 0 and p.starts = 1 and not p.cancel_requested and not forgets_completed(p.queue)
+        returning s.ord, p.version
+    )
+    select array_agg(a.ord), array_agg(a.version)
+    from (select g.ord, g.version from gone g union all select k.ord, k.version from kept k) a
+$$;
+
+-- Claims under a limit go one after the other; unlimited ones never come here.
+create function {schema}.pass_the_gates_alone(p_queues text[], p_worker text, p_now timestamptz) returns void
+language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    perform pg_advisory_xact_lock(l.id) from (
+        select lock_id('claim', r.queue) as id from rule r
+        where (r.queue = any (p_queues) or r.queue = '*') and (r.max_running is not null or r.execute_count is not null)
+        union
+        select lock_id('worker', p_worker) where p_worker is not null
+        order by 1) l;
+    -- A lease that runs out may be under extension this very moment, by somebody whose clock was read
+    -- before ours: wait for that, and only then count.
+    perform from place p
+    where p.state = 3 and p.lease_expires_at <= coalesce(p_now, clock_timestamp())
+      and exists (select from rule r where r.max_running is not null and r.queue in (p.queue, '*'))
+    order by p.id for update;
+end $$;
+
+-- How many jobs of a queue may be handed out now.
+create function {schema}.room(p_queue text, p_worker text, p_rate_count integer, p_rate_us bigint, p_now timestamptz)
+returns integer language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_rule record;
+    v_room integer := 1000000;
+begin
+    for v_rule in select * from rule r where r.queue in (p_queue, '*') loop
+        if v_rule.paused then
+            return 0;
+        end if;
+        if v_rule.max_running is not null then
+            v_room := least(v_room, v_rule.max_running - (
+                select count(*)::integer from place p
+                where p.state = 3 and (v_rule.queue = '*' or p.queue = v_rule.queue) and p.lease_expires_at > p_now));
+        end if;
+        if v_rule.execute_count is not null then
+            v_room := least(v_room, budget_room('execute', v_rule.queue, v_rule.execute_count, v_rule.execute_us, p_now));
+        end if;
+    end loop;
+    if p_rate_count is not null then
+        v_room := least(v_room, budget_room('worker', p_worker, p_rate_count, p_rate_us, p_now));
+    end if;
+    return greatest(v_room, 0);
+end $$;
+
+create function {schema}.spend_execution(
+    p_queue text, p_worker text, p_rate_count integer, p_rate_us bigint, p_count integer, p_now timestamptz)
+returns void language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    perform budget_spend('execute', r.queue, r.execute_us, p_count, p_now)
+    from rule r where r.queue in (p_queue, '*') and r.execute_count is not null;
+    if p_rate_count is not null then
+        perform budget_spend('worker', p_worker, p_rate_us, p_count, p_now);
+    end if;
+end $$;
+
+-- Due jobs of a queue become ready, oldest first. Nothing that can be read changes.
+create function {schema}.promote_due(p_queue text, p_now timestamptz, p_limit integer) returns integer
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+declare
+    v_moved integer;
+begin
+    update place p set state = 1 where p.ctid = any (array(
+        select c.ctid from place c where c.queue = p_queue and c.state = 0 and c.run_at <= p_now
+        order by c.run_at limit p_limit for update skip locked));
+    get diagnostics v_moved = row_count;
+    return v_moved;
+end $$;
+
+-- promote: due jobs of every queue.
+create function {schema}.promote(p_now timestamptz, p_limit integer) returns integer
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_queue text;
+    v_queues text[] := '{}';
+    v_moved integer := 0;
+    v_more integer;
+begin
+    select min(queue) into v_queue from place where state = 0;
+    while v_queue is not null and v_moved < p_limit loop
+        v_more := promote_due(v_queue, v_now, p_limit - v_moved);
+        if v_more > 0 then
+            v_moved := v_moved + v_more;
+            v_queues := v_queues || v_queue;
+        end if;
+        select min(queue) into v_queue from place where state = 0 and queue > v_queue;
+    end loop;
+    if v_moved > 0 then
+        perform wake(v_queues);
+    end if;
+    return v_moved;
+end $$;
+
+-- extend: count leases anew from now; one row per lease that held, by its place in the arrays.
+create function {schema}.extend(
+    p_now timestamptz, p_ids text[], p_tokens text[], p_workers text[], p_progress text[], p_lease_us bigint)
+returns table (o_ord integer, o_fence bigint, o_claimed_by text, o_queue text, o_cancel_requested boolean,
+               o_version integer, o_expires_at timestamptz, o_at timestamptz)
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+begin
+    return query
+    update place p set
+        lease_expires_at = after(v_now, p_lease_us), version = p.version + 1, updated_at = v_now,
+        progress = coalesce(s.progress::json, p.progress)
+    from unnest(p_ids, p_tokens, p_workers, p_progress) with ordinality as s(id, token, worker, progress, ord)
+    where p.id = s.id::uuid and p.state + 0 = 3 and p.token = s.token
+      and p.lease_expires_at + interval '0' > v_now and (s.worker is null or s.worker = p.claimed_by)
+    returning s.ord::integer, p.fence, p.claimed_by, p.queue, p.cancel_requested, p.version, p.lease_expires_at, v_now;
+end $$;

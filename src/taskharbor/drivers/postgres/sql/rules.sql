@@ -1,0 +1,2 @@
+-- rules: the settings of every queue.
+select queue, settings::text from {schema}.rule

@@ -1,0 +1,109 @@
+"""Statements and their arguments, without any connection: asyncpg, psycopg and callers' sessions share them.
+
+Statements are files in sql/ with `$1` for arguments and `{schema}`, `{columns}`, `{channel}` filled
+in once per store. psycopg and SQLAlchemy have their own signs for arguments; `numbered` rewrites.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.postgres.address import Address
+from taskharbor.drivers.postgres.rows import COLUMNS, flags_of, headers_text, span_us
+from taskharbor.drivers.sqlfiles import SqlFiles
+from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.model.job import NO_TIME, NewJob
+
+FILES = SqlFiles("taskharbor.drivers.postgres")
+
+
+class Statements:
+    """Every statement of one store, by the name of its file."""
+
+    def __init__(self, address: Address) -> None:
+        blanks = {
+            "{schema}": address.identifier,
+            "{columns}": COLUMNS,
+            "{channel}": f"'{address.channel}'",
+        }
+        self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def directed(self, name: str, newest_first: bool) -> str:
+        """A listing statement for one of the two directions."""
+        order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
+        return _filled(self._texts[name], order)
+
+
+_OLDEST_FIRST = {"{order}": "asc", "{beyond}": ">", "{last}": "max"}
+_NEWEST_FIRST = {"{order}": "desc", "{beyond}": "<", "{last}": "min"}
+
+
+def _filled(text: str, blanks: dict[str, str]) -> str:
+    for blank, value in blanks.items():
+        text = text.replace(blank, value)
+    return text
+
+
+def numbered(statement: str, sign: Callable[[int], str]) -> str:
+    """The statement with `$n` written the way another library wants it."""
+    return re.sub(r"\$(\d+)", lambda match: sign(int(match[1])), statement)
+
+
+# ------------------------------------------------------------------ enqueue
+
+
+def enqueue_arguments(jobs: Sequence[NewJob], now: datetime | None, *, always_wake: bool) -> list[Any]:
+    """The arguments of enqueue.sql: one array per field, None where every job has the default."""
+    return [
+        now,
+        always_wake,
+        [job.id for job in jobs],
+        [job.queue for job in jobs],
+        [job.type for job in jobs],
+        [job.payload for job in jobs],
+        _unless_default([headers_text(job.headers) if job.headers else None for job in jobs]),
+        _unless_default([job.key for job in jobs]),
+        _unless_default([flags_of(job.update) for job in jobs]),
+        _unless_default([job.idempotency_key for job in jobs]),
+        _unless_default([job.priority for job in jobs], 0),
+        _unless_default([job.requires for job in jobs], "any"),
+        _unless_default([job.run_at for job in jobs]),
+        _unless_default([None if job.delay is None else span_us(job.delay) for job in jobs]),
+        _unless_default([0 if job.timeout is NO_TIME else span_us(job.timeout) for job in jobs], 0),
+        _unless_default([job.max_attempts for job in jobs], 0),
+        _unless_default([job.max_stalls for job in jobs], 0),
+        _unless_default([span_us(job.min_backoff) for job in jobs]),
+        _unless_default([span_us(job.max_backoff) for job in jobs]),
+    ]
+
+
+def _unless_default(values: list[Any], default: Any = None) -> list[Any] | None:
+    return None if values.count(default) == len(values) else values
+
+
+def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqueued]:
+    """The answers of enqueue.sql, one per job; raises when a rate stood against the call."""
+    head = rows[0]
+    at = head[4]
+    if head[2] != "stored":
+        raise _refusal(len(jobs), queue=head[1], result=head[2], detail=head[5])
+    created = EnqueueResult.CREATED
+    answers = [Enqueued(job.id, created, at, 1) for job in jobs]
+    for ord_, job_id, result, version, _, _ in rows[1:]:
+        answers[ord_ - 1] = Enqueued(job_id, EnqueueResult(result), at, version)
+    return answers
+
+
+def _refusal(count: int, *, queue: str, result: str, detail: int) -> Exception:
+    if result == "limited":
+        return RateLimited(queue, timedelta(microseconds=detail))
+    return InvalidArgument(
+        f"{count} jobs in one call can never pass the rate of {detail} of queue {queue!r}; send them in parts"
+    )

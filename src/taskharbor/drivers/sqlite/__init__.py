@@ -1,0 +1,5 @@
+"""The SQLite driver: the embedded default. Read driver.py first, then sql/migrations/0001_jobs.sql."""
+
+from taskharbor.drivers.sqlite.driver import SqliteDriver
+
+__all__ = ["SqliteDriver"]

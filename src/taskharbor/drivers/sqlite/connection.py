@@ -1,0 +1,104 @@
+"""Connections to the file: how they are set up, and how a writer gets its turn."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+
+from taskharbor.drivers.sqlite.faults import is_busy, translated
+from taskharbor.drivers.sqlite.location import Location
+from taskharbor.errors import StoreRefused
+from taskharbor.model.entropy import Entropy
+
+OLDEST = (3, 40)
+_FIRST_WAIT = 0.001
+_LONGEST_WAIT = 0.05
+
+
+def open_writer(location: Location, entropy: Entropy) -> sqlite3.Connection:
+    """A connection that may write, in WAL mode, as durable as the location says."""
+    _check_library()
+    with translated(location.path):
+        connection = _open(location, f"file:{_quoted(location.path)}?mode=rwc")
+    try:
+        with translated(location.path):
+            _set_up_writer(connection, location, entropy)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(location: Location) -> sqlite3.Connection:
+    """A connection that only looks. In WAL mode it never waits for a writer."""
+    with translated(location.path):
+        connection = _open(location, f"file:{_quoted(location.path)}?mode=rw")
+    try:
+        with translated(location.path):
+            connection.execute(f"pragma busy_timeout = {int(location.timeout_seconds * 1000)}")
+            connection.execute("pragma query_only = on")
+            connection.execute("pragma cache_size = -8000")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def begin(connection: sqlite3.Connection, location: Location, entropy: Entropy) -> None:
+    """Become the writer, or raise DriverUnavailable when others kept the turn for the whole timeout.
+
+    BEGIN IMMEDIATE, because a reader that becomes a writer half-way fails when somebody wrote in
+    between. The waiting is ours and not SQLite's: with chance in it, many processes share fairly.
+    """
+    with translated(location.path):
+        _when_free(connection, "begin immediate", location, entropy)
+
+
+def _when_free(connection: sqlite3.Connection, sql: str, location: Location, entropy: Entropy) -> object:
+    waited, wait = 0.0, _FIRST_WAIT
+    while True:
+        try:
+            return connection.execute(sql).fetchone()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or waited >= location.timeout_seconds:
+                raise
+        pause = min(entropy.between(wait / 2, wait), location.timeout_seconds - waited)
+        threading.Event().wait(pause)
+        waited += pause
+        wait = min(wait * 2, _LONGEST_WAIT)
+
+
+def _open(location: Location, uri: str) -> sqlite3.Connection:
+    folder = os.path.dirname(location.path)
+    if not os.path.isdir(folder):
+        raise StoreRefused(f"there is no folder {folder}; create it, then open {location.path} again")
+    # The writer's connection passes from thread to thread under a lock: see commits.py.
+    return sqlite3.connect(
+        uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+
+
+def _set_up_writer(connection: sqlite3.Connection, location: Location, entropy: Entropy) -> None:
+    mode = _when_free(connection, "pragma journal_mode = wal", location, entropy)
+    if mode != ("wal",):
+        raise StoreRefused(
+            f"{location.path} cannot be used with a write-ahead log (it is in mode {mode}); "
+            "network file systems and read-only places do not allow it"
+        )
+    connection.execute(f"pragma synchronous = {location.durability}")
+    connection.execute("pragma secure_delete = off")  # deleted jobs need no overwriting with zeros
+    connection.execute("pragma temp_store = memory")
+    connection.execute("pragma cache_size = -32000")
+    connection.execute("pragma journal_size_limit = 67108864")
+
+
+def _check_library() -> None:
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise StoreRefused(
+            f"SQLite {sqlite3.sqlite_version} is too old; {'.'.join(map(str, OLDEST))} is needed"
+        )
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,0 +1,198 @@
+"""Jobs in: many plain ones with a few statements, the others one by one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.records import Records, json_text
+from taskharbor.drivers.sqlite.rows import micros_or_none, traits_of_new, traits_with_headers
+from taskharbor.drivers.sqlite.statements import SIZES
+from taskharbor.drivers.sqlite.step import BLOCK_BITS, Step
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import absorb, new_record, starting_at
+
+_CREATED = EnqueueResult.CREATED
+
+Shape = tuple[str, str, str, int, datetime | None, str | None]
+"""queue, type, requires, priority, run_at, traits: what the jobs of one statement share."""
+Groups = dict[Shape, list[Any]]
+"""Per shape the (place, id, payload) of its jobs, flat."""
+
+
+def enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Every job of one call, in list order."""
+    if gates.limits_enqueues(step):
+        gates.admit(step, _arriving(step, jobs))
+    answers = _all_new(step, jobs)
+    if answers is not None:
+        return answers
+    records = Records(step)
+    return [_one(step, records, job) for job in jobs]
+
+
+# ------------------------------------------------------------------ many at once
+
+
+def _all_new(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    """Store jobs without keys, or None and nothing stored when one has a key or a known id."""
+    groups = _alike(jobs, step.now)
+    if groups is None:
+        return None
+    if step.one("enqueue_any_alias") is not None and step.one(
+        "get_alias", ids=json_text([j.id for j in jobs])
+    ):
+        return None
+    execute = step.connection.execute
+    execute("savepoint enqueue")
+    try:
+        _store(step, groups, step.take_seqs(len(jobs)), len(jobs))
+    except sqlite3.IntegrityError:
+        execute("rollback to enqueue")
+        execute("release enqueue")
+        step.seqs_undone()
+        return None
+    execute("release enqueue")
+    now = step.now
+    return [Enqueued(job.id, _CREATED, now, 1) for job in jobs]
+
+
+def _store(step: Step, groups: Groups, first: int, count: int) -> None:
+    for (queue, type_, requires, priority, run_at, traits), rows in groups.items():
+        at = micros_or_none(run_at)
+        _store_bodies(step, [first, queue, type_, requires, priority, step.us, at, traits], rows)
+    bounds = {"first": first, "last": first + count - 1, "now": step.us}
+    step.run("enqueue_ready", **bounds)
+    if any(run_at is not None for *_, run_at, _ in groups):
+        step.run("enqueue_later", **bounds)
+    for (queue, *_, run_at, _), rows in groups.items():
+        is_later = run_at is not None and run_at > step.now
+        if not is_later:
+            step.hints.queues.add(queue)
+        _count(step, queue, first, rows, JobState.SCHEDULED if is_later else JobState.READY)
+
+
+def _alike(jobs: Sequence[NewJob], now: datetime) -> Groups | None:
+    """Jobs that differ in id and payload only, together; None when one has a key."""
+    groups: Groups = {}
+    rows: list[Any] = []
+    queue = type_ = requires = timeout = low = high = None
+    numbers = (0, 0, 0)
+    for place, job in enumerate(jobs):
+        # Jobs of one task share these very objects, and comparing objects is cheaper than values.
+        if (
+            job.queue is not queue
+            or job.type is not type_
+            or job.requires is not requires
+            or job.timeout is not timeout
+            or job.min_backoff is not low
+            or job.max_backoff is not high
+            or (job.priority, job.max_attempts, job.max_stalls) != numbers
+            or not _is_bare(job)
+        ):
+            if job.key is not None or job.idempotency_key is not None:
+                return None
+            rows = groups.setdefault(_shape(job, now), [])
+            queue = job.queue if _is_bare(job) else None
+            type_, requires, timeout, low, high = (
+                job.type, job.requires, job.timeout, job.min_backoff, job.max_backoff
+            )  # fmt: skip
+            numbers = (job.priority, job.max_attempts, job.max_stalls)
+        rows += (place, job.id, job.payload)
+    return groups
+
+
+def _is_bare(job: NewJob) -> bool:
+    return not job.headers and job.run_at is job.delay is job.key is job.idempotency_key is None  # type: ignore[comparison-overlap]
+
+
+def _shape(job: NewJob, now: datetime) -> Shape:
+    traits = traits_with_headers(job) if job.headers else traits_of_new(job)
+    run_at = job.run_at if job.delay is None else starting_at(job.run_at, job.delay, now)
+    return job.queue, job.type, job.requires, job.priority, run_at, traits
+
+
+def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
+    values = iter(rows)
+    left = len(rows) // 3
+    for size in SIZES:
+        while left >= size:
+            step.listed("enqueue_body", size, [*shared, *islice(values, 3 * size)])
+            left -= size
+
+
+def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:
+    if len(rows) == 3:
+        step.count(queue, first + rows[0], state, 1)
+        return
+    for block, count in Counter((first + place) >> BLOCK_BITS for place in rows[::3]).items():
+        step.count_block(queue, block, state, count)
+
+
+# ------------------------------------------------------------------ one by one
+
+
+def _one(step: Step, records: Records, job: NewJob) -> Enqueued:
+    known = _known(step, job)
+    if known is not None:
+        there = records.find(known)
+        return Enqueued(
+            there.id if there else known, EnqueueResult.DUPLICATE, step.now, there.version if there else 0
+        )
+    slot = None if job.key is None else records.slot(job.queue, job.key)
+    if slot is not None:
+        place = slot.blocked if slot.waiting is None else slot.waiting
+        if place is not None:
+            return _absorbed(step, records, records.by_seq(place), job)
+    is_blocked = slot is not None and slot.running is not None
+    record = new_record(job, step.take_seqs(1), step.now, blocked=is_blocked)
+    records.add(record)
+    _remember(step, job, record)
+    result = EnqueueResult.BLOCKED if is_blocked else EnqueueResult.CREATED
+    return Enqueued(record.id, result, step.now, record.version)
+
+
+def _absorbed(step: Step, records: Records, there: JobRecord, job: NewJob) -> Enqueued:
+    record = absorb(there, job, step.now)
+    records.put(there, record)
+    records.alias(job.id, record)
+    _remember(step, job, record)
+    return Enqueued(record.id, EnqueueResult.UPDATED, step.now, record.version)
+
+
+def _remember(step: Step, job: NewJob, record: JobRecord) -> None:
+    if job.idempotency_key is not None:
+        step.run("idempotency_remember", queue=job.queue, key=job.idempotency_key, id=record.id)
+
+
+def _known(step: Step, job: NewJob) -> str | None:
+    """The id that already answers for this job: its own, or the one of its idempotency key."""
+    ids = json_text([job.id])
+    if step.one("get_seq_of", ids=ids) or step.one("get_alias", ids=ids):
+        return job.id
+    if job.idempotency_key is not None:
+        row = step.one("idempotency_find", queue=job.queue, key=job.idempotency_key, now=step.us)
+        return None if row is None else str(row[0])
+    return None
+
+
+def _arriving(step: Step, jobs: Sequence[NewJob]) -> Counter[str]:
+    """How many of these jobs are new, per queue: duplicates spend no budget."""
+    ids: set[str] = set()
+    keys: set[tuple[str, bytes]] = set()
+    new: Counter[str] = Counter()
+    for job in jobs:
+        key = None if job.idempotency_key is None else (job.queue, job.idempotency_key)
+        if job.id not in ids and key not in keys and _known(step, job) is None:
+            new[job.queue] += 1
+            ids.add(job.id)
+            if key is not None:
+                keys.add(key)
+    return new

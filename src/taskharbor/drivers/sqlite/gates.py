@@ -1,0 +1,174 @@
+"""What may keep a job from being taken in or handed out: pause, rates, max_running. And retention.
+
+A rate is an exact sliding window: a log of (instant, count) with a running total beside it, so that
+asking costs what has left the window since the last time, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+
+from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.sqlite.step import Step
+from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import (
+    EVERY_QUEUE,
+    NO_RULES,
+    QueueRules,
+    QueueSettings,
+    Retention,
+    fail_queue_of,
+    retention_of,
+    rules_of,
+)
+
+_settings_decoder = msgspec.json.Decoder(QueueSettings)
+
+# ------------------------------------------------------------------ rules
+
+
+def all_rules(step: Step) -> dict[str, QueueRules]:
+    """The rules of every queue that has some; read again only when somebody changed them."""
+    kept = step.kept
+    if kept.rules_version != step.rules_version:
+        kept.rules = {
+            name: rules_of(_settings_decoder.decode(text)) for name, text in step.all("queues_settings")
+        }
+        kept.rules_version = step.rules_version
+    return kept.rules
+
+
+def rules(step: Step, queue: str) -> QueueRules:
+    return all_rules(step).get(queue, NO_RULES)
+
+
+def retention(step: Step, queue: str) -> Retention:
+    return retention_of(rules(step, queue), rules(step, EVERY_QUEUE))
+
+
+def fail_queue(step: Step, queue: str) -> str | None:
+    return fail_queue_of(rules(step, queue), rules(step, EVERY_QUEUE))
+
+
+def configure(step: Step, settings: QueueSettings) -> QueueRules:
+    stored = dict(step.all("queues_settings")).get(settings.queue)
+    merged = settings.on_top_of(None if stored is None else _settings_decoder.decode(stored))
+    step.run("configure_queue", name=settings.queue, settings=msgspec.json.encode(merged).decode())
+    step.run("configure_queue_rules")
+    step.kept.rules_version = None
+    held = rules_of(merged)
+    for what, rate in (("enqueue", held.enqueue_rate), ("execute", held.execute_rate)):
+        if rate is None:
+            forget_budget(step, f"{what}/{settings.queue}")
+    return held
+
+
+# ------------------------------------------------------------------ in
+
+
+def limits_enqueues(step: Step) -> bool:
+    return any(known.enqueue_rate is not None for known in all_rules(step).values())
+
+
+def admit(step: Step, arriving: Counter[str]) -> None:
+    """Spend the enqueue budgets for so many new jobs per queue, all or none."""
+    wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
+    spends: list[tuple[str, RateLimit, int]] = []
+    for queue, count in wanted.items():
+        rate = rules(step, queue).enqueue_rate
+        if rate is None:
+            continue
+        if count > rate.count:
+            raise InvalidArgument(
+                f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
+                f"of queue {queue!r}; send them in parts"
+            )
+        if wait := _wait_us(step, f"enqueue/{queue}", rate, count):
+            raise RateLimited(queue, timedelta(microseconds=wait))
+        spends.append((f"enqueue/{queue}", rate, count))
+    for name, rate, count in spends:
+        _spend(step, name, rate, count)
+
+
+# ------------------------------------------------------------------ out
+
+
+def room(step: Step, queue: str, claim: Claim) -> int:
+    """How many jobs of this queue may be handed out now; at most `claim.limit`."""
+    if not all_rules(step) and claim.rate is None:  # unset gates cost nothing
+        return claim.limit
+    most = claim.limit
+    for name in (queue, EVERY_QUEUE):
+        held = rules(step, name)
+        if held.paused:
+            return 0
+        if held.max_running is not None:
+            most = min(most, held.max_running - _running(step, name))
+    for name, rate in _execute_budgets(step, queue, claim):
+        most = min(most, _room(step, name, rate))
+    return max(most, 0)
+
+
+def spend(step: Step, queue: str, claim: Claim, count: int) -> None:
+    if count and (all_rules(step) or claim.rate is not None):
+        for name, rate in _execute_budgets(step, queue, claim):
+            _spend(step, name, rate, count)
+
+
+def _execute_budgets(step: Step, queue: str, claim: Claim) -> Iterator[tuple[str, RateLimit]]:
+    for name in (queue, EVERY_QUEUE):
+        if (rate := rules(step, name).execute_rate) is not None:
+            yield f"execute/{name}", rate
+    if claim.rate is not None:
+        yield f"worker/{claim.worker_id}", claim.rate
+
+
+def _running(step: Step, queue: str) -> int:
+    """Unexpired leases: one that ran out stops counting at that instant, reclaimed or not."""
+    if queue == EVERY_QUEUE:
+        (count,) = step.one("gate_running_anywhere", now=step.us)
+    else:
+        (count,) = step.one("gate_running", queue=queue, now=step.us)
+    return int(count)
+
+
+# ------------------------------------------------------------------ budgets
+
+
+def _room(step: Step, name: str, rate: RateLimit) -> int:
+    until = step.us - rate.per_us
+    (gone,) = step.one("gate_forget", name=name, until=until)
+    if gone:
+        step.run("gate_forgotten", name=name, until=until)
+        step.run("gate_total", name=name, difference=-gone, per=rate.per_us)
+    row = step.one("gate_spent", name=name)
+    return max(rate.count - (row[0] if row else 0), 0)
+
+
+def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
+    """How long until `wanted` fit, in µs; 0 when they fit now."""
+    missing = wanted - _room(step, name, rate)
+    if missing <= 0:
+        return 0
+    for at, count in step.run("gate_entries", name=name):
+        missing -= count
+        if missing <= 0:
+            return max(int(at) + rate.per_us - step.us, 0)
+    return 0
+
+
+def _spend(step: Step, name: str, rate: RateLimit, count: int) -> None:
+    """At or behind the newest entry it joins that one: a clock that steps back frees nothing."""
+    (newest,) = step.one("gate_newest", name=name)
+    step.run("gate_spend", name=name, at=max(step.us, newest or 0), count=count)
+    step.run("gate_total", name=name, difference=count, per=rate.per_us)
+
+
+def forget_budget(step: Step, name: str) -> None:
+    step.run("gate_unset", name=name)
+    step.run("gate_unset_entries", name=name)

@@ -1,0 +1,151 @@
+"""Looking: records by id, page by page, and in numbers. Changes nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
+from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.records import Records, json_text
+from taskharbor.drivers.sqlite.rows import instant_or_none
+from taskharbor.drivers.sqlite.step import BLOCK_BITS, PLACES, Step
+from taskharbor.model.job import JobRecord
+from taskharbor.model.queue import NO_RULES
+from taskharbor.model.state import JobState
+
+_BLOCKS_PER_PAGE = 64
+_BLOCK = 1 << BLOCK_BITS
+_AFTER_ALL = 1 << 62
+_BEFORE_ALL_RANKS = -(1 << 62)
+
+# ------------------------------------------------------------------ by id
+
+
+def get(step: Step, ids: Sequence[str]) -> list[JobRecord | None]:
+    """The records of these ids, in this order. An alias gives the job it stands for."""
+    records = Records(step)
+    found = {row[1]: records.record(row) for row in step.all("get", ids=json_text(ids))}
+    missing = [job_id for job_id in ids if job_id not in found]
+    if missing:
+        stands_for: dict[str, int] = dict(step.all("get_alias", ids=json_text(missing)))
+        targets = records.by_seqs(list(set(stands_for.values()))) if stands_for else {}
+        found |= {job_id: targets[seq] for job_id, seq in stands_for.items()}
+    return [None if (job := found.get(job_id)) is None else _without_token(job) for job_id in ids]
+
+
+def _without_token(job: JobRecord) -> JobRecord:
+    return job if job.token is None else replace(job, token=None)
+
+
+# ------------------------------------------------------------------ page by page
+
+
+def find(step: Step, query: Query) -> Page:
+    """The next jobs that fit. The counts per block say where to look: what does not fit costs little."""
+    after = seq_of(query)
+    seqs: list[int] = []
+    for low, high in _ranges(step, query, after):
+        seqs += _seqs_in(step, query, low, high, query.limit + 1 - len(seqs))
+        if len(seqs) > query.limit:
+            seqs.pop()
+            return Page(_listed(step, seqs), cursor_after(query, seqs[-1]))
+        after = low if query.newest_first else high
+    is_all = after is None or next(_ranges(step, query, after), None) is None
+    return Page(_listed(step, seqs), None if is_all else cursor_after(query, after or 0))
+
+
+def _listed(step: Step, seqs: list[int]) -> list[JobRecord]:
+    jobs = Records(step).by_seqs(seqs)
+    return [replace(jobs[seq], token=None, settled_token=None) for seq in seqs]
+
+
+def _ranges(step: Step, query: Query, after: int | None) -> Iterator[tuple[int, int]]:
+    """Up to 64 ranges of seqs behind the cursor that hold jobs of the queue and states asked for."""
+    name = "find_blocks_newest" if query.newest_first else "find_blocks"
+    values: dict[str, Any] = dict(zip(PLACES, _wanted(query), strict=True))
+    if query.queue is None:
+        name += "_anywhere"
+    else:
+        values["queue"] = query.queue
+    bottom, top = 0, _AFTER_ALL
+    if after is not None:
+        bottom, top = (bottom, after - 1) if query.newest_first else (after + 1, top)
+    start = (top if query.newest_first else bottom) >> BLOCK_BITS
+    for (block,) in step.all(name, block=start, limit=_BLOCKS_PER_PAGE, **values):
+        first = block << BLOCK_BITS
+        low, high = max(first, bottom), min(first + _BLOCK - 1, top)
+        if low <= high:
+            yield low, high
+
+
+def _wanted(query: Query) -> list[bool]:
+    """Ready and scheduled are told apart by the clock, so one brings the other."""
+    asked = set(query.states or JobState)
+    due_or_not = {JobState.READY, JobState.SCHEDULED}
+    if asked & due_or_not:
+        asked |= due_or_not
+    return [JobState(name) in asked for name in PLACES]
+
+
+def _seqs_in(step: Step, query: Query, low: int, high: int, limit: int) -> list[int]:
+    rows = step.all(
+        "find_newest" if query.newest_first else "find",
+        low=low,
+        high=high,
+        queue=query.queue,
+        type=query.type,
+        claimed_by=query.claimed_by,
+        failure_kind=query.failure_kind,
+        key=None if query.key is None else base64.b64encode(query.key).decode(),
+        states=None if query.states is None else json_text([state.value for state in query.states]),
+        now=step.us,
+        limit=limit,
+    )
+    return [seq for (seq,) in rows]
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def count(step: Step, queues: Sequence[str] | None) -> dict[str, Counts]:
+    names = sorted(queues) if queues else [name for (name,) in step.all("count_queues")]
+    return {name: _counts(step, name) for name in names}
+
+
+def _counts(step: Step, queue: str) -> Counts:
+    numbers = dict(zip(PLACES, (number or 0 for number in step.one("count", queue=queue)), strict=True))
+    (due,) = step.one("count_due", queue=queue, now=step.us)
+    numbers["scheduled"] -= due
+    numbers["ready"] += due
+    return Counts(**numbers)
+
+
+def queues(step: Step) -> list[QueueInfo]:
+    known = gates.all_rules(step)
+    names = {name for (name,) in step.all("count_queues")} | set(known)
+    return [
+        QueueInfo(
+            queue=name,
+            rules=known.get(name, NO_RULES),
+            counts=_counts(step, name),
+            oldest_ready_at=_oldest_ready_at(step, name),
+        )
+        for name in sorted(names)
+    ]
+
+
+def _oldest_ready_at(step: Step, queue: str) -> datetime | None:
+    """A look at the head of each lane and priority, and at the first due job."""
+    lane, rank = "", _BEFORE_ALL_RANKS
+    (due,) = step.one("queues_oldest_due", queue=queue, now=step.us)
+    heads = [] if due is None else [due]
+    while (head := step.one("queues_next_head", queue=queue, lane=lane, rank=rank)) is not None:
+        lane, rank, eligible_at = head
+        heads.append(eligible_at)
+    return instant_or_none(min(heads, default=None))

@@ -1,0 +1,125 @@
+"""Workers, their averages, roles and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from taskharbor.drivers.messages import RoleLease
+from taskharbor.drivers.sqlite.step import Step
+from taskharbor.model.clock import instant, micros
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.schedule import Schedule, StoredSchedule, stored
+
+_encoder = msgspec.json.Encoder()
+_worker_decoder = msgspec.json.Decoder(WorkerInfo)
+_type_decoder = msgspec.json.Decoder(TypeInfo)
+_schedule_decoder = msgspec.json.Decoder(StoredSchedule)
+T = TypeVar("T")
+
+# ------------------------------------------------------------------ workers
+
+
+def report_worker(step: Step, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta) -> None:
+    row = step.one("report_worker_find", id=report.worker_id)
+    known = _worker_decoder.decode(row[1]) if row is not None and row[0] > step.us else None
+    latency = known.latency if known else None
+    for sample in samples:
+        latency = fold(latency, sample.duration)
+        _learn(step, sample)
+    info = WorkerInfo(
+        report=report,
+        seen_at=step.now,
+        expires_at=step.now + ttl,
+        latency=latency,
+        samples=(known.samples if known else 0) + len(samples),
+    )
+    step.run("report_worker", id=report.worker_id, expires_at=micros(info.expires_at), info=_text(info))
+
+
+def forget_worker(step: Step, worker_id: str) -> bool:
+    row = step.one("report_worker_find", id=worker_id)
+    step.run("forget_worker", id=worker_id)
+    return row is not None and row[0] > step.us
+
+
+def workers(step: Step) -> list[WorkerInfo]:
+    return ranked([_worker_decoder.decode(text) for (text,) in step.all("workers", now=step.us)])
+
+
+def types(step: Step) -> list[TypeInfo]:
+    return [_type_decoder.decode(text) for (text,) in step.all("types")]
+
+
+def _learn(step: Step, sample: Sample) -> None:
+    known = _decoded(_type_decoder, step.one("types_find", name=sample.type))
+    usual = fold(known.usual if known else None, sample.duration)
+    info = TypeInfo(sample.type, usual, (known.samples if known else 0) + 1)
+    step.run("types_put", name=sample.type, info=_text(info))
+
+
+# ------------------------------------------------------------------ roles
+
+
+def hold_role(step: Step, role: str, holder: str, ttl: timedelta) -> RoleLease:
+    row = step.one("hold_role_find", name=role)
+    is_held = row is not None and row[2] > step.us
+    if row is not None and is_held and row[0] != holder:
+        return RoleLease(role, row[0], row[1], instant(row[2]), False)
+    term = (row[1] if row else 0) + (0 if is_held else 1)
+    lease = RoleLease(role, holder, term, step.now + ttl, True)
+    step.run("hold_role", name=role, holder=holder, term=term, expires_at=micros(lease.expires_at))
+    return lease
+
+
+def release_role(step: Step, role: str, holder: str) -> bool:
+    row = step.one("hold_role_find", name=role)
+    if row is None or row[0] != holder or row[2] <= step.us:
+        return False
+    # The term stays known and is never reused.
+    step.run("hold_role", name=role, holder=holder, term=row[1], expires_at=step.us)
+    return True
+
+
+# ------------------------------------------------------------------ schedules
+
+
+def put_schedule(step: Step, schedule: Schedule) -> StoredSchedule:
+    entry = stored(schedule, _schedule(step, schedule.name), step.now)
+    step.run("put_schedule", name=schedule.name, entry=_text(entry))
+    return entry
+
+
+def advance_schedule(step: Step, name: str, tick: datetime) -> bool:
+    entry = _schedule(step, name)
+    if entry is None:
+        return False
+    if tick > entry.last_tick_at:
+        step.run(
+            "put_schedule", name=name, entry=_text(replace(entry, last_tick_at=tick, updated_at=step.now))
+        )
+    return True
+
+
+def delete_schedule(step: Step, name: str) -> bool:
+    return step.run("delete_schedule", name=name).rowcount > 0
+
+
+def schedules(step: Step) -> list[StoredSchedule]:
+    return [_schedule_decoder.decode(text) for (text,) in step.all("schedules")]
+
+
+def _schedule(step: Step, name: str) -> StoredSchedule | None:
+    return _decoded(_schedule_decoder, step.one("schedules_find", name=name))
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], row: tuple[str] | None) -> T | None:
+    return None if row is None else decoder.decode(row[0])
+
+
+def _text(value: Any) -> str:
+    return _encoder.encode(value).decode()

@@ -1,0 +1,55 @@
+"""Leases that ran out: each dealt with once, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from taskharbor.drivers.messages import Reclaimed, ReclaimResult
+from taskharbor.drivers.sqlite.ends import Ends
+from taskharbor.drivers.sqlite.records import Records
+from taskharbor.drivers.sqlite.step import Step
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import stalled
+
+
+def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclaimed]:
+    """Up to `limit` expired leases of these queues, or of all."""
+    grants = _expired(step, queues, limit)
+    if not grants:
+        return []
+    leases = sorted(
+        (expires_at, seq)
+        for no, expires_at, seqs in grants
+        for (seq,) in step.all("reclaim_leases", no=no, seqs=seqs)
+    )
+    records = Records(step)
+    ends = Ends(step, records)
+    return [_reclaimed(step, records, ends, seq) for _, seq in leases[:limit]]
+
+
+def _expired(step: Step, queues: Sequence[str] | None, limit: int) -> list[Any]:
+    if queues is None:
+        return step.all("reclaim_grants_anywhere", now=step.us, limit=limit)
+    return [
+        grant
+        for queue in queues
+        for grant in step.all("reclaim_grants", queue=queue, now=step.us, limit=limit)
+    ]
+
+
+def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed:
+    job = records.by_seq(seq)
+    had_blocked = records.blocked_behind(job) is not None
+    after = ends.leave(job, stalled(job, "", step.now))
+    if after.state.is_terminal:
+        ends.drop_copy_of(after)
+    return Reclaimed(after.id, _result(after.state, had_blocked), step.now, after.version)
+
+
+def _result(state: JobState, had_blocked: bool) -> ReclaimResult:
+    if state is JobState.FAILED:
+        return ReclaimResult.FAILED
+    if state is JobState.CANCELLED:
+        return ReclaimResult.CANCELLED
+    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED

@@ -1,0 +1,198 @@
+"""Jobs out: reclaim, promote, ask the gates, pick in order, lease. One step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.reclaim import reclaim
+from taskharbor.drivers.sqlite.records import Records, json_text
+from taskharbor.drivers.sqlite.rows import Flags, fence_before, instant_or_none, with_traits
+from taskharbor.drivers.sqlite.step import Kept, Step, blocks_of
+from taskharbor.model.clock import instant, micros
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+
+RECLAIMED_PER_CLAIM = 100
+PROMOTED_PER_CLAIM = 10_000
+"""Each due job moves once, so a claim pays for more than its own only after a long silence."""
+
+# seq, id, type, bytes of payload, flags, rank, eligible_at, created_at if that is a run_at, traits
+Picked = tuple[int, str, str, int, int, int, int, int | None, str | None]
+_picked_decoder = msgspec.json.Decoder(list[Picked])
+
+
+def reserve(step: Step, claim: Claim, token: str) -> list[JobRecord]:
+    """Up to `claim.limit` jobs, each under a fresh lease."""
+    reclaim(step, claim.queues, RECLAIMED_PER_CLAIM)
+    taken: list[JobRecord] = []
+    for queue in claim.queues:
+        promote(step, queue, PROMOTED_PER_CLAIM)
+        most = min(gates.room(step, queue, claim), claim.limit - len(taken))
+        if most > 0:
+            jobs = _Hand(step, claim, queue, token).take(most)
+            gates.spend(step, queue, claim, len(jobs))
+            taken += jobs
+    return taken
+
+
+def promote(step: Step, queue: str, limit: int) -> int:
+    """Line up due jobs of one queue. Nothing that can be read changes: a due job already reads ready."""
+    last = step.one("promote_bound", queue=queue, now=step.us, limit=limit)
+    if last is None:
+        return 0
+    bound = {"queue": queue, "run_at": last[0], "seq": last[1]}
+    moved = 0
+    for block, count, listed in step.all("promote_count", **bound):
+        step.count_block(queue, block, JobState.SCHEDULED, -listed)
+        step.count_block(queue, block, JobState.READY, +listed)
+        moved += count
+    step.run("promote_ready", **bound)
+    step.run("promote_unlater", **bound)
+    step.hints.queues.add(queue)
+    return moved
+
+
+class _Hand:
+    """One claim on one queue: all it takes shares one grant."""
+
+    def __init__(self, step: Step, claim: Claim, queue: str, token: str) -> None:
+        self._step = step
+        self._claim = claim
+        self._queue = queue
+        self._token = token
+        self._expires_at = step.now + claim.lease_for
+        self._types = None if claim.types is None else json_text(claim.types)
+
+    def take(self, most: int) -> list[JobRecord]:
+        picks: list[tuple[str, list[Picked], bytes]] = []
+        for lane in self._claim.lanes:
+            rows, payloads = self._pick(lane, most)
+            if rows:
+                picks.append((lane, rows, payloads))
+                most -= len(rows)
+            if most <= 0:
+                break
+        if not picks:
+            return []
+        grant_no = self._open_grant([row for _, rows, _ in picks for row in rows])
+        for lane, rows, _ in picks:
+            self._lease(lane, rows[-1], grant_no)
+        return [job for lane, rows, payloads in picks for job in self._records(lane, rows, payloads)]
+
+    def _pick(self, lane: str, limit: int) -> tuple[list[Picked], bytes]:
+        text, payloads = self._step.one("reserve_pick", limit=limit, **self._conditions(lane))
+        return _picked_decoder.decode(text), payloads or b""
+
+    def _conditions(self, lane: str) -> dict[str, Any]:
+        return {
+            "queue": self._queue,
+            "lane": lane,
+            "now": self._step.us,
+            "worker": self._claim.worker_id,
+            "types": self._types,
+        }
+
+    def _open_grant(self, rows: list[Picked]) -> int | None:
+        step = self._step
+        counted = [row[0] for row in rows if not row[4] & Flags.COPY]  # copies are not counted
+        for block, count in blocks_of(counted).items() if counted else ():
+            step.count_block(self._queue, block, JobState.READY, -count)
+            step.count_block(self._queue, block, JobState.RUNNING, +count)
+        return step.run(
+            "reserve_grant",
+            queue=self._queue,
+            token=self._token,
+            worker=self._claim.worker_id,
+            now=step.us,
+            expires_at=micros(self._expires_at),
+            held=len(rows),
+            seqs=json_text([row[0] for row in rows]),
+        ).lastrowid
+
+    def _lease(self, lane: str, last: Picked, grant_no: int | None) -> None:
+        bound = {"rank": last[5], "eligible_at": last[6], "seq": last[0], **self._conditions(lane)}
+        self._step.run("reserve_lease", grant_no=grant_no, **bound)
+        self._step.run("reserve_unready", **bound)
+
+    # ------------------------------------------------------------------ records
+
+    def _records(self, lane: str, rows: list[Picked], payloads: bytes) -> list[JobRecord]:
+        """The handed-out jobs in the order of the pick: plain ones from the pick, the others read whole."""
+        looked_at = [row[0] for row in rows if row[4]]
+        closer = self._looked_at(looked_at) if looked_at else {}
+        seq_of = self._step.kept.seq_of
+        if len(seq_of) > Kept.MOST_SEQS:
+            seq_of.clear()
+        models: dict[tuple[int, str | None, int | None], JobRecord] = {}
+        jobs: list[JobRecord] = []
+        end, created_us, created_at = 0, -1, self._step.now
+        for seq, job_id, type_, size, flags, rank, eligible_at, before_run_at, traits in rows:
+            start, end = end, end + size
+            seq_of[job_id] = seq
+            if flags:
+                jobs.append(closer[seq])
+                continue
+            run_at = None if before_run_at is None else eligible_at
+            created = eligible_at if before_run_at is None else before_run_at
+            if created != created_us:
+                created_us, created_at = created, instant(created)
+            model = models.get((rank, traits, run_at))
+            if model is None:
+                model = models[rank, traits, run_at] = self._model(lane, -rank, traits, run_at)
+            jobs.append(
+                replace(
+                    model,
+                    id=job_id,
+                    seq=seq,
+                    type=type_,
+                    payload=payloads[start:end],
+                    created_at=created_at,
+                    headers=model.headers.copy(),
+                )
+            )
+        return jobs
+
+    def _model(self, lane: str, priority: int, traits: str | None, run_at: int | None) -> JobRecord:
+        """A job on its first claim, but for what tells it from its like."""
+        now = self._step.now
+        model = JobRecord(
+            id="",
+            seq=0,
+            type="",
+            queue=self._queue,
+            state=JobState.RUNNING,
+            payload=b"",
+            created_at=now,
+            updated_at=now,
+            version=2,
+            priority=priority,
+            requires=lane,
+            run_at=instant_or_none(run_at),
+            starts=1,
+            token=self._token,
+            fence=self._step.us,
+            lease_expires_at=self._expires_at,
+            claimed_by=self._claim.worker_id,
+            started_at=now,
+        )
+        return with_traits(model, traits)
+
+    def _looked_at(self, seqs: list[int]) -> dict[int, JobRecord]:
+        step = self._step
+        jobs: dict[int, JobRecord] = {}
+        records = Records(step)
+        for row in step.all("get_seqs", seqs=json_text(seqs)):
+            job = records.record(row)
+            fence = fence_before(row) + 1
+            if fence > step.us:
+                step.run("reserve_fence", seq=job.seq, fence=fence)
+                job = replace(job, fence=fence)
+            if job.key is not None:
+                step.run("reserve_key", queue=job.queue, key=job.key, seq=job.seq)
+            jobs[job.seq] = job
+        return jobs

@@ -1,0 +1,66 @@
+"""The schema of one namespace: migrated at open, once however many processes open at the same time."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from taskharbor.drivers.migrations import find_migrations, pending
+from taskharbor.drivers.sqlite.connection import begin
+from taskharbor.drivers.sqlite.faults import translated
+from taskharbor.drivers.sqlite.location import Location
+from taskharbor.drivers.sqlite.statements import in_namespace
+from taskharbor.model.clock import Clock, micros
+from taskharbor.model.entropy import Entropy
+
+MIGRATIONS = find_migrations("taskharbor.drivers.sqlite")
+_LEDGER = (
+    "create table if not exists th_migration (name text primary key, applied_at integer not null) strict"
+)
+
+
+def pending_names(connection: sqlite3.Connection, location: Location) -> list[str]:
+    """What this code needs and the file does not have."""
+    with translated(location.path):
+        return [migration.name for migration in pending(MIGRATIONS, _applied(connection, location))]
+
+
+def migrate(connection: sqlite3.Connection, location: Location, clock: Clock, entropy: Entropy) -> list[str]:
+    """Apply what is pending in one transaction: all of it, or nothing. Answers what this call applied."""
+    if not pending_names(connection, location):
+        return []
+    begin(connection, location, entropy)
+    try:
+        with translated(location.path):
+            names = _apply_pending(connection, location, clock)
+            connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+    return names
+
+
+def _apply_pending(connection: sqlite3.Connection, location: Location, clock: Clock) -> list[str]:
+    """Asked again under the lock: another process may have been first."""
+    prefix = location.table_prefix
+    connection.execute(in_namespace(_LEDGER, prefix))
+    names = []
+    for migration in pending(MIGRATIONS, _applied(connection, location)):
+        for statement in migration.statements():
+            connection.execute(in_namespace(statement, prefix))
+        connection.execute(
+            in_namespace("insert into th_migration (name, applied_at) values (:name, :at)", prefix),
+            {"name": migration.name, "at": micros(clock.now())},
+        )
+        names.append(migration.name)
+    return names
+
+
+def _applied(connection: sqlite3.Connection, location: Location) -> list[str]:
+    ledger = in_namespace("th_migration", location.table_prefix)
+    known = connection.execute(
+        "select 1 from sqlite_master where type = 'table' and name = :name", {"name": ledger}
+    ).fetchone()
+    if known is None:
+        return []
+    return [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name

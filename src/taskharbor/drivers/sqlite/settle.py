@@ -1,0 +1,197 @@
+"""Attempts end: first-try successes many at once, everything else one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from taskharbor.drivers.messages import Settled
+from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.ends import Ends
+from taskharbor.drivers.sqlite.records import Records, json_text, leave_grant
+from taskharbor.drivers.sqlite.statements import SIZES
+from taskharbor.drivers.sqlite.step import Step, blocks_of
+from taskharbor.errors import LeaseLost
+from taskharbor.model.job import NO_TIME
+from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.state import JobState
+
+Answers = list[Settled | LeaseLost]
+
+
+class _Grant(NamedTuple):
+    token: str
+    no: int
+    queue: str
+    worker: str
+    started_at: int
+    expires_at: int
+    extensions: int
+    held: int
+
+
+def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
+    """Per settlement the stored state or why it was refused; one never affects another."""
+    if not settlements:
+        return []
+    seq_of = step.kept.seq_of
+    answers = _all_complete(step, settlements)
+    if answers is None:
+        answers = _some_complete(step, settlements)
+    for settlement in settlements:
+        seq_of.pop(settlement.lease.job_id, None)
+    return answers
+
+
+# ------------------------------------------------------------------ all at once
+
+
+def _all_complete(step: Step, settlements: Sequence[Settlement]) -> Answers | None:
+    """The usual batch: successes of jobs that one claim handed out here. Otherwise None, and nothing done."""
+    token, worker = settlements[0].lease.token, settlements[0].lease.claimed_by
+    seq_of = step.kept.seq_of
+    results: dict[int, bytes | None] = {}
+    for settlement in settlements:
+        lease = settlement.lease
+        seq = seq_of.get(lease.job_id)
+        if type(settlement) is not Ack or seq is None or lease.token != token or lease.claimed_by != worker:
+            return None
+        results[seq] = settlement.result
+    grant = _valid_grant(step, token)
+    if grant is None or worker not in (None, grant.worker) or len(results) < len(settlements):
+        return None
+    if not _end_leases(step, grant.no, list(results)):
+        return None
+    version = _complete(step, grant, results)
+    completed, now = JobState.COMPLETED, step.now
+    return [Settled(settlement.lease.job_id, completed, now, version) for settlement in settlements]
+
+
+def _valid_grant(step: Step, token: str) -> _Grant | None:
+    """The only grant of this token, if its time is not over."""
+    grants = step.all("settle_grants", token=token)
+    if len(grants) != 1:
+        return None
+    grant = _Grant(token, *grants[0])
+    return grant if grant.expires_at > step.us else None
+
+
+def _complete(step: Step, grant: _Grant, results: dict[int, bytes | None]) -> int:
+    """Leases that have just ended were successes on the first try: answers the version of their records."""
+    leave_grant(step, grant.no, len(results))
+    version = 3 + grant.extensions
+    _keep(step, grant.queue, results, [step.us, version, grant.started_at, grant.token])
+    return version
+
+
+# ------------------------------------------------------------------ what can be, at once
+
+
+def _some_complete(step: Step, settlements: Sequence[Settlement]) -> Answers:
+    answers: dict[int, Settled | LeaseLost] = {}
+    for token, places in _acks_by_token(settlements).items():
+        answers.update(_complete_some(step, token, settlements, places))
+    if len(answers) < len(settlements):
+        ends = Ends(step, Records(step))
+        for place, settlement in enumerate(settlements):
+            if place not in answers:
+                answers[place] = ends.settle(settlement)
+    return [answers[place] for place in range(len(settlements))]
+
+
+def _acks_by_token(settlements: Sequence[Settlement]) -> dict[str, list[int]]:
+    """Where the successes stand, less those of jobs that are settled twice here: there the order decides."""
+    named = Counter(settlement.lease.job_id for settlement in settlements)
+    is_once = len(named) == len(settlements)
+    places: dict[str, list[int]] = {}
+    for place, settlement in enumerate(settlements):
+        if type(settlement) is Ack and (is_once or named[settlement.lease.job_id] == 1):
+            places.setdefault(settlement.lease.token, []).append(place)
+    return places
+
+
+def _complete_some(
+    step: Step, token: str, settlements: Sequence[Settlement], places: list[int]
+) -> dict[int, Settled | LeaseLost]:
+    """Complete what needs no closer look; the others are not in the answer."""
+    grant = _valid_grant(step, token)
+    if grant is None:
+        return {}
+    acks = {
+        place: ack
+        for place in places
+        if isinstance(ack := settlements[place], Ack) and ack.lease.claimed_by in (None, grant.worker)
+    }
+    ended = _by_seq(step, grant.no, acks)
+    if not ended:
+        return {}
+    version = _complete(step, grant, {seq: ack.result for seq, (_, ack) in ended.items()})
+    return {
+        place: Settled(ack.lease.job_id, JobState.COMPLETED, step.now, version)
+        for place, ack in ended.values()
+    }
+
+
+def _by_seq(step: Step, grant_no: int, acks: dict[int, Ack]) -> dict[int, tuple[int, Ack]]:
+    """End the leases of these if they are held and plain → seq: (place, ack) of those."""
+    seq_of = step.kept.seq_of
+    if any(ack.lease.job_id not in seq_of for ack in acks.values()):
+        seq_of = dict(step.all("get_seq_of", ids=json_text([ack.lease.job_id for ack in acks.values()])))
+    found: dict[int, tuple[int, Ack]] = {}
+    for place, ack in acks.items():
+        seq = seq_of.get(ack.lease.job_id)
+        if seq is not None:
+            found[seq] = place, ack
+    if not found or _end_leases(step, grant_no, list(found)):
+        return found
+    plain = {seq for (seq,) in step.all("settle_plain", grant_no=grant_no, seqs=json_text(found))}
+    found = {seq: item for seq, item in found.items() if seq in plain}
+    if found:
+        _end_leases(step, grant_no, list(found))
+    return found
+
+
+def _end_leases(step: Step, grant_no: int, seqs: list[int]) -> bool:
+    """End these leases if all of them are held and plain; otherwise leave them as they are."""
+    execute = step.connection.execute
+    execute("savepoint settle")
+    ended = step.run("settle_leases", grant_no=grant_no, seqs=json_text(seqs)).rowcount
+    if ended != len(seqs):
+        execute("rollback to settle")
+    execute("release settle")
+    return ended == len(seqs)
+
+
+def _keep(step: Step, queue: str, results: dict[int, bytes | None], shared: list[Any]) -> None:
+    """The records of completed jobs stay for their retention; zero means not at all."""
+    is_kept = gates.retention(step, queue).completed != NO_TIME
+    for block, count in blocks_of(results).items():
+        step.count_block(queue, block, JobState.RUNNING, -count)
+        if is_kept:
+            step.count_block(queue, block, JobState.COMPLETED, +count)
+    if not is_kept:
+        step.run("drop_body", seqs=json_text(results))
+        return
+    if bare := [seq for seq, result in results.items() if result is None]:
+        _keep_bare(step, bare, shared)
+    if len(bare) < len(results):
+        _keep_results(step, [(seq, result) for seq, result in results.items() if result is not None], shared)
+    step.run("put_ended", queue=queue, state="completed", ended_at=step.us, seqs=json_text(results))
+
+
+def _keep_bare(step: Step, seqs: list[int], shared: list[Any]) -> None:
+    at, version, started_at, token = shared
+    values = {"finished_at": at, "version": version, "started_at": started_at, "token": token}
+    step.run("settle_completed", seqs=json_text(seqs), **values)
+
+
+def _keep_results(step: Step, rows: list[tuple[int, bytes]], shared: list[Any]) -> None:
+    left = iter(rows)
+    count = len(rows)
+    for size in SIZES:
+        while count >= size:
+            values = [value for row in islice(left, size) for value in row]
+            step.listed("settle_result", size, [*shared, *values])
+            count -= size

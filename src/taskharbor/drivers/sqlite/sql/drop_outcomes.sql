@@ -1,0 +1,3 @@
+-- drop_outcomes: forget the ends of some jobs.
+--   :seqs JSON array
+delete from th_outcome where seq in (select value from json_each(:seqs))

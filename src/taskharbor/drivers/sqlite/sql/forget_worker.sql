@@ -1,0 +1,3 @@
+-- forget_worker: drop a worker's report.
+--   :id
+delete from th_worker where id = :id

@@ -1,0 +1,3 @@
+-- leave_lease: end one lease.
+--   :seq
+delete from th_lease where seq = :seq

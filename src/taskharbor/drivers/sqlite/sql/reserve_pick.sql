@@ -1,0 +1,18 @@
+-- reserve_pick: the next jobs of one queue and lane, in the order of claims. Changes nothing yet. One row for all of
+-- them, because each row more is one more moment in which another thread can take the interpreter.
+--   :queue :lane :limit :now   :worker who asks   :types JSON array or null
+--   returns one row: JSON array of [seq, id, type, bytes of payload, flags, rank, eligible_at,
+--   created_at if eligible_at is a run_at, traits], the payloads end to end
+select json_group_array(json_array(seq, id, type, length(payload), flags, rank, eligible_at, created_at, traits)),
+       cast(group_concat(payload, '') as blob)
+from (
+  select r.seq, b.id, r.type, b.payload, r.flags, r.rank, r.eligible_at,
+         iif(r.timed, b.created_at, null) as created_at, b.traits
+  from th_ready r cross join th_body b on b.seq = r.seq
+  where r.queue = :queue and r.lane = :lane
+    and (r.timed = 0 or r.eligible_at <= :now)
+    and (r.avoid is null or r.avoid <> :worker)
+    and (:types is null or r.type in (select value from json_each(:types)))
+  order by r.rank, r.eligible_at, r.seq
+  limit :limit
+)

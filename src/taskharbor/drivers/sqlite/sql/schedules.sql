@@ -1,0 +1,3 @@
+-- schedules: every schedule.
+--   returns JSON, by name
+select entry from th_schedule order by name

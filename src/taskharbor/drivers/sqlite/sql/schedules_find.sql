@@ -1,0 +1,4 @@
+-- schedules_find: one schedule.
+--   :name
+--   returns JSON
+select entry from th_schedule where name = :name

@@ -1,0 +1,175 @@
+"""One step: what a verb needs while it runs inside a transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any, TypeVar
+
+from taskharbor.drivers.sqlite.faults import translation
+from taskharbor.drivers.sqlite.statements import Statements
+from taskharbor.errors import DriverError
+from taskharbor.model.clock import micros
+from taskharbor.model.job import JobRecord
+from taskharbor.model.queue import QueueRules
+from taskharbor.model.state import JobState
+
+T = TypeVar("T")
+
+BLOCK_BITS = 10
+"""Jobs are counted per 1024 seqs: few enough rows to sum, small enough blocks to search."""
+
+PLACES = ("scheduled", "ready", "blocked", "running", "completed", "failed", "cancelled")
+_INDEX = {JobState(name): index for index, name in enumerate(PLACES)}
+
+
+def blocks_of(seqs: Collection[int]) -> dict[int, int]:
+    """How many of these lie in which block. Jobs that were enqueued together mostly share one."""
+    low, high = min(seqs) >> BLOCK_BITS, max(seqs) >> BLOCK_BITS
+    if low == high:
+        return {low: len(seqs)}
+    return Counter(seq >> BLOCK_BITS for seq in seqs)
+
+
+class Kept:
+    """What a handle remembers between steps. A shortcut only: the store decides."""
+
+    MOST_SEQS = 100_000
+
+    def __init__(self) -> None:
+        self.rules_version: int | None = None
+        self.rules: dict[str, QueueRules] = {}
+        self.seq_of: dict[str, int] = {}  # jobs that were handed out here
+
+    def forget(self) -> None:
+        """After a step that did not happen, what was learned in it may be wrong."""
+        self.rules_version = None
+        self.seq_of.clear()
+
+
+class Hints:
+    """Who should hear of a step once it is committed."""
+
+    __slots__ = ("cancels", "queues")
+
+    def __init__(self) -> None:
+        self.queues: set[str] = set()
+        self.cancels: list[tuple[str, str]] = []  # (worker, job id)
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.cancels)
+
+
+class Step:
+    """A verb at work: one transaction, one `now`."""
+
+    __slots__ = (
+        "_counts",
+        "_execute",
+        "_next_seq",
+        "_rules_version",
+        "connection",
+        "hints",
+        "kept",
+        "now",
+        "sql",
+        "us",
+    )
+
+    def __init__(
+        self, connection: sqlite3.Connection, sql: Statements, kept: Kept, now: datetime, hints: Hints
+    ) -> None:
+        self.connection = connection
+        self.sql = sql
+        self.kept = kept
+        self.now = now
+        self.us = micros(now)
+        self.hints = hints
+        self._execute = connection.execute
+        self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
+        self._next_seq: int | None = None
+        self._rules_version: int | None = None
+
+    # ------------------------------------------------------------------ statements
+
+    def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+        return self._execute(self.sql[name], values)
+
+    def one(self, name: str, /, **values: Any) -> Any:
+        """The only row, or None."""
+        return self._execute(self.sql[name], values).fetchone()
+
+    def all(self, name: str, /, **values: Any) -> list[Any]:
+        return self._execute(self.sql[name], values).fetchall()
+
+    def listed(self, name: str, size: int, values: list[Any]) -> None:
+        """A statement with a row of values per job."""
+        self._execute(self.sql.sized(name, size), values)
+
+    def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, DriverError | None]:
+        """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
+        self.finish()
+        self._execute("savepoint part")
+        try:
+            answer = part()
+            self.finish()
+        except sqlite3.Error as error:
+            if not self.connection.in_transaction:
+                raise
+            self._counts.clear()
+            self.seqs_undone()
+            self._execute("rollback to part")
+            self._execute("release part")
+            return None, translation(error, path)
+        self._execute("release part")
+        return answer, None
+
+    # ------------------------------------------------------------------ order and rules
+
+    @property
+    def rules_version(self) -> int:
+        if self._rules_version is None:
+            self._begin()
+        return self._rules_version or 0
+
+    def take_seqs(self, count: int) -> int:
+        """The first of `count` seqs that nobody had before."""
+        if self._next_seq is None:
+            self._begin()
+        first = self._next_seq or 0
+        self._next_seq = first + count
+        self.run("step_take_seqs", next=self._next_seq)
+        return first
+
+    def seqs_undone(self) -> None:
+        """After a part of the step was rolled back: the store knows which seqs are free."""
+        self._next_seq = None
+
+    def _begin(self) -> None:
+        self._next_seq, self._rules_version = self.one("step_begin")
+
+    # ------------------------------------------------------------------ counting
+
+    def count(self, queue: str, seq: int, state: JobState, by: int) -> None:
+        self._counts[queue, seq >> BLOCK_BITS][_INDEX[state]] += by
+
+    def count_block(self, queue: str, block: int, state: JobState, by: int) -> None:
+        self._counts[queue, block][_INDEX[state]] += by
+
+    def count_record(self, job: JobRecord, state: JobState, by: int) -> None:
+        """Copies are not listed and not counted."""
+        if job.speculates_on is None:
+            self.count(job.queue, job.seq, state, by)
+
+    def finish(self) -> None:
+        """Write the counts. Part of the step: before its commit, or it did not happen."""
+        for (queue, block), differences in self._counts.items():
+            if any(differences):
+                self.run(
+                    "step_tally", queue=queue, block=block, **dict(zip(PLACES, differences, strict=True))
+                )
+                if sum(differences) < 0:
+                    self.run("step_tally_clear", queue=queue, block=block)
+        self._counts.clear()

@@ -1,0 +1,240 @@
+"""Wake-ups between processes: each listener owns a datagram socket in a folder beside the file.
+
+    jobs.db.wake/<name>.json   who listens: namespace, worker, queues
+    jobs.db.wake/<name>.sock   where a hint goes
+
+A writer tells, after its commit, every listener of the queues where work arrived, with one datagram
+each. Hints may get lost: a full socket, a stale folder, missing rights. Nothing here raises for that;
+polling stays correct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Self
+
+import msgspec
+
+from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.sqlite.step import Hints
+from taskharbor.model.entropy import Entropy
+
+_LONGEST_ADDRESS = 100  # 108 bytes with the NUL on Linux, 104 elsewhere
+_LONGEST_HINT = 8000
+
+
+class Ear(msgspec.Struct, frozen=True):
+    """What a listener says about itself."""
+
+    namespace: str
+    worker: str
+    queues: tuple[str, ...]
+
+
+class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one datagram says."""
+
+    queues: list[str] = []
+    cancels: list[str] = []
+
+
+_hint_decoder = msgspec.json.Decoder(Hint)
+_ear_decoder = msgspec.json.Decoder(Ear)
+
+
+class Folder:
+    """The folder of sockets beside one file, reached by addresses short enough for a socket."""
+
+    def __init__(self, path: str) -> None:
+        self._file = path
+        self.path = path + ".wake"
+        self._descriptor: int | None = None
+
+    def make(self) -> None:
+        """Create it if it is missing, for whoever may write the file itself."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.path)
+            os.chmod(self.path, 0o700 | _others(self._file, 0o070, 0o007))
+
+    def address(self, name: str) -> str:
+        """Where the socket of that name is bound. A long path is reached through an open folder."""
+        plain = os.path.join(self.path, name)
+        if len(os.fsencode(plain)) <= _LONGEST_ADDRESS:
+            return plain
+        return f"/proc/self/fd/{self._opened()}/{name}"
+
+    def share(self, name: str) -> None:
+        """Let whoever may write the file write to this socket."""
+        os.chmod(os.path.join(self.path, name), 0o600 | _others(self._file, 0o060, 0o006))
+
+    def names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)
+        except OSError:
+            return []
+
+    def remove(self, name: str) -> None:
+        for ending in (".json", ".sock"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.path, name + ending))
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _opened(self) -> int:
+        if self._descriptor is not None and not _is_same_folder(self._descriptor, self.path):
+            self.close()  # somebody removed the folder and made it anew
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        return self._descriptor
+
+
+class Bell:
+    """The sending side of one handle. Used by one thread at a time."""
+
+    def __init__(self, path: str, namespace: str) -> None:
+        self._folder = Folder(path)
+        self._namespace = namespace
+        self._ears: dict[str, Ear | None] = {}
+        self._socket: socket.socket | None = None
+
+    def ring(self, hints: Hints) -> None:
+        """Tell whom it concerns. Never raises and never waits."""
+        with contextlib.suppress(OSError):
+            for name, ear in self._listening().items():
+                if ear is not None and ear.namespace == self._namespace:
+                    self._tell(name, ear, hints)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._folder.close()
+
+    def _listening(self) -> dict[str, Ear | None]:
+        names = {name.removesuffix(".json") for name in self._folder.names() if name.endswith(".json")}
+        self._ears = {name: self._ears.get(name) or self._read(name) for name in names}
+        return self._ears
+
+    def _read(self, name: str) -> Ear | None:
+        try:
+            with open(os.path.join(self._folder.path, name + ".json"), "rb") as file:
+                return _ear_decoder.decode(file.read())
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _tell(self, name: str, ear: Ear, hints: Hints) -> None:
+        queues = sorted(hints.queues.intersection(ear.queues))
+        cancels = [job_id for worker, job_id in hints.cancels if worker == ear.worker]
+        if not queues and not cancels:
+            return
+        text = msgspec.json.encode(Hint(queues, cancels))
+        if len(text) > _LONGEST_HINT:  # one of many is as good a reason to look as all of them
+            text = msgspec.json.encode(Hint(queues[:50], cancels[:50]))
+        try:
+            self._sender().sendto(text, self._folder.address(name + ".sock"))
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # its process is gone
+                self._folder.remove(name)
+
+    def _sender(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+        return self._socket
+
+
+class Listener:
+    """One reader of hints. A hint that it has not read yet is not repeated."""
+
+    def __init__(self, path: str, ear: Ear, entropy: Entropy, on_close: Callable[[Listener], None]) -> None:
+        self._ear = ear
+        self._on_close = on_close
+        self._unread: dict[Wakeup, None] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._folder = Folder(path)
+        self._name = entropy.bytes(8).hex()
+        self._socket: socket.socket | None = None
+        try:
+            self._listen()
+        except OSError:
+            # No socket here, so no hints; whoever waits polls.
+            self._deafen()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Wakeup:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        hint = next(iter(self._unread))
+        del self._unread[hint]
+        return hint
+
+    async def aclose(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._deafen()
+            self._unread.clear()
+            self._news.set()
+            self._on_close(self)
+
+    def _listen(self) -> None:
+        """The socket first, then the file that names it: whoever reads the file can send."""
+        self._folder.make()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(self._folder.address(self._name + ".sock"))
+        self._folder.share(self._name + ".sock")
+        draft = os.path.join(self._folder.path, self._name + ".new")
+        with open(draft, "wb") as file:
+            file.write(msgspec.json.encode(self._ear))
+        os.replace(draft, os.path.join(self._folder.path, self._name + ".json"))
+        self._loop.add_reader(self._socket.fileno(), self._hear)
+
+    def _deafen(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError, RuntimeError, ValueError):
+                self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+        self._folder.remove(self._name)
+        self._folder.close()
+
+    def _hear(self) -> None:
+        while self._socket is not None:
+            try:
+                hint = _hint_decoder.decode(self._socket.recv(65_536))
+            except (BlockingIOError, OSError):
+                break
+            except msgspec.DecodeError:
+                continue
+            for queue in hint.queues:
+                self._unread[Wakeup(WakeupKind.WORK, queue=queue)] = None
+            for job_id in hint.cancels:
+                self._unread[Wakeup(WakeupKind.CANCEL, job_id=job_id)] = None
+            self._news.set()
+
+
+def _others(path: str, group: int, everybody: int) -> int:
+    """The rights of group and everybody that go with being allowed to write the file."""
+    mode = os.stat(path).st_mode
+    return (group if mode & 0o020 else 0) | (everybody if mode & 0o002 else 0)
+
+
+def _is_same_folder(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
