@@ -23,7 +23,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ jobs
 
 
-class JobEnqueued(Event):
+class JobEnqueued(Event, frozen=True, kw_only=True):
     """A client handed a job over; `result` is created, updated, blocked or duplicate."""
 
     job_id: str
@@ -32,7 +32,7 @@ class JobEnqueued(Event):
     result: str
 
 
-class JobStarted(Event):
+class JobStarted(Event, frozen=True, kw_only=True):
     """A handler is about to run. `waited_seconds` counts from when the job could have run."""
 
     job_id: str
@@ -45,7 +45,7 @@ class JobStarted(Event):
     waited_seconds: float
 
 
-class AttemptFinished(Event):
+class AttemptFinished(Event, frozen=True, kw_only=True):
     """An attempt ended and the store has accepted it.
 
     `outcome` is completed, retried, failed, cancelled, released, snoozed or stalled: what the worker
@@ -67,7 +67,7 @@ class AttemptFinished(Event):
     is_copy: bool = False
 
 
-class LeaseWasLost(Event):
+class LeaseWasLost(Event, frozen=True, kw_only=True):
     """A worker no longer owns a job it ran; whatever the handler did was thrown away.
 
     `cause` is refused (the store said so), deadline (no extension was answered in time) or settle
@@ -83,7 +83,7 @@ class LeaseWasLost(Event):
     error: str
 
 
-class HandlerAbandoned(Event):
+class HandlerAbandoned(Event, frozen=True, kw_only=True):
     """A handler did not stop when its time was over; it runs on, and its slot was given away."""
 
     job_id: str
@@ -94,7 +94,7 @@ class HandlerAbandoned(Event):
     reason: str
 
 
-class ChildDied(Event):
+class ChildDied(Event, frozen=True, kw_only=True):
     """A process that runs handlers, or a worker process, ended by itself."""
 
     worker_id: str
@@ -106,21 +106,21 @@ class ChildDied(Event):
 # ------------------------------------------------------------------ workers and duties
 
 
-class WorkerStarted(Event):
+class WorkerStarted(Event, frozen=True, kw_only=True):
     worker_id: str
     kind: str
     queues: tuple[str, ...]
     concurrency: int
 
 
-class WorkerStopped(Event):
+class WorkerStopped(Event, frozen=True, kw_only=True):
     worker_id: str
     kind: str
     why: str  # stop, idle, recycle, cancelled
     released: int
 
 
-class LeasesExtended(Event):
+class LeasesExtended(Event, frozen=True, kw_only=True):
     """One heartbeat was answered."""
 
     worker_id: str
@@ -129,7 +129,7 @@ class LeasesExtended(Event):
     seconds: float
 
 
-class DriverTrouble(Event):
+class DriverTrouble(Event, frozen=True, kw_only=True):
     """A call to the store failed; the caller waits and tries again."""
 
     worker_id: str
@@ -138,7 +138,7 @@ class DriverTrouble(Event):
     failures: int  # in a row
 
 
-class LoopBlocked(Event):
+class LoopBlocked(Event, frozen=True, kw_only=True):
     """A handler keeps the event loop busy; other jobs of this process wait for it."""
 
     worker_id: str
@@ -146,7 +146,7 @@ class LoopBlocked(Event):
     where: str
 
 
-class DutyRan(Event):
+class DutyRan(Event, frozen=True, kw_only=True):
     """One of the scheduler's duties ran once; `count` is how many jobs it touched."""
 
     duty: str
@@ -155,7 +155,7 @@ class DutyRan(Event):
     error: str | None = None
 
 
-class SpeculationStarted(Event):
+class SpeculationStarted(Event, frozen=True, kw_only=True):
     """A straggler got a second run."""
 
     job_id: str
@@ -165,7 +165,7 @@ class SpeculationStarted(Event):
     ran_seconds: float
 
 
-class ScheduleFired(Event):
+class ScheduleFired(Event, frozen=True, kw_only=True):
     """A tick of a schedule became a job."""
 
     schedule: str
@@ -209,7 +209,7 @@ class EventBus:
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a listener may raise anything
                 _log.exception("a listener to %s failed; the event is lost to it", type(event).__name__)
 
     def _note(self) -> None:

@@ -1,0 +1,324 @@
+"""Client: how a job gets in, and how one asks about it.
+
+Every verb has two names: `enqueue` for blocking code, `aenqueue` for async code. The async one is
+the source; the blocking one sends it to a background loop, except for enqueueing, which most
+programs do in their requests: there the driver is called directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from asyncio import _get_running_loop as running_loop  # no exception when there is none
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from typing import Any, ParamSpec, Self, TypeVar
+
+import msgspec
+
+from taskharbor.client.connections import Connections
+from taskharbor.client.handle import JobHandle
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import CancelAnswer, CancelResult, Enqueued, Page, Query, Requeued
+from taskharbor.errors import InvalidArgument, JobNotFound
+from taskharbor.events import EventBus, JobEnqueued
+from taskharbor.middleware import EnqueueMiddleware, check_layer, compose
+from taskharbor.model.checks import check_name
+from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.duration import Duration, optional_duration
+from taskharbor.model.edit import NO_EDIT, Edit
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
+from taskharbor.tasks.request import JobRequest, template_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Client:
+    """Puts jobs into a store and asks about them. Safe to use from any thread and event loop.
+
+    The driver may be shared with workers. It is the caller's to open and close, unless `opens` is
+    set; blocking calls use a handle of their own on the same store.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        default_queue: str = DEFAULT_QUEUE,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        events: EventBus | None = None,
+        opens: bool = False,
+        read_result: Callable[[JobRecord], Any] | None = None,
+    ) -> None:
+        check_name(default_queue, "default_queue")
+        self.codec: Codec = codec or JsonCodec()
+        self.events = events or EventBus()
+        self._default_queue = default_queue
+        self._read_result = read_result or _json_result
+        self._layers: list[EnqueueMiddleware] = []
+        self.attach(driver, clock=clock, entropy=entropy, opens=opens)
+
+    def attach(
+        self,
+        driver: Driver,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        opens: bool = False,
+    ) -> None:
+        """Use this store from now on; what was open on the one before is closed by its last user."""
+        self.clock: Clock = clock or SystemClock()
+        # The store's own clock decides, except in a world whose time is made up.
+        self._decides_time = clock is not None and not isinstance(clock, SystemClock)
+        self._entropy = entropy or driver.entropy
+        self._calls_directly = driver.capabilities.blocking_enqueue
+        self._connections = Connections(driver, opens=opens)
+
+    def use(self, middleware: EnqueueMiddleware) -> None:
+        """Add a layer around every enqueue; the first added is the outermost."""
+        check_layer(middleware)
+        self._layers.append(middleware)
+
+    # ------------------------------------------------------------------ jobs in
+
+    def enqueue(self, request: JobRequest, *, tx: Any = None) -> JobHandle[Any]:
+        """Store one job; when this returns, it is as safe as the store makes it.
+
+        With `tx`, your own connection, it exists if and only if your transaction commits.
+
+        Raises:
+            InvalidArgument: the request can never be stored; the message says what to change.
+            EncodeError: the codec cannot encode the payload.
+            RateLimited: over the queue's budget. In every case nothing was stored.
+        """
+        return self.enqueue_job(self.new_job(request), tx)
+
+    async def aenqueue(self, request: JobRequest, *, tx: Any = None) -> JobHandle[Any]:
+        return await self.aenqueue_job(self.new_job(request), tx)
+
+    def enqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Store many jobs in one step: all of them, or nothing."""
+        refuse_in_loop("enqueue_many")
+        return self._enqueue_now([self.new_job(request) for request in requests], tx)
+
+    async def aenqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
+        jobs = [self.new_job(request) for request in requests]
+        return self._handles(jobs, await self._through_layers(jobs, tx))
+
+    def new_job(self, request: JobRequest) -> NewJob:
+        """The job that a request makes: defaults filled in, payload encoded, id made."""
+        template = template_of(request, default_queue=self._default_queue, codec=self.codec)
+        payload = self.codec.encode(request.payload)
+        return msgspec.structs.replace(template, id=request.id or self.new_id(), payload=payload)
+
+    def new_id(self) -> str:
+        return self._entropy.job_id(self.clock.now())
+
+    def enqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
+        """Store a job that is complete already; what `Task.enqueue` calls."""
+        if running_loop() is not None:
+            refuse_in_loop("enqueue")
+        return self._enqueue_now((job,), tx)[0]
+
+    async def aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
+        if self._layers or tx is not None:
+            return self._handles((job,), await self._through_layers((job,), tx))[0]
+        connection = await self._connections.here()
+        answer = await connection.gathering.enqueue(job, self.now())
+        return self._handles((job,), (answer,))[0]
+
+    def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
+        if not self._layers and (self._calls_directly or tx is not None):
+            driver = self._connections.blocking or self._connections.for_blocking()
+            return self._handles(jobs, driver.enqueue_blocking(jobs, now=self.now(), tx=tx))
+        if tx is None:
+            return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
+        self._connections.for_blocking()
+        # In this very thread: the connection behind tx may not leave it.
+        return self._handles(jobs, asyncio.run(self._through_layers(jobs, tx)))
+
+    async def _through_layers(self, jobs: Sequence[NewJob], tx: Any) -> Sequence[Enqueued]:
+        async def into_the_store(jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+            if tx is None:
+                driver = (await self._connections.here()).driver
+                return await driver.enqueue(jobs, now=self.now())
+            driver = self._connections.blocking or (await self._connections.here()).driver
+            answers: Any = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
+            done: list[Enqueued] = await answers if inspect.isawaitable(answers) else answers
+            return done
+
+        answers: Sequence[Enqueued] = await compose(self._layers, into_the_store)(jobs)
+        return answers
+
+    def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
+        if JobEnqueued in self.events.heard:
+            for job, answer in zip(jobs, answers, strict=False):
+                self.events.emit(
+                    JobEnqueued(job_id=answer.id, type=job.type, queue=job.queue, result=answer.result)
+                )
+        return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
+
+    # ------------------------------------------------------------------ looking
+
+    def get(self, job_id: str) -> JobHandle[Any]:
+        """A handle on a job. Raises JobNotFound for an id that the store does not know."""
+        return self.block(self.aget, job_id)
+
+    async def aget(self, job_id: str) -> JobHandle[Any]:
+        record = await self.aget_record(job_id)
+        return JobHandle(self, record.id, record=record)
+
+    async def aget_record(self, job_id: str) -> JobRecord:
+        """The job as it is stored now; an id that was absorbed by another job gives that one."""
+        driver = (await self._connections.here()).driver
+        [record] = await driver.get([job_id], now=self.now())
+        if record is None:
+            raise JobNotFound(job_id)
+        return record
+
+    def find(self, query: Query | None = None) -> Page:
+        """Jobs in enqueue order, page by page: go on with the cursor of the last page."""
+        return self.block(self.afind, query)
+
+    async def afind(self, query: Query | None = None) -> Page:
+        driver = (await self._connections.here()).driver
+        return await driver.find(query or Query(), now=self.now())
+
+    def result_of(self, record: JobRecord) -> Any:
+        """The decoded result of a completed job; None when it returned nothing."""
+        return None if record.result is None else self._read_result(record)
+
+    # ------------------------------------------------------------------ control
+
+    def cancel(self, job_id: str) -> CancelAnswer:
+        """Cancel a job: at once when it waits, by a request to its worker when it runs.
+
+        A job that is over stays as it is, and the answer says so. Raises JobNotFound.
+        """
+        return self.block(self.acancel, job_id)
+
+    async def acancel(self, job_id: str) -> CancelAnswer:
+        driver = (await self._connections.here()).driver
+        [answer] = await driver.cancel([job_id], now=self.now())
+        if answer.result is CancelResult.NOT_FOUND:
+            raise JobNotFound(job_id)
+        return answer
+
+    def retry(
+        self,
+        job_id: str,
+        *,
+        edit: Edit = NO_EDIT,
+        reset_counts: bool = True,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+    ) -> JobHandle[Any]:
+        """Let a completed, failed or cancelled job run again under the same id, changed by `edit`.
+
+        Raises:
+            JobNotFound: there is no such job.
+            NotAllowedInState: it is not over.
+            DuplicateJob: another job of its key already waits.
+        """
+        return self.block(
+            self.aretry, job_id, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
+        )
+
+    async def aretry(
+        self,
+        job_id: str,
+        *,
+        edit: Edit = NO_EDIT,
+        reset_counts: bool = True,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+    ) -> JobHandle[Any]:
+        driver = (await self._connections.here()).driver
+        [answer] = await driver.requeue(
+            [job_id],
+            edit=edit,
+            reset_counts=reset_counts,
+            run_at=run_at,
+            delay=optional_duration(delay, "delay"),
+            now=self.now(),
+        )
+        if not isinstance(answer, Requeued):
+            raise answer
+        return JobHandle(self, answer.id)
+
+    # ------------------------------------------------------------------ open and close
+
+    async def aopen(self) -> None:
+        """Open the store in this event loop now, where that is ours to do."""
+        await self._connections.here()
+
+    async def adriver(self) -> Driver:
+        """The open driver of the running event loop, for verbs that the client does not have."""
+        return (await self._connections.here()).driver
+
+    def close(self) -> None:
+        """Let go of what blocking calls opened. A later call opens it again."""
+        refuse_in_loop("close")
+        self._connections.close()
+
+    def let_go(self) -> None:
+        """The same also inside an event loop, which stands still meanwhile: for tests."""
+        self._connections.close()
+
+    async def aclose(self) -> None:
+        """Let go of what this event loop and blocking calls opened."""
+        await self._connections.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.aopen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # ------------------------------------------------------------------
+
+    def now(self) -> datetime | None:
+        """The `now` for the store: None, its own clock, unless this client was given a made-up one."""
+        return self.clock.now() if self._decides_time else None
+
+    def block(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an async verb to its end for a blocking caller."""
+        refuse_in_loop(function.__name__.removeprefix("a"))
+        return self._connections.portal.call(function, *args, **kwargs)
+
+    def block_anywhere(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same also inside an event loop, which stands still meanwhile: for tests."""
+        return self._connections.portal.call(function, *args, **kwargs)
+
+
+def refuse_in_loop(verb: str) -> None:
+    """A blocking verb inside a running event loop would stop everything else in it.
+
+    Raises:
+        InvalidArgument: naming the async verb to use.
+    """
+    if running_loop() is not None:
+        raise InvalidArgument(
+            f"{verb}() would block the event loop that runs here: use `await a{verb}()`; nothing was done"
+        )
+
+
+_JSON = JsonCodec()
+
+
+def _json_result(record: JobRecord) -> Any:
+    return _JSON.decode(record.result or b"null")

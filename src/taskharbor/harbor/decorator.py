@@ -1,0 +1,126 @@
+"""TaskMaker: what `harbor.task(...)` returns; give it a function and it makes the task.
+
+The overloads say to the type checker what each kind of function becomes. A first parameter
+annotated `JobContext` is filled in by the worker, so callers do not see it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from taskharbor.client.client import Client
+from taskharbor.client.task import AsyncTask, Task
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.duration import Duration, duration
+from taskharbor.model.retry import PRESETS, RetryPolicy
+from taskharbor.tasks.handler import RunIn, Speculate
+from taskharbor.tasks.registry import TaskRegistry
+from taskharbor.tasks.request import JobRequest
+
+if TYPE_CHECKING:
+    from taskharbor.worker.context import JobContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said in `@harbor.task(...)`."""
+
+    name: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    requires: str = "any"
+    timeout: Duration | None = None
+    max_attempts: int | None = None
+    max_stalls: int | None = None
+    min_backoff: Duration | None = None
+    max_backoff: Duration | None = None
+    retry: RetryPolicy | str | None = None
+    run_in: RunIn = "auto"
+    speculate: Speculate | Duration | None = None
+
+
+class TaskMaker:
+    """Makes tasks of functions, with options said beforehand, and enters them in the registry."""
+
+    def __init__(
+        self,
+        client: Client,
+        registry: TaskRegistry,
+        options: TaskOptions,
+        *,
+        retry: RetryPolicy,
+        default_queue: str,
+    ) -> None:
+        self._client = client
+        self._registry = registry
+        self._options = options
+        self._retry = retry
+        self._default_queue = default_queue
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        options = self._options
+        task_class = AsyncTask if inspect.iscoroutinefunction(function) else Task
+        task: Task[..., Any] = task_class(
+            function,
+            self._request(function),
+            codec=self._client.codec,
+            default_queue=self._default_queue,
+            run_in=options.run_in,
+            retry=_policy(options.retry) or self._retry,
+            speculate=_speculation(options.speculate),
+        )
+        self._registry.add(task)
+        return task.bound_to(self._client)
+
+    def _request(self, function: Callable[..., Any]) -> JobRequest:
+        options = self._options
+        return JobRequest(
+            type=options.name or _name_of(function),
+            queue=options.queue,
+            priority=options.priority,
+            requires=options.requires,
+            timeout=options.timeout,
+            max_attempts=options.max_attempts,
+            max_stalls=options.max_stalls,
+            min_backoff=options.min_backoff,
+            max_backoff=options.max_backoff,
+        )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """The function's own name, without its module: a script and a worker import it differently."""
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str) or not name[:1].isalnum() or not name.isascii():
+        raise ConfigurationError(f"{function!r} needs a name for its jobs: say task(name=...)")
+    return name
+
+
+def _policy(retry: RetryPolicy | str | None) -> RetryPolicy | None:
+    if not isinstance(retry, str):
+        return retry
+    if retry not in PRESETS:
+        raise ConfigurationError(f"retry={retry!r} is no preset; known: {', '.join(sorted(PRESETS))}")
+    return PRESETS[retry]
+
+
+def _speculation(speculate: Speculate | Duration | None) -> Speculate | None:
+    if speculate is None or isinstance(speculate, Speculate):
+        return speculate
+    return Speculate(after=duration(speculate, "speculate"))

@@ -1,0 +1,292 @@
+"""Harbor: tasks, store, client and worker in one hand. The only place that chooses a driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+import msgspec
+
+from taskharbor.client.client import Client
+from taskharbor.client.handle import JobHandle
+from taskharbor.client.task import AsyncTask, Task
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.loading import DEFAULT_URL, connect, masked
+from taskharbor.drivers.messages import CancelAnswer
+from taskharbor.errors import ConfigurationError
+from taskharbor.events import EventBus
+from taskharbor.harbor.decorator import TaskMaker, TaskOptions
+from taskharbor.harbor.queues import QueueControl
+from taskharbor.harbor.schedules import Schedules
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.duration import Duration, duration, optional_duration
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.schedule import Misfire, Schedule, check_schedule
+from taskharbor.tasks.handler import RunIn, Speculate
+from taskharbor.tasks.registry import TaskRegistry
+from taskharbor.tasks.request import JobRequest
+
+if TYPE_CHECKING:
+    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+
+URL_VARIABLE = "TASKHARBOR_URL"
+
+
+class Harbor:
+    """The object that a program holds: it makes tasks, puts jobs in, and builds workers.
+
+    The store is opened at first use, once per event loop; blocking calls share a handle of their
+    own. `with` and `async with` close it; so does the end of the program.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        codec: Codec | None = None,
+        retry: RetryPolicy = RetryPolicy(),
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        default_queue: str = DEFAULT_QUEUE,
+        driver: Driver | None = None,
+    ) -> None:
+        self.clock = clock
+        self.driver = driver or connect(store_url(url), clock=clock, entropy=entropy)
+        """The store, not opened: `another()` gives a handle for a loop of your own."""
+        self.retry = retry
+        self.default_queue = default_queue
+        self.tasks = TaskRegistry()
+        self.events = EventBus()
+        self.client = Client(
+            self.driver,
+            default_queue=default_queue,
+            codec=codec,
+            clock=clock,
+            events=self.events,
+            opens=True,
+            read_result=self._read_result,
+        )
+        self.schedules = Schedules(self.client)
+
+    def attach(self, driver: Driver, *, clock: Clock | None = None) -> None:
+        """Use this store, not opened, from now on; its tasks and handles follow. For tests."""
+        self.driver = driver
+        self.clock = clock
+        self.client.attach(driver, clock=clock, opens=True)
+        self.schedules.forget_stored()
+
+    # ------------------------------------------------------------------ tasks
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        requires: str = "any",
+        timeout: Duration | None = None,
+        max_attempts: int | None = None,
+        max_stalls: int | None = None,
+        min_backoff: Duration | None = None,
+        max_backoff: Duration | None = None,
+        retry: RetryPolicy | str | None = None,
+        run_in: RunIn = "auto",
+        speculate: Speculate | Duration | None = None,
+    ) -> TaskMaker: ...
+
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Make a task of a function: `@harbor.task` or `@harbor.task(queue="mail", timeout="30s")`.
+
+        Without a name, the task is named like the function. A queue left out is the harbor's default
+        queue. `max_attempts` counts executions; left out, the retry policy decides. `run_in` is
+        auto (async functions in the loop, others in a thread), loop, thread or process.
+
+        Raises:
+            ConfigurationError: another function has the name, or its parameters cannot travel.
+        """
+        maker = TaskMaker(
+            self.client,
+            self.tasks,
+            _task_options(options),
+            retry=self.retry,
+            default_queue=self.default_queue,
+        )
+        return maker(*function) if function else maker
+
+    def cron(
+        self,
+        cron: str | None = None,
+        *,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        misfire: Misfire = "latest",
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[AnyTask], AnyTask]:
+        """Run a task by the clock: put it above `@harbor.task`.
+
+        `cron` has five fields, `every` is an interval; `args` and `kwargs` are what the function gets.
+        The rule is stored with the first use of `harbor.schedules`, and when a worker of this harbor
+        starts; a scheduler then makes one job per tick, whatever the number of machines.
+        """
+
+        def declare(task: AnyTask) -> AnyTask:
+            request = task.call(*args, **(kwargs or {}))
+            schedule = Schedule(
+                name=name or task.name,
+                template=msgspec.structs.replace(self.client.new_job(request), id=""),
+                cron=cron,
+                every=optional_duration(every, "every"),
+                timezone=timezone,
+                misfire=misfire,
+            )
+            check_schedule(schedule, self.client.clock.now())
+            self.schedules.declare(schedule)
+            return task
+
+        return declare
+
+    # ------------------------------------------------------------------ jobs
+
+    def enqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
+        """Store the jobs of several `task.call(...)` in one step: all of them, or nothing."""
+        return self.client.enqueue_many(requests, tx=tx)
+
+    async def aenqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
+        return await self.client.aenqueue_many(requests, tx=tx)
+
+    def get(self, job_id: str) -> JobHandle[Any]:
+        """A handle on a job. Raises JobNotFound for an id that the store does not know."""
+        return self.client.get(job_id)
+
+    async def aget(self, job_id: str) -> JobHandle[Any]:
+        return await self.client.aget(job_id)
+
+    def cancel(self, job_id: str) -> CancelAnswer:
+        """Cancel a job; see `Client.cancel`."""
+        return self.client.cancel(job_id)
+
+    async def acancel(self, job_id: str) -> CancelAnswer:
+        return await self.client.acancel(job_id)
+
+    def queue(self, name: str) -> QueueControl:
+        """A queue, to configure, pause, resume and count; `*` is the whole harbor."""
+        return QueueControl(self.client, name)
+
+    def _read_result(self, record: JobRecord) -> Any:
+        task = self.tasks.find(record.type)
+        data = record.result or b"null"
+        return self.client.codec.decode(data) if task is None else task.read_result(data)
+
+    # ------------------------------------------------------------------ workers
+
+    def worker(
+        self,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 10,
+        kind: str = "any",
+        *,
+        lease: Duration = 30.0,
+        grace: Duration = 30.0,
+        **options: Any,
+    ) -> Worker:
+        """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
+
+        Without queues it serves every queue that the tasks name, and the default queue. The other
+        options are those of `Worker`.
+        """
+        from taskharbor.harbor.worker import HarborWorker
+
+        worker = HarborWorker(
+            self.driver.another(),
+            self.schedules,
+            queues=sorted({self.default_queue, *self.tasks.queues()}) if queues is None else queues,
+            concurrency=concurrency,
+            kind=kind,
+            lease=duration(lease, "lease"),
+            grace=duration(grace, "grace"),
+            **{"retry": self.retry, "clock": self.clock, "codec": self.client.codec, **options},
+            events=self.events,
+        )
+        for handler in self.tasks.handlers():
+            worker.add(handler)
+        return worker
+
+    # ------------------------------------------------------------------ open and close
+
+    def open(self) -> Self:
+        """Open the store for blocking calls now, instead of at the first of them."""
+        self.client.block(self.client.aopen)
+        return self
+
+    async def aopen(self) -> Self:
+        """Open the store for this event loop now, instead of at first use."""
+        await self.client.aopen()
+        return self
+
+    def close(self) -> None:
+        """Let go of the store in blocking code. A later call opens it again."""
+        self.client.close()
+
+    async def aclose(self) -> None:
+        """Let go of the store in this event loop."""
+        await self.client.aclose()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.aopen()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Harbor {type(self.driver).__name__}, {len(self.tasks)} tasks>"
+
+
+def store_url(url: str | None) -> str:
+    """The URL of the store: the one given, else TASKHARBOR_URL, else a file in this folder.
+
+    `env:NAME` borrows another variable: `env:DATABASE_URL`.
+    """
+    chosen = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    if not chosen.startswith("env:"):
+        return chosen
+    variable = chosen.removeprefix("env:")
+    borrowed = os.environ.get(variable)
+    if not borrowed:
+        raise ConfigurationError(f"{masked(chosen)} was given, but the variable {variable!r} is not set")
+    return borrowed
+
+
+def _task_options(options: dict[str, Any]) -> TaskOptions:
+    try:
+        return TaskOptions(**options)
+    except TypeError as error:
+        known = ", ".join(TaskOptions.__struct_fields__)
+        raise ConfigurationError(f"harbor.task: {error}; known options: {known}") from None

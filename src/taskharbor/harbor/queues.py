@@ -1,0 +1,88 @@
+"""QueueControl: one queue in the hand: its settings, its numbers, pause and resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from taskharbor.client.client import Client
+from taskharbor.drivers.messages import Counts
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import check_name
+from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
+
+_SETTINGS = tuple(name for name in QueueSettings.__struct_fields__ if name != "queue")
+
+
+class QueueControl:
+    """What can be done with one queue, or with the whole harbor under the name `*`."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        if name != EVERY_QUEUE:
+            check_name(name, "queue")
+        self._client = client
+        self.name = name
+
+    def configure(self, settings: QueueSettings | None = None, **said: Any) -> QueueRules:
+        """Store settings: `configure(max_running=4)` or a whole QueueSettings; answers what holds now.
+
+        What is left out stays, None takes a setting away. Workers obey from their next claim on.
+        """
+        return self._client.block(self.aconfigure, settings, **said)
+
+    async def aconfigure(self, settings: QueueSettings | None = None, **said: Any) -> QueueRules:
+        wanted = self._settings(settings, said)
+        driver = await self._client.adriver()
+        return await driver.configure_queue(wanted, now=self._client.now())
+
+    def pause(self) -> QueueRules:
+        """Let no more jobs of this queue start; those that run go on."""
+        return self._client.block(self.apause)
+
+    async def apause(self) -> QueueRules:
+        return await self.aconfigure(paused=True)
+
+    def resume(self) -> QueueRules:
+        """Let the jobs of this queue start again."""
+        return self._client.block(self.aresume)
+
+    async def aresume(self) -> QueueRules:
+        return await self.aconfigure(paused=False)
+
+    def rules(self) -> QueueRules:
+        """What is set on this queue itself; the harbor's own settings are under `*`."""
+        return self._client.block(self.arules)
+
+    async def arules(self) -> QueueRules:
+        driver = await self._client.adriver()
+        found = await driver.queues(now=self._client.now())
+        return next((info.rules for info in found if info.queue == self.name), QueueRules())
+
+    def counts(self) -> Counts:
+        """How many of its jobs stand where; under `*` those of all queues."""
+        return self._client.block(self.acounts)
+
+    async def acounts(self) -> Counts:
+        driver = await self._client.adriver()
+        if self.name == EVERY_QUEUE:
+            return _sum(list((await driver.count(now=self._client.now())).values()))
+        found = await driver.count([self.name], now=self._client.now())
+        return found.get(self.name, Counts())
+
+    def _settings(self, settings: QueueSettings | None, said: dict[str, Any]) -> QueueSettings:
+        if settings is not None and settings.queue != self.name:
+            raise InvalidArgument(f"these settings are for {settings.queue!r}, and this is {self.name!r}")
+        unknown = sorted(said.keys() - set(_SETTINGS))
+        if unknown:
+            raise InvalidArgument(f"a queue has no {', '.join(unknown)}; it has {', '.join(_SETTINGS)}")
+        base = settings or QueueSettings(queue=self.name)
+        return msgspec.structs.replace(base, **said) if said else base
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}>"
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    totals = {name: sum(getattr(one, name) for one in counts) for name in Counts.__struct_fields__}
+    return Counts(**totals)

@@ -1,0 +1,7 @@
+"""Environment and files → settings."""
+
+from taskharbor.settings.loading import Settings, Source, load_settings
+from taskharbor.settings.parsing import Secret, Size, size
+from taskharbor.settings.schema import SETTINGS, Setting, Values
+
+__all__ = ["SETTINGS", "Secret", "Setting", "Settings", "Size", "Source", "Values", "load_settings", "size"]

@@ -1,0 +1,101 @@
+"""Every setting there is: its name, type and default. A section is a command, a key one of its flags.
+
+`[worker] concurrency = 4` in a file is TASKHARBOR_WORKER_CONCURRENCY=4 in the environment and
+`taskharbor worker --concurrency 4` on the command line.
+"""
+
+from __future__ import annotations
+
+import typing
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.loading import DEFAULT_URL
+from taskharbor.settings.parsing import Secret, Size
+
+PREFIX = "TASKHARBOR"
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`taskharbor worker`."""
+
+    queues: tuple[str, ...] | None = None
+    concurrency: int = 10
+    processes: int = 1
+    kind: str = "any"
+    lease: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta | None = None
+    grace: timedelta = timedelta(seconds=30)
+    burst: bool = False
+    name: str | None = None
+    max_jobs: int = 0
+    max_memory: Size = Size(0)
+    health_port: int | None = None
+    health_host: str = "127.0.0.1"
+    log_format: str = "console"
+    log_level: str = "info"
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`taskharbor scheduler`."""
+
+    name: str = "scheduler"
+    log_format: str = "console"
+    log_level: str = "info"
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`taskharbor server`."""
+
+    host: str = "127.0.0.1"
+    port: int = 8484
+    tokens: str | None = None
+    log_format: str = "console"
+    log_level: str = "info"
+
+
+class Values(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings, with their defaults."""
+
+    url: str = DEFAULT_URL
+    app: str | None = None
+    token: Secret | None = None
+    worker: WorkerSettings = WorkerSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    server: ServerSettings = ServerSettings()
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting: `worker.concurrency`, its type without None, and its default."""
+
+    name: str
+    type: Any
+    default: Any
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}_{self.name.replace('.', '_').upper()}"
+
+    @property
+    def is_secret(self) -> bool:
+        return self.type is Secret
+
+
+def _settings_of(struct: type[msgspec.Struct], prefix: str = "") -> list[Setting]:
+    found: list[Setting] = []
+    hints = typing.get_type_hints(struct)
+    for field in msgspec.structs.fields(struct):
+        hint = hints[field.name]
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            found += _settings_of(hint, f"{field.name}.")
+        else:
+            plain = [part for part in typing.get_args(hint) if part is not type(None)]
+            is_optional = type(None) in typing.get_args(hint)
+            found.append(Setting(prefix + field.name, plain[0] if is_optional else hint, field.default))
+    return found
+
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _settings_of(Values)}
+SECTIONS = ("worker", "scheduler", "server")

@@ -1,0 +1,140 @@
+"""Handler: everything a worker needs to run one type of job. The seam between tasks and workers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.job import Job
+from taskharbor.model.retry import RetryPolicy
+
+RunIn = Literal["auto", "loop", "thread", "process"]
+RUN_IN = ("auto", "loop", "thread", "process")
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments of one call."""
+
+
+class Speculate(msgspec.Struct, frozen=True, kw_only=True):
+    """Start a second run of a straggler: after `after`, and `factor` times the usual duration."""
+
+    after: timedelta
+    factor: float = 3.0
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a worker needs to run one type of job."""
+
+    type: str
+    function: Callable[..., Any]
+    bind: Callable[[Any, Job], Arguments]
+    """(context, job) → the arguments of `function`; DecodeError when the payload does not fit."""
+    encode_result: Callable[[Any], bytes | None]
+    """What the function returned, as bytes; None stays None."""
+    run_in: RunIn = "auto"
+    retry: RetryPolicy | None = None
+    speculate: Speculate | None = None
+    reference: str | None = None
+    """`module:name` to import the function in another process; None when it cannot be imported."""
+
+
+def job_handler(
+    type: str,
+    function: Callable[[Any, Job], Any],
+    *,
+    run_in: RunIn = "auto",
+    retry: RetryPolicy | None = None,
+    speculate: Speculate | None = None,
+    codec: Codec | None = None,
+) -> Handler:
+    """The handler of the form `function(ctx, job)`: it reads the payload bytes by itself.
+
+    What it returns is kept as JSON unless another codec is given.
+
+    Raises:
+        ConfigurationError: a blank type, or something that cannot be called.
+    """
+    if not isinstance(type, str) or not type.strip():
+        raise ConfigurationError("a handler needs a type: the name that its jobs carry")
+    if not callable(function):
+        raise ConfigurationError(f"the handler of {type!r} must be callable, not {function!r}")
+    check_run_in(run_in, type)
+    return Handler(
+        type=type,
+        function=function,
+        bind=_context_and_job,
+        encode_result=result_encoder(codec or JsonCodec()),
+        run_in=run_in,
+        retry=retry,
+        speculate=speculate,
+        reference=reference_of(function),
+    )
+
+
+def _context_and_job(context: Any, job: Job) -> Arguments:
+    return (context, job), {}
+
+
+def result_encoder(codec: Codec) -> Callable[[Any], bytes | None]:
+    """How results become bytes: by this codec, nothing for None."""
+
+    def encode_result(value: Any) -> bytes | None:
+        return None if value is None else codec.encode(value)
+
+    return encode_result
+
+
+def check_run_in(run_in: object, what: str) -> None:
+    if run_in not in RUN_IN:
+        raise ConfigurationError(f"{what}: run_in={run_in!r} must be one of {', '.join(RUN_IN)}")
+
+
+def reference_of(function: Callable[..., Any]) -> str | None:
+    """`module:name` under which another process finds this very function, or None.
+
+    The name may hold a task made from the function: decorating replaces the one by the other.
+    """
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or module not in sys.modules:
+        return None
+    found = _at(sys.modules[module], name)
+    return f"{module}:{name}" if found is not None and plain_function(found) is function else None
+
+
+def load_function(reference: str) -> Callable[..., Any]:
+    """The function behind a reference, imported if need be.
+
+    Raises:
+        ConfigurationError: there is no such module or name.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        found = _at(importlib.import_module(module), name)
+    except ImportError as error:
+        raise ConfigurationError(f"cannot import {reference!r}: {error}") from error
+    if found is None:
+        raise ConfigurationError(f"there is no {name!r} in the module {module!r}")
+    return plain_function(found)
+
+
+def plain_function(found: Any) -> Callable[..., Any]:
+    """The function itself, taken out of the task that wraps it."""
+    function: Callable[..., Any] = getattr(found, "function", found)
+    return function
+
+
+def _at(module: Any, name: str) -> Any:
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found

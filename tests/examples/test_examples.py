@@ -1,0 +1,39 @@
+"""Every example runs as it stands, and prints what its last comment says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_example_prints_what_it_says(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TASKHARBOR_")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == promised(script)
+    assert done.stderr == ""
+
+
+def promised(script: Path) -> list[str]:
+    """What stands behind `# Prints:` at the end of a script."""
+    _, mark, rest = script.read_text("utf-8").rpartition("# Prints:\n")
+    assert mark, f"{script.name} does not say what it prints"
+    return [line.removeprefix("#   ") for line in rest.splitlines()]
+
+
+def test_examples_are_numbered_without_gaps():
+    assert [script.stem[:2] for script in SCRIPTS] == [f"{n:02}" for n in range(1, len(SCRIPTS) + 1)]

@@ -1,0 +1,144 @@
+"""Schedules: declared in code, stored by name."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError
+from taskharbor.harbor import Harbor
+from taskharbor.model.state import JobState
+from taskharbor.testing.clock import SimulatedClock
+from taskharbor.testing.store import in_memory
+
+
+@pytest.fixture
+def clock():
+    return SimulatedClock()
+
+
+@pytest.fixture
+def harbor(clock):
+    with Harbor("memory://", clock=clock) as harbor:
+        yield harbor
+
+
+def declared(harbor):
+    @harbor.cron("0 3 * * *", timezone="Europe/Berlin", kwargs={"days": 7})
+    @harbor.task(queue="chores")
+    def clean_up(days: int) -> None: ...
+
+    return clean_up
+
+
+def test_a_declared_schedule_is_stored_with_the_first_use(harbor):
+    task = declared(harbor)
+
+    [entry] = harbor.schedules.list()
+
+    schedule = entry.schedule
+    assert task.name == "clean_up"
+    assert (schedule.name, schedule.cron, schedule.timezone) == ("clean_up", "0 3 * * *", "Europe/Berlin")
+    assert (schedule.template.queue, schedule.template.payload) == ("chores", b'{"days":7}')
+    assert not entry.paused
+
+
+def test_a_worker_brings_the_schedules_with_it(harbor):
+    declared(harbor)
+
+    harbor.worker().run(until_idle=True)
+
+    driver = harbor.driver.another()
+    assert len(harbor.client.block(_schedules, driver)) == 1
+
+
+async def _schedules(driver):
+    async with driver:
+        return await driver.schedules()
+
+
+def test_an_interval_may_be_said_instead(harbor):
+    @harbor.cron(every="15m", name="often")
+    @harbor.task
+    def task() -> None: ...
+
+    [entry] = harbor.schedules.store()
+    assert (entry.schedule.name, entry.schedule.every) == ("often", timedelta(minutes=15))
+
+
+def test_pause_and_resume_outlive_the_next_start_of_the_program(harbor):
+    declared(harbor)
+
+    assert harbor.schedules.pause("clean_up").paused
+    [entry] = harbor.schedules.store()  # what a restart does
+    assert entry.paused
+    assert not harbor.schedules.resume("clean_up").paused
+
+
+def test_run_makes_its_job_now(harbor):
+    declared(harbor)
+
+    one, two = harbor.schedules.run("clean_up"), harbor.schedules.run("clean_up")
+
+    assert one.id != two.id
+    assert (one.record.type, one.record.payload, one.state) == ("clean_up", b'{"days":7}', JobState.READY)
+
+
+def test_a_schedule_can_be_taken_out(harbor):
+    declared(harbor)
+    harbor.schedules.store()
+
+    assert harbor.schedules.delete("clean_up")
+    assert not harbor.schedules.delete("clean_up")
+    assert harbor.schedules.list() == []
+
+
+def test_an_unknown_schedule_lists_those_that_exist(harbor):
+    declared(harbor)
+
+    with pytest.raises(InvalidArgument, match="'weekly'; there are: clean_up"):
+        harbor.schedules.pause("weekly")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"cron": "61 * * * *"}, "not understood"),
+        ({"cron": "0 0 31 2 *"}, "cron '0 0 31 2"),
+        ({}, "cron or every"),
+        ({"cron": "* * * * *", "every": 5}, "cron or every"),
+        ({"cron": "* * * * *", "timezone": "Mars/Base"}, "time zone"),
+        ({"every": "0.1s"}, "every"),
+    ],
+)
+def test_a_rule_that_cannot_fire_is_refused_when_it_is_declared(harbor, rule, words):
+    with pytest.raises(InvalidArgument, match=words):
+
+        @harbor.cron(**rule)
+        @harbor.task
+        def task() -> None: ...
+
+
+def test_arguments_are_checked_when_the_rule_is_declared(harbor):
+    with pytest.raises(PayloadError, match="argument 'days'"):
+
+        @harbor.cron("@daily", kwargs={"days": "seven"})
+        @harbor.task
+        def task(days: int) -> None: ...
+
+
+def test_two_rules_of_one_name_are_refused(harbor):
+    task = declared(harbor)
+
+    with pytest.raises(ConfigurationError, match="two schedules are named 'clean_up'"):
+        harbor.cron("0 4 * * *", kwargs={"days": 1})(task)
+    harbor.cron("0 4 * * *", kwargs={"days": 1}, name="again")(task)
+    assert [schedule.name for schedule in harbor.schedules.declared] == ["again", "clean_up"]
+
+
+def test_another_store_gets_the_schedules_anew(harbor, clock):
+    declared(harbor)
+    harbor.schedules.store()
+
+    with in_memory(harbor, clock=clock):
+        assert len(harbor.schedules.list()) == 1
+    assert len(harbor.schedules.list()) == 1
