@@ -1,0 +1,95 @@
+"""TaskHarbor on SQLite as one of the peers of the side-by-side harness.
+
+Uses what a user uses: Harbor, @harbor.task and `taskharbor worker`, with heartbeats, fencing and
+retries on and completed jobs kept for the default hour. Options beyond URL, concurrency and
+processes are printed in `config`. Durability NORMAL is what the other SQLite queues run with;
+BENCH_TH_DURABILITY=full measures our default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+import _base
+from _base import SQLITE_PATH, hit, payload
+
+from taskharbor import Harbor
+
+DURABILITY = os.environ.get("BENCH_TH_DURABILITY", "normal")
+CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "100")
+URL = f"sqlite:///{SQLITE_PATH}?durability={DURABILITY}"
+
+harbor = Harbor(URL)
+
+
+@harbor.task()
+async def noop(seq: int, t0: int, pad: str) -> None:
+    hit(seq, t0, pad)
+
+
+class TaskHarborSqlite(_base.Adapter):
+    name = f"taskharbor-sqlite-{DURABILITY}"
+    package = "taskharbor"
+    backend = "sqlite"
+    has_bulk = True
+    config = f"url {URL.partition('?')[2]}, worker -c {CONCURRENCY}"
+    ack = "after run, with the next claim; completed jobs kept"
+
+    def install(self) -> None:
+        asyncio.run(_migrate())
+
+    def open(self) -> None:
+        harbor.open()
+
+    def close(self) -> None:
+        harbor.close()
+
+    async def many(self, ps: list[dict]) -> None:
+        await harbor.aenqueue_many([noop.call(**p) for p in ps])
+
+    def timed_single(self, n: int, warm: int = 100) -> float:
+        """Blocking calls outside an event loop, as most programs make them."""
+        for i in range(warm):
+            noop.enqueue(**payload(-1 - i))
+        start = time.perf_counter()
+        for i in range(n):
+            noop.enqueue(**payload(i))
+        took = time.perf_counter() - start
+        harbor.close()
+        return took
+
+    def paced(self, n: int, interval: float, seq0: int) -> None:
+        due = time.monotonic()
+        for i in range(n):
+            time.sleep(max(0.0, due - time.monotonic()))
+            noop.enqueue(**payload(seq0 + i, time.monotonic_ns()))
+            due += interval
+        harbor.close()
+
+    def worker_cmd(self) -> list[str]:
+        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_sqlite:harbor", "-c", CONCURRENCY]
+
+    def remaining(self) -> int:
+        return asyncio.run(_unfinished())
+
+
+async def _migrate() -> None:
+    from taskharbor.drivers import connect
+
+    async with connect(URL):
+        pass
+
+
+async def _unfinished() -> int:
+    from taskharbor.drivers import connect
+
+    async with connect(URL) as driver:
+        return sum(counts.waiting + counts.running for counts in (await driver.count()).values())
+
+
+ADAPTER = TaskHarborSqlite()
+if __name__ == "__main__":
+    _base.main("taskharbor_sqlite")

@@ -1,0 +1,91 @@
+"""What does the worker itself cost per job?
+
+No-op jobs on the memory store, three ways in one run: the driver alone (settle and claim in a
+loop), the whole worker, and a bare "task per job + json.loads + asyncio.timeout" for scale.
+
+    python bench/worker_overhead.py [jobs]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from datetime import timedelta
+
+from taskharbor.drivers import connect
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Claim
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
+from taskharbor.model.settlement import Ack
+from taskharbor.worker import Worker
+
+BATCH = 100
+PAYLOAD = json.dumps({"user_id": 12345, "text": "x" * 60, "tags": ["a", "b"]})
+
+
+async def nothing(ctx: object, job: object) -> None:
+    return None
+
+
+async def filled(count: int) -> Driver:
+    driver = await connect("memory://").open()
+    entropy, now = Entropy(), SystemClock().now()
+    jobs = [NewJob(id=entropy.job_id(now), type="nothing", payload=PAYLOAD.encode()) for _ in range(count)]
+    for start in range(0, count, 1000):
+        await driver.enqueue(jobs[start : start + 1000])
+    gc.collect()
+    return driver
+
+
+async def driver_alone(count: int) -> float:
+    driver = await filled(count)
+    claim = Claim(queues=("default",), worker_id="bench", limit=BATCH, lease_for=timedelta(seconds=30))
+    started = time.perf_counter()
+    jobs = await driver.reserve(claim)
+    while jobs:
+        jobs = (await driver.exchange([Ack(job.lease) for job in jobs], claim)).claimed
+    return count / (time.perf_counter() - started)
+
+
+async def whole_worker(count: int) -> float:
+    driver = await filled(count)
+    worker = Worker(driver, concurrency=BATCH)
+    worker.register("nothing", nothing)
+    started = time.perf_counter()
+    await worker.arun(until_idle=True)
+    rate = count / (time.perf_counter() - started)
+    counted = (await driver.count(["default"]))["default"]
+    assert counted.completed == count, counted
+    return rate
+
+
+async def task_json_timeout(count: int) -> float:
+    async def job() -> None:
+        async with asyncio.timeout(30):
+            await nothing(None, json.loads(PAYLOAD))
+
+    started = time.perf_counter()
+    for _ in range(count // BATCH):
+        await asyncio.gather(*[asyncio.create_task(job()) for _ in range(BATCH)])
+    return count / (time.perf_counter() - started)
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    rates = {
+        name.__name__: asyncio.run(name(count)) for name in (task_json_timeout, driver_alone, whole_worker)
+    }
+    for name, rate in rates.items():
+        print(f"{name:20} {rate:10,.0f} jobs/s {1e6 / rate:8.2f} µs per job")
+    above = 1e6 / rates["whole_worker"] - 1e6 / rates["driver_alone"]
+    share = rates["whole_worker"] / rates["task_json_timeout"]
+    print(f"worker above the driver {above:.2f} µs per job; {share:.0%} of task + json + timeout")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""One attempt: context → middleware → handler → outcome. Whatever happens in it, it never raises.
+
+    recover ( timeout ( the user's layers ( bind ( handler ))))
+
+Recover is the try below. Timeout needs no layer: one watch per worker tells every handler whose
+time is over (watch.py), and an attempt that ended too late is a timeout all the same.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from taskharbor.errors import EncodeError, TimedOut, Unrecoverable
+from taskharbor.middleware import AttemptMiddleware, compose
+from taskharbor.model.checks import MAX_HORIZON
+from taskharbor.model.job import NO_TIME, FailureKind, job_of
+from taskharbor.model.outcome import (
+    Cancel,
+    Died,
+    Failed,
+    Outcome,
+    Released,
+    Snooze,
+    Snoozed,
+    Succeeded,
+    WasCancelled,
+)
+from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
+from taskharbor.tasks import Handler
+from taskharbor.worker.context import JobContext
+from taskharbor.worker.executors.contract import BadPayload, Call, Executor, HandlerDied, RemoteFailure
+from taskharbor.worker.executors.wire import Encoded
+from taskharbor.worker.held import Held
+from taskharbor.worker.timing import Timing
+
+DONE = Succeeded()
+
+
+class Runner:
+    """One type of job, ready to run: its handler, where it runs, and the layers around it."""
+
+    __slots__ = ("_call_for", "_layers", "_plain", "executor", "handler")
+
+    def __init__(self, handler: Handler, executor: Executor, layers: Sequence[AttemptMiddleware]) -> None:
+        self.handler = handler
+        self.executor = executor
+        self._call_for = executor.call_of(handler)
+        self._layers = tuple(layers)
+        # In the loop a call does not depend on the job, so that its onion is made once.
+        self._plain: Call | None = self._composed(None) if executor.where == "loop" else None
+
+    def call_for(self, held: Held) -> Call:
+        return self._plain or self._composed(held)
+
+    def _composed(self, held: Held | None) -> Call:
+        call: Call = compose(self._layers, self._call_for(held))  # type: ignore[arg-type]
+        return call
+
+
+async def run_attempt(held: Held, runner: Runner, timing: Timing, max_result: int) -> Outcome:
+    """Run the handler of one held job and say what it came to."""
+    record = held.record
+    job = job_of(record)
+    ctx = JobContext(job, record.fence, held.cancellation, timing.clock, held.ends, held.note_progress)
+    try:
+        value = await runner.call_for(held)(ctx, job)
+    except BaseException as error:
+        if held.is_over and isinstance(error, GeneratorExit):
+            raise  # given up long ago, and the event loop is being closed
+        return stopped_by(held, record.timeout) or failure_of(error)
+    if held.cancellation.reason is not None or held.ends is not None:
+        verdict = overruled(held, record.timeout, timing)
+        if verdict is not None:
+            return verdict
+    if value is None:
+        return DONE
+    return success_of(value, runner.handler.encode_result, max_result)
+
+
+def overruled(held: Held, timeout: timedelta, timing: Timing) -> Outcome | None:
+    """What a handler that returned came to all the same: it was cancelled, or it is too late."""
+    if held.cancellation.reason == "shutdown":
+        return None  # it finished after all
+    if held.cancellation.reason is None and held.ends is not None and timing.monotonic() >= held.ends:
+        return timed_out(timeout)
+    return stopped_by(held, timeout)
+
+
+def stopped_by(held: Held, timeout: timedelta) -> Outcome | None:
+    """What an attempt came to that was told to stop; None for one that was not."""
+    match held.cancellation.reason:
+        case "cancel":
+            return WasCancelled("cancelled while it ran")
+        case "timeout":
+            return timed_out(timeout)
+        case "shutdown" | "lease_lost":
+            return Released()
+    return None
+
+
+def timed_out(timeout: timedelta) -> Failed:
+    return Failed(str(TimedOut(timeout)), FailureKind.TIMEOUT)
+
+
+def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_result: int) -> Outcome:
+    """What a returned value means: a wish, a result, or a result that cannot be kept."""
+    if isinstance(value, Snooze):
+        return _snoozed(value)
+    if isinstance(value, Cancel):
+        return WasCancelled(safe_text(str(value.reason), ERROR_LIMIT))
+    try:
+        result = value.data if isinstance(value, Encoded) else encode_result(value)
+    except EncodeError as error:
+        return Failed(f"the result cannot be kept: {describe(error)}", FailureKind.UNRECOVERABLE)
+    except BaseException as error:  # noqa: BLE001 - user code, like the handler
+        return failure_of(error)
+    if result is not None and len(result) > max_result:
+        return Failed(
+            f"the result of {len(result)} bytes cannot be kept: {max_result} are allowed; "
+            "store it elsewhere and return a reference",
+            FailureKind.UNRECOVERABLE,
+        )
+    return Succeeded(result)
+
+
+def failure_of(error: BaseException) -> Outcome:
+    """What a raised exception means; KeyboardInterrupt and SystemExit are failures of the job too."""
+    if isinstance(error, BadPayload):
+        return Failed(describe(error.__cause__ or error), FailureKind.INVALID_PAYLOAD)
+    if isinstance(error, HandlerDied):
+        return Died(safe_text(str(error), ERROR_LIMIT))
+    if isinstance(error, RemoteFailure):
+        return error.outcome  # type: ignore[no-any-return]
+    kind = FailureKind.UNRECOVERABLE if is_unrecoverable(error) else FailureKind.ERROR
+    return Failed(describe(error), kind, trace_of(error), asked_delay(error))
+
+
+def is_unrecoverable(error: BaseException) -> bool:
+    """Whether it, or what it was explicitly raised from, says that another try is pointless."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        if isinstance(at, Unrecoverable):
+            return True
+        seen.add(id(at))
+        at = at.__cause__
+    return False
+
+
+def asked_delay(error: BaseException) -> timedelta | None:
+    """The least wait that the error itself asks for: its `retry_after`, a timedelta or seconds."""
+    try:
+        asked = getattr(error, "retry_after", None)
+        if isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked):
+            asked = timedelta(seconds=min(float(asked), MAX_HORIZON.total_seconds()))
+    except Exception:  # noqa: BLE001 - an attribute of somebody else's error may do anything
+        return None
+    return min(asked, MAX_HORIZON) if isinstance(asked, timedelta) and asked > NO_TIME else None
+
+
+def describe(error: BaseException) -> str:
+    """The error in one safe, short line, whatever its __str__ does."""
+    name = type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"out of memory: {name}"
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - a broken __str__ may raise anything
+        return f"{name} (its message cannot be read)"
+    return safe_text(f"{name}: {text}" if text else name, ERROR_LIMIT)
+
+
+def trace_of(error: BaseException) -> str | None:
+    """The end of the traceback: there it says what happened."""
+    try:
+        text = "".join(traceback.format_exception(error, limit=-30))
+    except BaseException:  # noqa: BLE001 - the same
+        return None
+    text = text[-TRACE_LIMIT:]
+    while len(text.encode("utf-8", "replace")) > TRACE_LIMIT:
+        text = text[len(text) // 8 + 1 :]
+    return safe_text(text, TRACE_LIMIT)
+
+
+def _snoozed(wish: Snooze) -> Outcome:
+    if not isinstance(wish.delay, timedelta) or not NO_TIME <= wish.delay <= MAX_HORIZON:
+        return Failed(
+            f"Snooze takes a timedelta from zero up, not {wish.delay!r:.80}", FailureKind.UNRECOVERABLE
+        )
+    return Snoozed(wish.delay)

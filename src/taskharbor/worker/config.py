@@ -1,0 +1,106 @@
+"""What can be set on a worker, checked before any work is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.model.checks import check_name
+from taskharbor.model.job import DEFAULT_QUEUE, NO_TIME
+from taskharbor.model.limits import RateLimit, check_rate
+from taskharbor.model.retry import RetryPolicy
+
+UnknownTypes = Literal["fail", "skip"]
+MAX_HELD = 10_000  # one claim can carry no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """All settings of one worker.
+
+    `heartbeat` is how often leases are extended: a third of the lease unless said otherwise, and
+    always below half of it. `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may
+    wait in this process, leased and heartbeated, beyond those that run. `patience` is how long a
+    handler that was told to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after
+    its running jobs, so that a supervisor starts a fresh one; 0 is no limit.
+    """
+
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    concurrency: int = 10
+    lease: timedelta = timedelta(seconds=30)
+    heartbeat: timedelta | None = None
+    kind: str = "any"
+    lanes: tuple[str, ...] | None = None
+    name: str | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    grace: timedelta = timedelta(seconds=30)
+    poll: timedelta | None = None
+    unknown_types: UnknownTypes = "fail"
+    strict: bool = False
+    rate: RateLimit | None = None
+    prefetch: int = 0
+    patience: timedelta = timedelta(seconds=1)
+    report_every: timedelta = timedelta(seconds=5)
+    max_jobs: int = 0
+    max_memory: int = 0
+    process_memory: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_times()
+        if self.concurrency < 1 or self.concurrency + self.prefetch > MAX_HELD:
+            raise ConfigurationError(
+                f"concurrency={self.concurrency} must be at least 1, and with prefetch at most {MAX_HELD}"
+            )
+        if self.unknown_types not in ("fail", "skip"):
+            raise ConfigurationError(f"unknown_types={self.unknown_types!r} must be 'fail' or 'skip'")
+        for what in ("prefetch", "max_jobs", "max_memory", "process_memory"):
+            if getattr(self, what) < 0:
+                raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
+
+    def _check_names(self) -> None:
+        if not self.queues or len(set(self.queues)) != len(self.queues):
+            raise ConfigurationError(f"queues={self.queues} must name at least one queue, none of them twice")
+        try:
+            for queue in self.queues:
+                check_name(queue, "queue")
+            for lane in (self.kind, *(self.lanes or ())):
+                check_name(lane, "lane")
+            if self.rate is not None:
+                check_rate(self.rate, "rate")
+        except InvalidArgument as error:
+            raise ConfigurationError(str(error)) from None
+
+    def _check_times(self) -> None:
+        for what in ("lease", "grace", "patience", "report_every"):
+            least = NO_TIME if what == "grace" else timedelta(microseconds=1)
+            if getattr(self, what) < least:
+                raise ConfigurationError(f"{what}={getattr(self, what)} is too short")
+        if self.poll is not None and self.poll <= NO_TIME:
+            raise ConfigurationError(f"poll={self.poll} must be above zero")
+        if self.heartbeat is not None and not NO_TIME < self.heartbeat < self.lease / 2:
+            raise ConfigurationError(
+                f"heartbeat={self.heartbeat} leaves no second chance within lease={self.lease}; "
+                "keep it above zero and below half of the lease"
+            )
+
+    @property
+    def renew_every(self) -> timedelta:
+        # A third, not a half: one renewal may get lost and the next may be slow before the job is lost.
+        return self.heartbeat or self.lease / 3
+
+    @property
+    def claimed_lanes(self) -> tuple[str, ...]:
+        """The lanes to claim, best first: the worker's own kind before `any`."""
+        if self.lanes is not None:
+            return self.lanes
+        return ("any",) if self.kind == "any" else (self.kind, "any")
+
+    @property
+    def trust_seconds(self) -> float:
+        """How long a lease is trusted after the call that gave it was sent: early, never late."""
+        lease = self.lease.total_seconds()
+        return lease - min(max(lease * 0.1, 0.25), lease / 2)

@@ -1,0 +1,130 @@
+"""JobContext: what a handler may ask and do besides its own work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.model.job import Job, Progress
+
+Reason = Literal["cancel", "timeout", "lease_lost", "shutdown"]
+
+_log = logging.getLogger("taskharbor.job")
+_system_clock = SystemClock()
+_lock = threading.Lock()  # shared by all: waiting for a cancellation, and cancelling, are rare
+
+
+class Cancellation:
+    """Whether a handler should stop, and why. Set once, from any thread."""
+
+    __slots__ = ("_in_loops", "_in_threads", "reason")
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self._in_loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
+        self._in_threads: threading.Event | None = None
+
+    def is_set(self) -> bool:
+        return self.reason is not None
+
+    async def wait(self) -> Reason:
+        """Return once the handler should stop: for coroutines."""
+        event = asyncio.Event()
+        with _lock:
+            if self.reason is None:
+                self._in_loops = [*(self._in_loops or ()), (asyncio.get_running_loop(), event)]
+            else:
+                event.set()
+        await event.wait()
+        assert self.reason is not None  # noqa: S101 - the event was set because of it
+        return self.reason
+
+    def wait_blocking(self, timeout: float | None = None) -> bool:
+        """Wait in a thread until the handler should stop, at most `timeout` seconds; whether it should."""
+        with _lock:
+            if self.reason is not None:
+                return True
+            if self._in_threads is None:
+                self._in_threads = threading.Event()
+        return self._in_threads.wait(timeout)
+
+    def set(self, reason: Reason) -> None:
+        """Ask the handler to stop. The first reason stays."""
+        with _lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            loops, self._in_loops = self._in_loops or (), None
+        if self._in_threads is not None:
+            self._in_threads.set()
+        for loop, event in loops:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    def __repr__(self) -> str:
+        return f"<Cancellation {self.reason or 'not set'}>"
+
+
+class JobContext:
+    """One attempt, seen by its handler.
+
+    `attempt` counts from 1. `fence` is a number that only ever grows for a job: store it with your
+    own writes and refuse a lower one, and a stale attempt can overwrite nothing.
+    """
+
+    __slots__ = ("_ends", "_on_progress", "attempt", "cancelled", "clock", "fence", "gpu", "job")
+
+    def __init__(
+        self,
+        job: Job,
+        fence: int = 0,
+        cancelled: Cancellation | None = None,
+        clock: Clock = _system_clock,
+        ends: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.job = job
+        self.attempt = job.attempts + 1
+        self.fence = fence
+        self.cancelled = Cancellation() if cancelled is None else cancelled
+        self.clock = clock
+        self.gpu: Any = None
+        self._ends = ends
+        self._on_progress = on_progress
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time limit of this attempt is over; None without one."""
+        if self._ends is None:
+            return None
+        return self.clock.now() + timedelta(seconds=self._ends - self.clock.monotonic())
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Say how far it is, from 0 to 1. Stored with the next heartbeat; costs nothing until then."""
+        if not isinstance(fraction, int | float) or math.isnan(fraction):
+            raise InvalidArgument(f"progress takes a fraction from 0 to 1, not {fraction!r}")
+        if self._on_progress is not None:
+            self._on_progress(Progress(min(max(float(fraction), 0.0), 1.0), str(text)[:500]))
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry the job's id, type, queue and attempt."""
+        job = self.job
+        told = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "attempt": self.attempt}
+        return logging.LoggerAdapter(_log, told)
+
+    def transaction(self) -> Any:
+        """The store's own transaction, to commit together with this attempt."""
+        raise ConfigurationError(
+            "ctx.transaction() is not available on this store; guard your own writes with ctx.fence instead"
+        )

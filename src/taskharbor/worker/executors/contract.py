@@ -1,0 +1,79 @@
+"""What an executor promises, and which one a handler gets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from taskharbor.errors import TimedOut
+from taskharbor.model.job import Job
+from taskharbor.tasks import Handler
+
+if TYPE_CHECKING:
+    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.held import Held
+
+Where = Literal["loop", "thread", "process"]
+Call = Callable[["JobContext", Job], Awaitable[Any]]
+
+
+class Executor(Protocol):
+    """One way of running handlers."""
+
+    where: Where
+
+    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+        """How to run this handler for one held job, made once per type."""
+        ...
+
+    def stop(self, held: Held) -> None:
+        """The handler should stop: make it, as far as this executor can. Never blocks."""
+        ...
+
+    def give_up(self, held: Held) -> bool:
+        """It did not stop in time: end the wait for it. Whether its slot can go on."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of threads and processes."""
+        ...
+
+
+class GivenUp(TimedOut):
+    """A handler was told to stop and did not; nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "told to stop, and ran on")
+
+
+class HandlerDied(Exception):
+    """The process that ran a handler died; the text is the cause of death."""
+
+
+class RemoteFailure(Exception):
+    """What a handler in another process came to: the outcome, already described over there."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        super().__init__(getattr(outcome, "reason", ""))
+
+
+class BadPayload(Exception):
+    """The payload does not fit the handler; the cause says where."""
+
+
+def where_to_run(handler: Handler) -> Where:
+    """As the handler says; otherwise coroutines in the loop and plain functions in a thread."""
+    if handler.run_in != "auto":
+        return handler.run_in
+    return "loop" if is_coroutine_function(handler.function) else "thread"
+
+
+def is_coroutine_function(function: Any) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object whose call is a coroutine function
+    )

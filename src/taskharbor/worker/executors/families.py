@@ -1,0 +1,84 @@
+"""Processes and their descendants: how they die with their parent, how they are ended, what they died of."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "TASKHARBOR_CHILD"
+"""The environment variable by which descendants are known, even when they left the session."""
+
+LOST_CONNECTION = 97
+"""The exit code of a process that can no longer hear its worker."""
+
+_PR_SET_PDEATHSIG = 1
+_OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """From now on this process is killed when its parent ends, however that happens (Linux).
+
+    Elsewhere the closed connection to the parent has to serve.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)  # it ended before we could say so
+
+
+def end_family(pid: int, mark: str) -> None:
+    """Kill a process group and everything that came out of it, daemons that left the group too.
+
+    Call it before the leader is reaped: a zombie keeps its number from being given to anybody else.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for stray in _marked(pid, mark):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(stray, signal.SIGKILL)
+
+
+def _marked(leader: int, mark: str) -> list[int]:
+    """Processes that carry the mark in their environment (Linux)."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
+        pid = int(entry.name)
+        if pid in (leader, os.getpid()):
+            continue
+        with suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def cause_of_death(returncode: int, oom_kills_before: int) -> str:
+    """An exit status in words."""
+    if returncode == LOST_CONNECTION:
+        return "its process closed its connection to the worker"
+    if returncode >= 0:
+        return f"its process exited with code {returncode} in the middle of the job"
+    number = -returncode
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    if number == signal.SIGKILL and oom_kills() > oom_kills_before:
+        return f"its process ran out of memory and was killed ({name})"
+    return f"its process was killed by {name}"
+
+
+def oom_kills() -> int:
+    """How many processes of this control group the kernel has killed for memory, where it tells."""
+    for path in _OOM_COUNTERS:
+        with suppress(OSError, ValueError):
+            for line in path.read_text().splitlines():
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
+    return 0

@@ -1,0 +1,246 @@
+"""Where `run_in="process"` handlers run: `python -m taskharbor.worker.executors.handler_process`.
+
+One job at a time, in the main thread. A second thread reads what the worker says; when that
+connection ends, the process and its group go at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+from taskharbor.errors import DecodeError
+from taskharbor.model.checks import MAX_PAYLOAD
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.job import Progress
+from taskharbor.model.outcome import Outcome
+from taskharbor.tasks import Handler, job_handler, load_function
+from taskharbor.worker.attempt import DONE, failure_of, success_of
+from taskharbor.worker.context import Cancellation, JobContext
+from taskharbor.worker.executors.contract import BadPayload
+from taskharbor.worker.executors.families import LOST_CONNECTION, die_with_parent
+from taskharbor.worker.executors.wire import (
+    Frames,
+    FromChild,
+    Hello,
+    Ready,
+    Start,
+    Stop,
+    Told,
+    ended,
+    frame,
+    to_child,
+)
+
+MAX_LEAKED_THREADS = 32
+MAX_LEAKED_FILES = 128
+PROGRESS_SECONDS = 0.1
+
+
+class _Stopped(BaseException):
+    """Raised in a handler that must stop."""
+
+
+class HandlerProcess:
+    """The process side: reads jobs, runs them, answers."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._clock = SystemClock()
+        self._jobs: SimpleQueue[Start] = SimpleQueue()
+        self._handlers: dict[tuple[str, str], Handler] = {}
+        self._cancellation = Cancellation()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._is_handling = False
+        self._pid = os.getpid()
+        self._home = Path.cwd()
+        self._threads = 0
+        self._files = 0
+        self._said_at = 0.0
+
+    def serve(self) -> None:
+        """Until the worker is gone."""
+        hello = self._hear_hello()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._stop_now)
+        for module in hello.modules:
+            importlib.import_module(module)
+        if hello.memory:
+            resource.setrlimit(resource.RLIMIT_AS, (hello.memory, hello.memory))
+        threading.Thread(target=self._listen, name="taskharbor-ears", daemon=True).start()
+        self._threads, self._files = threading.active_count(), _open_files()
+        self._say(Ready())
+        while True:
+            self._run(self._jobs.get())
+
+    # ------------------------------------------------------------------ one job
+
+    def _run(self, start: Start) -> None:
+        outcome = self._outcome(start)
+        if os.getpid() != self._pid:
+            os._exit(0)  # the handler forked and this is its copy: the answer is not ours to give
+        self._say(ended(outcome, self._tidied()))
+
+    def _outcome(self, start: Start) -> Outcome:
+        ends = None if start.ends_in_seconds is None else self._clock.monotonic() + start.ends_in_seconds
+        ctx = JobContext(start.job, start.fence, self._cancellation, self._clock, ends, self._progress)
+        try:
+            handler = self._handler(start)
+            value = self._call(handler, ctx, start)
+            return DONE if value is None else success_of(value, handler.encode_result, MAX_PAYLOAD * 16)
+        except _Stopped:
+            return failure_of(InterruptedError("stopped by its worker"))
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            return failure_of(error)
+        finally:
+            self._is_handling = False
+
+    def _call(self, handler: Handler, ctx: JobContext, start: Start) -> Any:
+        try:
+            args, kwargs = handler.bind(ctx, start.job)
+        except DecodeError as error:
+            raise BadPayload from error
+        if self._cancellation.is_set():
+            raise _Stopped
+        self._is_handling = True
+        value = handler.function(*args, **kwargs)
+        if asyncio.iscoroutine(value):
+            value = self._awaited(value)
+        self._is_handling = False
+        return value
+
+    def _awaited(self, coroutine: Any) -> Any:
+        async def main() -> Any:
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+            try:
+                return await coroutine
+            finally:
+                self._task = None
+
+        return asyncio.run(main())
+
+    def _handler(self, start: Start) -> Handler:
+        """The handler behind a reference: a task's own, or the plain function in the form (ctx, job)."""
+        key = (start.reference, start.job.type)
+        if key not in self._handlers:
+            self._handlers[key] = find_handler(start.reference, start.job.type)
+        return self._handlers[key]
+
+    # ------------------------------------------------------------------ the worker's voice
+
+    def _listen(self) -> None:
+        try:
+            self._hear()
+        except (OSError, ValueError):
+            os._exit(LOST_CONNECTION)  # a handler closed every descriptor: nobody could answer the worker
+        os.killpg(0, signal.SIGKILL)  # the worker is gone: nothing may be left of this process
+
+    def _hear(self) -> None:
+        """Until the worker is gone. Looks up every second: a read under way keeps a closed socket open."""
+        frames = Frames()
+        incoming = select.poll()
+        incoming.register(self._connection, select.POLLIN)
+        while True:
+            if not incoming.poll(1000):
+                continue
+            data = self._connection.recv(65536)
+            if not data:
+                return
+            for message in frames.feed(data):
+                self._heard(to_child.decode(message))
+
+    def _heard(self, message: Hello | Start | Stop) -> None:
+        if isinstance(message, Start):
+            self._cancellation = Cancellation()
+            self._jobs.put(message)
+        elif isinstance(message, Stop):
+            self._cancellation.set(message.reason)  # type: ignore[arg-type]
+
+    def _hear_hello(self) -> Hello:
+        size = int.from_bytes(_exactly(self._connection, 4), "big")
+        message = to_child.decode(_exactly(self._connection, size))
+        assert isinstance(message, Hello)  # noqa: S101 - the protocol's first word
+        sys.path[:] = message.path
+        return message
+
+    def _stop_now(self, number: int, at: FrameType | None) -> None:
+        if self._task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        elif self._is_handling:
+            self._is_handling = False  # once
+            raise _Stopped
+
+    # ------------------------------------------------------------------ answers
+
+    def _say(self, message: FromChild) -> None:
+        try:
+            self._connection.sendall(frame(message))
+        except OSError:
+            os._exit(LOST_CONNECTION)
+
+    def _progress(self, progress: Progress) -> None:
+        now = self._clock.monotonic()
+        if now - self._said_at >= PROGRESS_SECONDS or progress.fraction >= 1.0:
+            self._said_at = now
+            self._say(Told(progress.fraction, progress.text))
+
+    def _tidied(self) -> bool:
+        """Undo what a handler may have changed; whether too much is left to go on with."""
+        with suppress(OSError):
+            os.chdir(self._home)
+        signal.signal(signal.SIGTERM, self._stop_now)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return (
+            threading.active_count() - self._threads > MAX_LEAKED_THREADS
+            or _open_files() - self._files > MAX_LEAKED_FILES
+        )
+
+
+def find_handler(reference: str, type_name: str) -> Handler:
+    """Import what a reference names. A task carries its handler; a plain function takes (ctx, job)."""
+    module, _, name = reference.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    handler = getattr(found, "handler", None)
+    return handler if isinstance(handler, Handler) else job_handler(type_name, load_function(reference))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            os._exit(0)
+        data += part
+    return data
+
+
+def _open_files() -> int:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return len(os.listdir(folder))
+    return 0
+
+
+def main() -> None:
+    descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent_pid)
+    HandlerProcess(socket.socket(fileno=descriptor)).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""CPU-bound and dangerous handlers: each in a child process, so that what kills it kills nobody else.
+
+    spawned ──ready──► idle ◄──ended──┐
+                        └──start──► busy ──died, or killed──► replaced
+
+Children are fresh interpreters, never forks of this threaded process. They lead a session of their
+own, die with this process, and take their descendants with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.events import ChildDied, EventBus
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import Job, Progress
+from taskharbor.model.outcome import Failed
+from taskharbor.tasks import Handler
+from taskharbor.worker.executors.contract import Call, HandlerDied, RemoteFailure, Where
+from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, oom_kills
+from taskharbor.worker.executors.wire import (
+    Ended,
+    Frames,
+    Hello,
+    Ready,
+    Start,
+    Stop,
+    ToChild,
+    Told,
+    frame,
+    from_child,
+    value_of,
+)
+from taskharbor.worker.timing import Timing
+
+if TYPE_CHECKING:
+    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.held import Held
+
+_log = logging.getLogger("taskharbor.worker")
+
+_CHILD_MODULE = "taskharbor.worker.executors.handler_process"
+_LAST_BYTES_SECONDS = 0.1  # a process that is gone may have said something we have not read yet
+_START_SECONDS = 60.0  # a process that needs longer counts as one that hangs
+_EXIT_SECONDS = 0.3  # a process that closed its connection usually ends by itself
+
+
+class Child(asyncio.Protocol):
+    """One handler process, seen from the worker."""
+
+    def __init__(self, modules: list[str], memory: int, on_death: Callable[[Child, str], None]) -> None:
+        self._on_death = on_death
+        self._mark = Entropy().token()
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pidfd: int | None = None
+        self._oom_before = oom_kills()
+        self._killed_for = ""
+        self._is_buried = False
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self.answer: asyncio.Future[Ended] | None = None
+        self.held: Held | None = None
+        self._spawn(modules, memory)
+
+    # ------------------------------------------------------------------ birth
+
+    def _spawn(self, modules: list[str], memory: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", _CHILD_MODULE, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, MARK: self._mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        self._ours = ours
+        self._hello = Hello(sys.path, modules, memory)
+
+    async def connect(self) -> None:
+        self._ours.setblocking(False)
+        await self._loop.create_connection(lambda: self, sock=self._ours)
+        self._watch_exit()
+        self.say(self._hello)
+
+    def _watch_exit(self) -> None:
+        with suppress(OSError, AttributeError, NotImplementedError):
+            self._pidfd = os.pidfd_open(self.process.pid)
+            self._loop.add_reader(self._pidfd, self._exited)
+
+    # ------------------------------------------------------------------ talk
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def say(self, message: ToChild) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._frames.feed(data):
+                self._heard(from_child.decode(message))
+        except Exception as error:  # noqa: BLE001 - a handler may have written to the connection
+            self.kill(f"its process said something that is no answer: {error}")
+
+    def _heard(self, message: Ready | Told | Ended) -> None:
+        if isinstance(message, Ready):
+            self.ready.set_result(None)
+        elif isinstance(message, Told) and self.held is not None:
+            self.held.note_progress(Progress(message.fraction, message.text))
+        elif isinstance(message, Ended) and self.answer is not None and not self.answer.done():
+            self.answer.set_result(message)
+
+    # ------------------------------------------------------------------ end
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._is_buried and self._transport is not None and not self._transport.is_closing()
+
+    def terminate(self, reason: str, patience_seconds: float) -> None:
+        """Ask, and kill what has not ended by then."""
+        self.say(Stop(reason))
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        asked = self.answer
+        self._loop.call_later(patience_seconds, self._kill_if_still_at, asked)
+
+    def _kill_if_still_at(self, asked: asyncio.Future[Ended] | None) -> None:
+        if asked is not None and self.answer is asked and not asked.done():
+            self.kill("")
+
+    def kill(self, why: str) -> None:
+        """End it and everything that came out of it, now."""
+        if not self._is_buried:
+            self._killed_for = self._killed_for or why
+            end_family(self.process.pid, self._mark)
+            if self._pidfd is None:
+                self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It ended, or its handler closed every descriptor."""
+        self._loop.call_later(_EXIT_SECONDS, self._bury_or_kill)
+        if self.process.returncode is not None or self._pidfd is None:
+            self._bury_or_kill()
+
+    def _bury_or_kill(self) -> None:
+        if not self._is_buried and self.process.poll() is None:
+            self.kill("its process closed its connection to the worker")
+        elif not self._is_buried:
+            self._bury()
+
+    def _exited(self) -> None:
+        """It is a zombie now: its family first, while its number is still its own."""
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        if not self._is_buried:
+            end_family(self.process.pid, self._mark)
+            if self.process.poll() is None:
+                self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
+            else:
+                self._loop.call_later(_LAST_BYTES_SECONDS if self.answer else 0, self._bury)
+
+    def _bury(self) -> None:
+        if self._is_buried:
+            return
+        self._is_buried = True
+        if self._transport is not None:
+            self._transport.abort()
+        cause = self._killed_for or cause_of_death(self.process.returncode, self._oom_before)
+        if not self.ready.done():
+            self.ready.set_exception(HandlerDied(f"{cause} while it started"))
+            self.ready.exception()  # heard, also when nobody waits for it
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(HandlerDied(cause))
+        self._on_death(self, cause)
+
+
+class ProcessExecutor:
+    """A pool of handler processes, as many as jobs need at once."""
+
+    where: Where = "process"
+
+    def __init__(
+        self, *, worker_id: str, events: EventBus, timing: Timing, memory: int, patience_seconds: float
+    ) -> None:
+        self._worker_id = worker_id
+        self._events = events
+        self._timing = timing
+        self._memory = memory
+        self._patience = patience_seconds
+        self._modules: list[str] = []
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._is_closing = False
+
+    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+        reference = handler.reference or ""
+        module = reference.partition(":")[0]
+        if module and module not in self._modules:
+            self._modules.append(module)
+
+        def for_held(held: Held) -> Call:
+            async def call(ctx: JobContext, job: Job) -> Any:
+                child = await self._hired(held)
+                ends_in = job.timeout.total_seconds() if job.timeout else None
+                return await self._run(held, child, Start(reference, job, ctx.fence, ends_in))
+
+            return call
+
+        return for_held
+
+    async def _run(self, held: Held, child: Child, start: Start) -> Any:
+        held.work = child
+        child.held = held
+        child.answer = asyncio.get_running_loop().create_future()
+        if held.cancellation.reason is not None:
+            self._rest(child)
+            raise HandlerDied("told to stop before it began")
+        child.say(start)
+        try:
+            message = await child.answer
+        except asyncio.CancelledError:
+            child.kill("the worker no longer waits for it")
+            raise
+        finally:
+            held.work = child.held = None
+            child.answer = None
+        self._keep_or_retire(child, message)
+        value = value_of(message)
+        if isinstance(value, Failed):
+            raise RemoteFailure(value)
+        return value
+
+    async def _hired(self, held: Held) -> Child:
+        """A process that is ready. The time limit of the job begins when it is, not while it starts."""
+        while self._idle:
+            child = self._idle.pop()
+            if child.is_alive:
+                return child
+        if held.ends is None:
+            return await self._new_child()
+        limit, held.ends = held.ends - self._timing.monotonic(), held.ends + _START_SECONDS
+        child = await self._new_child()
+        held.ends = self._timing.monotonic() + limit
+        return child
+
+    async def _new_child(self) -> Child:
+        child = Child(self._modules, self._memory, self._died)
+        self._all.add(child)
+        await child.connect()
+        await child.ready
+        return child
+
+    def _keep_or_retire(self, child: Child, message: Ended) -> None:
+        if message.is_worn or self._is_closing:
+            child.kill("its handlers left too many threads or files behind")
+        else:
+            self._rest(child)
+
+    def _rest(self, child: Child) -> None:
+        child.held = child.answer = None
+        if child.is_alive:
+            self._idle.append(child)
+
+    def _died(self, child: Child, cause: str) -> None:
+        self._all.discard(child)
+        if child in self._idle:
+            self._idle.remove(child)
+        if self._is_closing:
+            return
+        job_id = child.held.record.id if child.held is not None else None
+        _log.warning("handler process %d has ended (job %s): %s", child.process.pid, job_id, cause)
+        self._events.emit(
+            ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)
+        )
+        if job_id is not None and not self._idle:
+            asyncio.get_running_loop().create_task(self._spare()).add_done_callback(_hear_out)
+
+    async def _spare(self) -> None:
+        """Somebody to take the next job at once."""
+        self._rest(await self._new_child())
+
+    # ------------------------------------------------------------------ stopping
+
+    def stop(self, held: Held) -> None:
+        child = held.work
+        if isinstance(child, Child):
+            child.terminate(held.cancellation.reason or "shutdown", self._patience)
+
+    def give_up(self, held: Held) -> bool:
+        child = held.work
+        if not isinstance(child, Child):
+            return False
+        child.kill("")
+        return True
+
+    async def close(self) -> None:
+        """End every child; none of them outlives its worker."""
+        self._is_closing = True
+        for child in list(self._all):
+            child.kill("the worker ends")
+        for _ in range(50):
+            if not self._all:
+                break
+            await self._timing.clock.sleep(0.02)
+
+
+def _hear_out(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.warning("no spare handler process: %s", error)

@@ -1,0 +1,119 @@
+"""Blocking handlers: each in a thread of its own while it runs. A thread cannot be stopped, only told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.errors import DecodeError
+from taskharbor.model.job import Job
+from taskharbor.tasks import Handler
+from taskharbor.worker.executors.contract import BadPayload, Call, GivenUp, Where
+
+if TYPE_CHECKING:
+    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.held import Held
+
+
+class _Work:
+    """One call on its way through a thread."""
+
+    __slots__ = ("args", "context", "function", "future", "is_given_up", "kwargs", "loop")
+
+    def __init__(self, function: Any, args: Any, kwargs: Any, context: Context) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.context = context
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
+        self.is_given_up = False
+
+    def run(self) -> None:
+        answer: tuple[Any, BaseException | None]
+        try:
+            answer = self.context.run(self.function, *self.args, **self.kwargs), None
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+            answer = None, error
+        with suppress(RuntimeError):  # the worker is gone, and nobody waits for the answer
+            self.loop.call_soon_threadsafe(self._answer, answer)
+
+    def _answer(self, answer: tuple[Any, BaseException | None]) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
+class ThreadExecutor:
+    """A pool that starts a thread only when none is idle. Daemons: a stuck one keeps no process alive."""
+
+    where: Where = "thread"
+
+    def __init__(self, name: str = "taskharbor") -> None:
+        self._name = name
+        self._inbox: SimpleQueue[_Work | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads = 0
+        self.abandoned = 0
+
+    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+        bind, function = handler.bind, handler.function
+
+        def for_held(held: Held) -> Call:
+            async def call(ctx: JobContext, job: Job) -> Any:
+                try:
+                    args, kwargs = bind(ctx, job)
+                except DecodeError as error:
+                    raise BadPayload from error
+                held.work = work = _Work(function, args, kwargs, copy_context())
+                self._start(work)
+                value, raised = await work.future
+                if raised is not None:
+                    raise raised
+                return await value if inspect.isawaitable(value) else value
+
+            return call
+
+        return for_held
+
+    def stop(self, held: Held) -> None:
+        """It sees ctx.cancelled; nothing more can be done to a thread."""
+
+    def give_up(self, held: Held) -> bool:
+        work = held.work
+        if work is None or work.future.done():
+            return False
+        work.is_given_up = True
+        self.abandoned += 1
+        work.future.set_exception(GivenUp())
+        return True
+
+    async def close(self) -> None:
+        for _ in range(self._threads):
+            self._inbox.put(None)
+
+    def _start(self, work: _Work) -> None:
+        with self._lock:
+            needs_thread = self._idle <= 0
+            if needs_thread:
+                self._threads += 1
+            else:
+                self._idle -= 1
+        self._inbox.put(work)
+        if needs_thread:
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
+
+    def _serve(self) -> None:
+        while (work := self._inbox.get()) is not None:
+            work.run()
+            if work.is_given_up:
+                self.abandoned -= 1
+            with self._lock:
+                self._idle += 1
+            del work

@@ -1,0 +1,123 @@
+"""What a worker and its handler processes say to each other: length-prefixed MessagePack, nothing pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+
+from taskharbor.model.job import Job
+from taskharbor.model.outcome import Cancel, Failed, Outcome, Snooze, Snoozed, Succeeded, WasCancelled
+
+MAX_FRAME = 64 * 1024 * 1024
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """The first word to a new process: where to import from, what at once, and how much memory it has."""
+
+    path: list[str]
+    modules: list[str]
+    memory: int = 0
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """Run this job."""
+
+    reference: str
+    job: Job
+    fence: int
+    ends_in_seconds: float | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Ask the handler to stop."""
+
+    reason: str
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The process can take jobs."""
+
+
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """The handler says how far it is."""
+
+    fraction: float
+    text: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """What the handler came to. `is_worn`: it left so much behind that the process should go."""
+
+    what: str  # succeeded, failed, snoozed, cancelled
+    result: bytes | None = None
+    reason: str = ""
+    kind: str = ""
+    trace: str | None = None
+    delay: timedelta | None = None
+    is_worn: bool = False
+
+
+ToChild = Hello | Start | Stop
+FromChild = Ready | Told | Ended
+
+_encoder = msgspec.msgpack.Encoder()
+to_child = msgspec.msgpack.Decoder(ToChild)
+from_child = msgspec.msgpack.Decoder(FromChild)
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A result that another process has already encoded."""
+
+    data: bytes | None
+
+
+def frame(message: ToChild | FromChild) -> bytes:
+    data = _encoder.encode(message)
+    return len(data).to_bytes(4, "big") + data
+
+
+class Frames:
+    """Bytes in, whole messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            size = int.from_bytes(self._buffer[:4], "big")
+            if size > MAX_FRAME:
+                raise ValueError(f"a message of {size} bytes cannot be ours")
+            if len(self._buffer) < 4 + size:
+                return
+            message = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            yield message
+
+
+def ended(outcome: Outcome, is_worn: bool) -> Ended:
+    """An outcome as it travels."""
+    match outcome:
+        case Succeeded(result):
+            return Ended("succeeded", result=result, is_worn=is_worn)
+        case Snoozed(delay):
+            return Ended("snoozed", delay=delay, is_worn=is_worn)
+        case WasCancelled(reason):
+            return Ended("cancelled", reason=reason, is_worn=is_worn)
+        case Failed(reason, kind, trace, retry_after):
+            return Ended("failed", None, reason, kind, trace, retry_after, is_worn)
+    return Ended("failed", reason=f"ended as {type(outcome).__name__}", kind="error", is_worn=is_worn)
+
+
+def value_of(message: Ended) -> Encoded | Snooze | Cancel | Failed:
+    """What the other side's handler returned, or the failure it came to."""
+    match message.what:
+        case "succeeded":
+            return Encoded(message.result)
+        case "snoozed":
+            return Snooze(message.delay or timedelta(0))
+        case "cancelled":
+            return Cancel(message.reason)
+    return Failed(message.reason, message.kind, message.trace, message.delay)

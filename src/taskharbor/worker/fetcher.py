@@ -1,0 +1,226 @@
+"""The fetcher: the one caller of the store on the way in and out.
+
+It sends what has ended together with a claim for the slots that this frees, and puts what comes
+back in line. Between two calls it waits for a bell: a job ended, a hint came, the poll is due.
+
+    ring ──► settlements? free slots? ──► exchange, settle or reserve ──► jobs in line
+      ▲                                        │ failed: wait, with jitter, longer each time
+      └── job ended · wake-up · poll ──────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Claim, Exchanged
+from taskharbor.errors import DriverUnavailable, InvalidArgument
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord
+from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.settler import Settler, settlement_of
+from taskharbor.worker.timing import Alarm, Timing
+
+_log = logging.getLogger("taskharbor.worker")
+
+FIRST_BACKOFF_SECONDS = 0.1
+LONGEST_BACKOFF_SECONDS = 5.0
+POLL_SECONDS = 0.2
+POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # hints say when work arrives; the poll finds what has become due
+
+
+class Fetcher:
+    """Free slots and finished jobs → one call to the store at a time."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        driver: Driver,
+        worker_id: str,
+        types: tuple[str, ...] | None,
+        holdings: Holdings,
+        settler: Settler,
+        timing: Timing,
+        entropy: Entropy,
+        on_claimed: Callable[[list[JobRecord], float], None],
+        on_trouble: Callable[[str, BaseException, int], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._holdings = holdings
+        self._settler = settler
+        self._timing = timing
+        self._entropy = entropy
+        self._on_claimed = on_claimed
+        self._on_trouble = on_trouble
+        self._on_idle = on_idle
+        self._claim = Claim(
+            queues=config.queues,
+            worker_id=worker_id,
+            lease_for=config.lease,
+            lanes=config.claimed_lanes,
+            types=types,
+            rate=config.rate,
+        )
+        self._poll_seconds = self._chosen_poll()
+        self._bell = asyncio.Event()
+        self._alarm = Alarm(timing, self._poll)
+        self._unclear: list[Held] = []
+        self._quiet_until = 0.0
+        self._failures = 0
+        self._turns = 0
+        self.may_claim = True
+        self.expects_work = True  # a claim could bring something
+        self.is_over = False
+
+    # ------------------------------------------------------------------ signals
+
+    def ring(self) -> None:
+        """Something has changed; look again."""
+        self._bell.set()
+
+    def hint(self) -> None:
+        """There may be work."""
+        self.expects_work = True
+        self._bell.set()
+
+    def expect_after(self, seconds: float) -> None:
+        """There will be work: a retry of ours becomes due."""
+        if seconds < self._poll_seconds:
+            self._alarm.set(self._timing.monotonic() + seconds)
+
+    def end(self) -> None:
+        self.may_claim = False
+        self.is_over = True
+        self._alarm.clear()
+        self._bell.set()
+
+    def _poll(self) -> None:
+        self.hint()
+
+    # ------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Until `end` is called. A failing store never ends it."""
+        while not self.is_over:
+            self._bell.clear()
+            if self._timing.monotonic() >= self._quiet_until:
+                await self.turn()
+            self._arm()
+            await self._bell.wait()
+
+    async def turn(self) -> None:
+        """One call to the store, if there is anything to say."""
+        batch = self._settler.take()
+        limit = self._room(batch)
+        wants_jobs = limit > 0 and self.may_claim and (self.expects_work or bool(batch))
+        try:
+            await self._explain()
+            if wants_jobs:
+                await self._exchange(batch, limit)
+            elif batch:
+                await self._settle(batch)
+        except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
+            self._failed(batch, error, "exchange" if wants_jobs else "settle")
+        else:
+            self._failures = 0
+
+    async def _exchange(self, batch: list[Held], limit: int) -> None:
+        claim = self._next_claim(limit)
+        self.expects_work = False
+        sent = self._timing.monotonic()
+        now = self._timing.stated()
+        is_quiescent = self._holdings.count == len(batch)
+        if batch:
+            try:
+                answer = await self._driver.exchange([settlement_of(held) for held in batch], claim, now=now)
+            except InvalidArgument:
+                self._unclear += await self._settler.one_by_one(batch)
+                return
+        else:
+            answer = Exchanged([], await self._driver.reserve(claim, now=now))
+        self._unclear += self._settler.answered(batch, answer.settled)
+        batch.clear()
+        if answer.error is not None:
+            raise answer.error
+        self._received(answer.claimed, limit, sent, is_quiescent)
+
+    def _received(self, claimed: list[JobRecord], limit: int, sent: float, is_quiescent: bool) -> None:
+        if claimed:
+            self.expects_work = self.expects_work or len(claimed) == limit
+            self._on_claimed(claimed, sent)
+        elif is_quiescent and not self.expects_work and not self._unclear:
+            self._on_idle()
+
+    async def _settle(self, batch: list[Held]) -> None:
+        now = self._timing.stated()
+        try:
+            answers = await self._driver.settle([settlement_of(held) for held in batch], now=now)
+        except InvalidArgument:
+            self._unclear += await self._settler.one_by_one(batch)
+        else:
+            self._unclear += self._settler.answered(batch, answers)
+            batch.clear()
+
+    async def _explain(self) -> None:
+        if self._unclear:
+            await self._settler.explain(self._unclear)
+            self._unclear = []
+
+    # ------------------------------------------------------------------ trouble
+
+    def _failed(self, batch: list[Held], error: Exception, verb: str) -> None:
+        """Keep what was not answered, and wait: twice as long each time, never all workers at once."""
+        self._settler.failed(batch, error)
+        self.expects_work = True
+        self._failures += 1
+        longest = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), LONGEST_BACKOFF_SECONDS)
+        wait = self._entropy.between(longest / 2, longest)
+        self._quiet_until = self._timing.monotonic() + wait
+        self._alarm.clear()
+        if not isinstance(error, DriverUnavailable):
+            _log.error("%s failed; trying again in %.1f s", verb, wait, exc_info=error)
+        self._on_trouble(verb, error, self._failures)
+
+    # ------------------------------------------------------------------ what to ask for
+
+    def _room(self, batch: list[Held]) -> int:
+        """Slots that are free, or that this very call frees."""
+        return self._config.concurrency + self._config.prefetch - self._holdings.count + len(batch)
+
+    def _next_claim(self, limit: int) -> Claim:
+        """The claim, with the queues rotated by one each time so that none of them starves."""
+        queues = self._config.queues
+        if not self._config.strict and len(queues) > 1:
+            first = self._turns % len(queues)
+            queues = queues[first:] + queues[:first]
+        self._turns += 1
+        claim = self._claim
+        return Claim(
+            queues=queues,
+            worker_id=claim.worker_id,
+            limit=limit,
+            lease_for=claim.lease_for,
+            lanes=claim.lanes,
+            types=claim.types,
+            rate=claim.rate,
+        )
+
+    def _arm(self) -> None:
+        """Be called again: at once for what is left to do, else after the poll."""
+        if self._timing.monotonic() < self._quiet_until:
+            self._alarm.set(self._quiet_until)
+        elif self._unclear or (self.may_claim and self.expects_work and self._room([]) > 0):
+            self._bell.set()
+        elif self.may_claim:
+            wait = self._poll_seconds * self._entropy.between(0.8, 1.2)
+            self._alarm.set(self._timing.monotonic() + wait)
+
+    def _chosen_poll(self) -> float:
+        if self._config.poll is not None:
+            return self._config.poll.total_seconds()
+        return POLL_BESIDE_WAKEUPS_SECONDS if self._driver.capabilities.wakeups else POLL_SECONDS

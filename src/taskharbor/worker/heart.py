@@ -1,0 +1,183 @@
+"""What keeps the heartbeat going: the loop around it, and the thread it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.entropy import Entropy
+from taskharbor.worker.heartbeat import Heartbeat
+from taskharbor.worker.held import Held
+from taskharbor.worker.presence import Presence
+from taskharbor.worker.timing import Timing
+
+_log = logging.getLogger("taskharbor.worker")
+
+TICK_SECONDS = 0.5  # in real time, while jobs run: news from handlers, and an eye on the event loop
+
+Trouble = Callable[[str, BaseException, int], None]
+
+
+class Heart:
+    """The loop: beat when it is time, report now and then, look at the clock in between."""
+
+    def __init__(
+        self,
+        heartbeat: Heartbeat,
+        presence: Presence,
+        timing: Timing,
+        entropy: Entropy,
+        on_trouble: Trouble,
+        on_tick: Callable[[], bool],
+    ) -> None:
+        self._heartbeat = heartbeat
+        self._presence = presence
+        self._timing = timing
+        self._entropy = entropy
+        self._on_trouble = on_trouble
+        self._on_tick = on_tick  # answers whether jobs run
+        self._poke = asyncio.Event()
+        self._urgent: list[Held] = []
+        self._failures = 0
+        self._retry_at = 0.0
+        self.is_over = False
+
+    def poke(self, urgent: list[Held]) -> None:
+        """Look at these leases at once: something is said to have happened to them."""
+        self._urgent += urgent
+        self._poke.set()
+
+    def end(self) -> None:
+        self.is_over = True
+        self._poke.set()
+
+    async def run(self) -> None:
+        while not self.is_over:
+            is_busy = self._on_tick()
+            try:
+                await self.tick()
+            except Exception:  # noqa: BLE001 - without it every lease would run out
+                _log.exception("the heartbeat stumbled; it goes on")
+            await self._timing.until(self._poke, self._wait_seconds(is_busy))
+            self._poke.clear()
+        with suppress(Exception):
+            await self._presence.leave()
+
+    async def tick(self) -> None:
+        urgent, self._urgent = self._urgent, []
+        if self._timing.monotonic() >= self._retry_at:
+            await self._beat(urgent)
+        self._heartbeat.drop_overdue()
+        if self._presence.is_due():
+            try:
+                await self._presence.report()
+            except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
+                self._on_trouble("report_worker", error, 1)
+
+    async def _beat(self, urgent: list[Held]) -> None:
+        wanted = dict.fromkeys((*self._heartbeat.wanted(), *urgent))
+        try:
+            if wanted:
+                await self._heartbeat.beat(wanted)
+            self._failures = 0
+        except Exception as error:  # noqa: BLE001 - the same
+            self._failures += 1
+            wait = self._heartbeat.retry_seconds(self._failures, self._entropy)
+            self._retry_at = self._timing.monotonic() + wait
+            self._on_trouble("extend_leases", error, self._failures)
+
+    def _wait_seconds(self, is_busy: bool) -> float:
+        now = self._timing.monotonic()
+        wait = self._heartbeat.wait_seconds()
+        if self._retry_at > now:
+            wait = max(wait, self._retry_at - now)
+        wait = min(wait, self._presence.next_due() - now)
+        if is_busy and not self._timing.is_virtual:
+            wait = min(wait, TICK_SECONDS)
+        return max(wait, 0.001)
+
+
+class HeartThread:
+    """Runs the heart in a thread with an event loop and a store handle of its own."""
+
+    def __init__(self, driver: Driver, build: Callable[[Driver], Heart], timing: Timing) -> None:
+        self._driver = driver.another()
+        self._build = build
+        self._timing = timing
+        self._home = asyncio.get_running_loop()
+        self._has_ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heart: Heart | None = None
+        self._is_ending = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="taskharbor-heartbeat", daemon=True).start()
+
+    def poke(self, urgent: list[Held]) -> None:
+        self._call(lambda heart: heart.poke(urgent))
+
+    async def stop(self, seconds: float = 2.0) -> None:
+        """End the heart after its last call; a call that hangs is left behind with its daemon thread."""
+        self._is_ending = True
+        self._call(Heart.end)
+        if not await self._timing.until(self._has_ended, seconds):
+            _log.warning("the heartbeat does not end; it is left behind")
+
+    def _call(self, what: Callable[[Heart], None]) -> None:
+        loop, heart = self._loop, self._heart
+        if loop is not None and heart is not None:
+            with suppress(RuntimeError):  # its loop has just been closed
+                loop.call_soon_threadsafe(what, heart)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            with suppress(RuntimeError):
+                self._home.call_soon_threadsafe(self._has_ended.set)
+
+    async def _live(self) -> None:
+        if not await self._open():
+            return
+        try:
+            self._heart = self._build(self._driver)
+            self._loop = asyncio.get_running_loop()
+            if self._is_ending:
+                self._heart.end()
+            await self._heart.run()
+        finally:
+            await self._driver.close()
+
+    async def _open(self) -> bool:
+        """Keep trying: without a heartbeat of its own the worker could hold nothing for long."""
+        while not self._is_ending:
+            try:
+                await self._driver.open()
+                return True
+            except Exception as error:  # noqa: BLE001 - the same
+                _log.warning("the heartbeat cannot open the store: %s", error)
+                await self._timing.clock.sleep(0.5)
+        return False
+
+
+class HeartTask:
+    """Runs the heart as a task of the worker's own event loop: in virtual time."""
+
+    def __init__(self, driver: Driver, build: Callable[[Driver], Heart]) -> None:
+        self._heart = build(driver)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._heart.run())
+
+    def poke(self, urgent: list[Held]) -> None:
+        self._heart.poke(urgent)
+
+    async def stop(self) -> None:
+        self._heart.end()
+        if self._task is not None:
+            await self._task

@@ -1,0 +1,164 @@
+"""The jobs this worker holds: each with its newest lease, and who may use that lease right now.
+
+A lease is used by one call at a time. The heartbeat marks what it extends (`is_extending`), the
+settler what it settles (`is_on_wire`); each leaves alone what the other has marked. The heartbeat
+lives in another thread, so the marks are changed under one lock, once per batch.
+
+    held ──start──► running ──end──► settling ──answered──► gone
+      └────────────────┴── lease refused, or not extended in time ──► lost
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.model.job import JobRecord, Lease, Progress
+from taskharbor.model.outcome import Outcome
+from taskharbor.model.settlement import Settlement
+from taskharbor.worker.context import Cancellation
+
+if TYPE_CHECKING:
+    from taskharbor.worker.executors.contract import Executor
+
+
+class Held:
+    """One job under a lease of ours, from its claim to the answer of its settlement."""
+
+    __slots__ = (
+        "_lease",
+        "cancellation",
+        "ended",
+        "ends",
+        "executor",
+        "extended",
+        "is_extending",
+        "is_lost",
+        "is_on_wire",
+        "is_over",
+        "is_watched",
+        "outcome",
+        "progress",
+        "record",
+        "settlement",
+        "started",
+        "task",
+        "tokens_sent",
+        "told",
+        "trusted_until",
+        "work",
+    )
+
+    def __init__(self, record: JobRecord, claimed: float, trusted_until: float) -> None:
+        self.record = record
+        self.cancellation = Cancellation()
+        self.extended = claimed  # when the call that last gave us time was sent
+        self.trusted_until = trusted_until
+        self.started: float | None = None
+        self.ended = 0.0
+        self.ends: float | None = None  # the time limit of the attempt
+        self.told: float | None = None  # when the handler was told to stop
+        self.progress: Progress | None = None
+        self.is_extending = False
+        self.is_on_wire = False
+        self.is_lost = False
+        self.is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
+        self.is_watched = False
+        self.executor: Executor | None = None
+        self.task: Any = None  # the slot's task while the handler runs in it
+        self.work: Any = None  # what the executor needs to stop it
+        self.outcome: Outcome | None = None
+        self.settlement: Settlement | None = None
+        self.tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
+        self._lease: Lease | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """The newest lease."""
+        return self._lease or self.record.lease
+
+    @property
+    def was_renewed(self) -> bool:
+        return self._lease is not None
+
+    def renew(self, lease: Lease, sent: float, trusted_until: float) -> None:
+        self._lease = lease
+        self.extended = sent
+        self.trusted_until = trusted_until
+
+    def note_progress(self, progress: Progress) -> None:
+        self.progress = progress
+
+
+class Holdings:
+    """All jobs this worker holds, for the event loop and for the heartbeat's thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._by_id: dict[str, Held] = {}
+        self.lost: set[Held] = set()
+        """Jobs whose lease is gone and whose handler has not ended yet."""
+        self.count = 0
+        """Jobs that take up a slot: claimed, and their settlement not answered yet."""
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, job_id: str) -> Held | None:
+        return self._by_id.get(job_id)
+
+    def ids(self) -> list[str]:
+        return list(self._by_id)
+
+    def add(self, held: Held) -> None:
+        self.count += 1
+        self._by_id[held.record.id] = held
+
+    def forget(self, held: Held) -> None:
+        """The lease is gone: nobody extends it any more. Its slot may still be busy."""
+        self.lost.add(held)
+        self._drop(held)
+
+    def leave(self, held: Held) -> None:
+        """Its slot is free again."""
+        self.count -= 1
+        if held.is_lost:
+            self.lost.discard(held)
+        self._drop(held)
+
+    def _drop(self, held: Held) -> None:
+        if self._by_id.get(held.record.id) is held:  # the same job may have been claimed again
+            del self._by_id[held.record.id]
+
+    # ------------------------------------------------------------------ one user per lease
+
+    def mark_extending(self, wanted: Iterable[Held]) -> list[Held]:
+        """Of these, the ones the heartbeat may extend now; sorted, so that two calls never lock crosswise."""
+        with self.lock:
+            chosen = [held for held in wanted if not (held.is_on_wire or held.is_extending or held.is_lost)]
+            for held in chosen:
+                held.is_extending = True
+        return sorted(chosen, key=lambda held: held.record.id)
+
+    def unmark_extending(self, batch: Iterable[Held]) -> None:
+        with self.lock:
+            for held in batch:
+                held.is_extending = False
+
+    def mark_on_wire(self, wanted: list[Held]) -> tuple[list[Held], list[Held]]:
+        """Split into those whose settlement may be sent now and those that an extension is using."""
+        with self.lock:
+            sendable = [held for held in wanted if not held.is_extending]
+            for held in sendable:
+                held.is_on_wire = True
+            waiting = [] if len(sendable) == len(wanted) else [held for held in wanted if held.is_extending]
+        return sendable, waiting
+
+    def unmark_on_wire(self, batch: Iterable[Held]) -> None:
+        with self.lock:
+            for held in batch:
+                held.is_on_wire = False

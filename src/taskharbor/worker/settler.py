@@ -1,0 +1,115 @@
+"""The settler: gathers finished attempts and says what the store answered about them.
+
+Settlements gather while the last call is under way and leave together with the next one; nothing
+ever waits for company. One whose lease is being extended at that moment waits for the answer, so
+that it leaves with the newest token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Settled
+from taskharbor.errors import DriverUnavailable, InvalidArgument, JobNotInflight, LeaseLost
+from taskharbor.model.settlement import Fail, Settlement
+from taskharbor.model.text import ERROR_LIMIT, safe_text
+from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.timing import Timing
+
+_log = logging.getLogger("taskharbor.worker")
+
+
+class Settler:
+    """Finished attempts on their way into the store."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        holdings: Holdings,
+        timing: Timing,
+        on_settled: Callable[[Held, Settled], None],
+        on_lost: Callable[[Held, LeaseLost], None],
+    ) -> None:
+        self._driver = driver
+        self._holdings = holdings
+        self._timing = timing
+        self._on_settled = on_settled
+        self._on_lost = on_lost
+        self._pending: list[Held] = []
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, held: Held, settlement: Settlement) -> None:
+        held.settlement = settlement
+        self._pending.append(held)
+
+    def take(self) -> list[Held]:
+        """Everything that may be sent now; from here to `answered` or `failed` its lease is not extended."""
+        if not self._pending:
+            return []
+        batch, self._pending = self._holdings.mark_on_wire(self._pending)
+        return batch
+
+    def answered(self, batch: list[Held], answers: Sequence[Settled | LeaseLost]) -> list[Held]:
+        """Deal with the answers; those that only the record itself can explain come back."""
+        unclear = []
+        for held, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Settled):
+                self._on_settled(held, answer)
+            elif held.tokens_sent and isinstance(answer, JobNotInflight):
+                unclear.append(held)
+            else:
+                self._on_lost(held, answer)
+        return unclear
+
+    def failed(self, batch: list[Held], error: BaseException) -> None:
+        """The call failed: all of it waits for the next try, and its leases are extended meanwhile."""
+        if not isinstance(error, DriverUnavailable) or error.done is not False:
+            for held in batch:
+                held.tokens_sent = (*held.tokens_sent, held.lease.token)
+        self._holdings.unmark_on_wire(batch)
+        self._pending = batch + self._pending
+
+    async def explain(self, unclear: list[Held]) -> None:
+        """Tell an earlier try that was stored unanswered from a lease that was lost.
+
+        Raises:
+            DriverError: the records cannot be read; call it again.
+        """
+        records = await self._driver.get([held.record.id for held in unclear], now=self._timing.stated())
+        for held, record in zip(unclear, records, strict=True):
+            if record is not None and record.settled_token in held.tokens_sent:
+                at = record.updated_at
+                self._on_settled(held, Settled(record.id, record.state, at, record.version))
+            else:
+                self._on_lost(held, JobNotInflight(held.record.id))
+
+    async def one_by_one(self, batch: list[Held]) -> list[Held]:
+        """A call was refused because of one of its items: find it, and fail that job alone.
+
+        What has been answered is taken out of `batch`.
+        """
+        unclear = []
+        while batch:
+            held = batch[0]
+            try:
+                answers = await self._driver.settle([settlement_of(held)], now=self._timing.stated())
+            except InvalidArgument as error:
+                _log.error("job %s cannot be settled as it ended: %s", held.record.id, error)
+                held.settlement = Fail(held.lease, safe_text(f"cannot be settled: {error}", ERROR_LIMIT))
+                answers = await self._driver.settle([held.settlement], now=self._timing.stated())
+            unclear += self.answered(batch[:1], answers)
+            del batch[0]
+        return unclear
+
+
+def settlement_of(held: Held) -> Settlement:
+    """What to send: the settlement under the newest lease."""
+    settlement = held.settlement
+    assert settlement is not None  # noqa: S101 - only settled jobs are taken
+    return replace(settlement, lease=held.lease) if held.was_renewed else settlement

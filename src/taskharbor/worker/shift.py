@@ -1,0 +1,488 @@
+"""One run of a worker: the parts, how they are joined, and the order in which they stop.
+
+fetcher ──jobs──► slots ──outcomes──► decide ──settlements──► settler ──► fetcher ──► store
+                    ▲ stop                                       ▲ newest tokens
+                  watch ◄────────────── heart (extends leases) ──┘
+
+working ──stop──► draining ──grace over, or stop again──► releasing ──► over
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Settled, WakeupKind
+from taskharbor.errors import LeaseLost
+from taskharbor.events import (
+    AttemptFinished,
+    DriverTrouble,
+    EventBus,
+    HandlerAbandoned,
+    JobStarted,
+    LeasesExtended,
+    LeaseWasLost,
+    WorkerStarted,
+    WorkerStopped,
+)
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord
+from taskharbor.model.outcome import Failed, Outcome, Released, Snoozed
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.settlement import Release, Retry, attempts_allowed, decide
+from taskharbor.worker.attempt import Runner, stopped_by
+from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.context import Reason
+from taskharbor.worker.executors.contract import Executor
+from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.heart import Heart, HeartTask, HeartThread
+from taskharbor.worker.heartbeat import Heartbeat
+from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.lag import LoopEye
+from taskharbor.worker.presence import MAX_SAMPLES, Durations, Presence
+from taskharbor.worker.settler import Settler
+from taskharbor.worker.slots import Slots
+from taskharbor.worker.timing import Timing
+from taskharbor.worker.watch import Watch
+
+_log = logging.getLogger("taskharbor.worker")
+
+LAST_PATIENCE_SECONDS = 0.5  # for handlers told that the worker goes, before their jobs are released
+LAST_WORDS_SECONDS = 3.0  # for the last settlements on a slow store
+
+_NAMES = {
+    "Ack": "completed",
+    "Retry": "retried",
+    "Fail": "failed",
+    "Stalled": "stalled",
+    "Cancelled": "cancelled",
+    "Release": "released",
+}
+
+
+class Shift:
+    """One run of a worker, from its first claim to its last settlement."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        driver: Driver,
+        worker_id: str,
+        runners: dict[str, Runner],
+        executors: list[Executor],
+        timing: Timing,
+        entropy: Entropy,
+        events: EventBus,
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._worker_id = worker_id
+        self._runners = runners
+        self._executors = executors
+        self._timing = timing
+        self._entropy = entropy
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._types = tuple(sorted(runners))
+        self._durations: Durations = deque(maxlen=MAX_SAMPLES)
+        self._has_news = asyncio.Event()
+        self._told_to_stop = asyncio.Event()
+        self._is_hurried = False
+        self._stops_when_idle = False
+        self.why = ""
+        self.counts: Counter[str] = Counter()
+        """What happened: finished, released, leases_lost, abandoned, driver_errors."""
+
+        self.holdings = Holdings()
+        self._settler = Settler(driver, self.holdings, timing, self._settled, self._refused)
+        self._watch = Watch(timing, config.patience.total_seconds(), self._give_up)
+        self._slots = Slots(
+            config.concurrency,
+            runners,
+            timing,
+            self._watch,
+            self._finished,
+            self._started,
+            driver.max_payload,
+        )
+        self._fetcher = Fetcher(
+            config,
+            driver,
+            worker_id,
+            self._types if config.unknown_types == "skip" else None,
+            self.holdings,
+            self._settler,
+            timing,
+            entropy,
+            self._claimed,
+            self._trouble,
+            self._idle,
+        )
+        self._eye = LoopEye(timing, self._loop, worker_id, events)
+        self._heart: HeartThread | HeartTask = (
+            HeartTask(driver, self._new_heart)
+            if timing.is_virtual
+            else HeartThread(driver, self._new_heart, timing)
+        )
+
+    # ------------------------------------------------------------------ from outside
+
+    def stop(self, why: str = "stop", *, now: bool = False) -> None:
+        """Claim nothing more and end after the running jobs; `now`: release them at once."""
+        self.why = self.why or why
+        self._is_hurried = self._is_hurried or now
+        self._fetcher.may_claim = False
+        self._told_to_stop.set()
+        self._has_news.set()
+
+    def quiet(self) -> None:
+        """Claim nothing more, and stay."""
+        self._fetcher.may_claim = False
+
+    # ------------------------------------------------------------------ the run
+
+    async def run(self, *, until_idle: bool) -> None:
+        self._stops_when_idle = until_idle
+        self._emit_started()
+        self._heart.start()
+        fetching = self._loop.create_task(self._fetcher.run())
+        listening = self._loop.create_task(self._listen()) if self._driver.capabilities.wakeups else None
+        try:
+            await self._told_to_stop.wait()
+            await self._drain()
+        except asyncio.CancelledError:
+            self.stop("cancelled", now=True)
+            await self._drain()
+            raise
+        finally:
+            await self._close(fetching, listening)
+
+    async def _drain(self) -> None:
+        for held in self._slots.take_waiting():
+            self._release(held)
+        await self._settled_within(self._config.grace.total_seconds(), lambda: self._is_hurried)
+        for held in self._running():
+            self._watch.tell(held, "shutdown", LAST_PATIENCE_SECONDS)
+        await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self._running())
+        for held in self._running():
+            self._give_up(held)
+        if not await self._settled_within(LAST_WORDS_SECONDS, lambda: False):
+            _log.warning(
+                "%d jobs could not be released; they wait for their leases to end", self.holdings.count
+            )
+
+    async def _settled_within(self, seconds: float, is_enough: Callable[[], bool]) -> bool:
+        """Wait until nothing is held any more; whether it came to that in time."""
+        over = self._timing.monotonic() + seconds
+        while self.holdings.count and not is_enough():
+            left = over - self._timing.monotonic()
+            if left <= 0:
+                return False
+            self._has_news.clear()
+            await self._timing.until(self._has_news, left)
+        return not self.holdings.count
+
+    def _running(self) -> list[Held]:
+        return [held for held in (*self.holdings, *self.holdings.lost) if not held.is_over]
+
+    async def _close(self, fetching: asyncio.Task[None], listening: asyncio.Task[None] | None) -> None:
+        self._fetcher.end()
+        with suppress(TimeoutError):
+            await self._timing.within(LAST_WORDS_SECONDS, _ended(fetching))
+        fetching.cancel()
+        if listening is not None:
+            listening.cancel()
+            await _ended(listening)
+        self._watch.close()
+        await self._heart.stop()
+        for executor in self._executors:
+            await executor.close()
+        await self._slots.close()
+        released = self.counts["released"]
+        self._events.emit(
+            WorkerStopped(worker_id=self._worker_id, kind=self._config.kind, why=self.why, released=released)
+        )
+        _log.info("worker %s has stopped (%s)", self._worker_id, self.why)
+
+    def _emit_started(self) -> None:
+        config = self._config
+        self._events.emit(
+            WorkerStarted(
+                worker_id=self._worker_id,
+                kind=config.kind,
+                queues=config.queues,
+                concurrency=config.concurrency,
+            )
+        )
+        _log.info(
+            "worker %s serves %s, %d at once", self._worker_id, ", ".join(config.queues), config.concurrency
+        )
+
+    # ------------------------------------------------------------------ a job's way
+
+    def _claimed(self, records: list[JobRecord], sent: float) -> None:
+        trusted_until = sent + self._config.trust_seconds
+        batch = [Held(record, sent, trusted_until) for record in records]
+        for held in batch:
+            self.holdings.add(held)
+        if not self._fetcher.may_claim:  # told to stop while the claim was under way
+            for held in batch:
+                self._release(held)
+            return
+        if trusted_until - self._timing.monotonic() < self._config.renew_every.total_seconds():
+            self._heart.poke(batch)  # the claim took so long that the next beat would come too late
+        self._slots.put(batch)
+
+    def _started(self, held: Held) -> None:
+        if JobStarted in self._events.heard:
+            record = held.record
+            began = record.started_at or record.updated_at
+            self._events.emit(
+                JobStarted(
+                    job_id=record.id,
+                    type=record.type,
+                    queue=record.queue,
+                    worker_id=self._worker_id,
+                    kind=self._config.kind,
+                    attempt=record.attempts + 1,
+                    fence=record.fence,
+                    waited_seconds=max((began - record.eligible_at).total_seconds(), 0.0),
+                )
+            )
+
+    def _finished(self, held: Held, outcome: Outcome) -> None:
+        """An attempt has its outcome: decide, and hand the settlement over."""
+        record = held.record
+        if held.started is not None:
+            self._durations.append((record.type, held.ended - held.started))
+        if held.is_lost:
+            self._free(held)
+            return
+        held.outcome = outcome
+        policy = self._policy(record.type)
+        limit = attempts_allowed(record.max_attempts, policy.max_attempts)
+        self._settler.add(
+            held, decide(record, outcome, limit=limit, backoff=lambda n: self._backoff(policy, record, n))
+        )
+        self._fetcher.ring()
+
+    def _policy(self, type_name: str) -> RetryPolicy:
+        runner = self._runners.get(type_name)
+        return self._config.retry if runner is None else runner.handler.retry or self._config.retry
+
+    def _backoff(self, policy: RetryPolicy, record: JobRecord, failures: int) -> timedelta:
+        return policy.next_delay(failures, self._entropy, least=record.min_backoff, most=record.max_backoff)
+
+    def _release(self, held: Held) -> None:
+        held.is_over = True
+        self._finished(held, Released())
+
+    def _settled(self, held: Held, answer: Settled) -> None:
+        """The store accepted it: only now is it counted."""
+        counts = self.counts
+        counts["finished"] += 1
+        settlement = held.settlement
+        if isinstance(settlement, Release):
+            counts["released"] += 1
+        if isinstance(settlement, Retry) and settlement.delay is not None:
+            self._fetcher.expect_after(settlement.delay.total_seconds())
+        if AttemptFinished in self._events.heard:
+            self._events.emit(self._finish_event(held, answer))
+        self._free(held)
+        if counts["finished"] == self._config.max_jobs:
+            self.stop("recycle")
+
+    def _finish_event(self, held: Held, answer: Settled) -> AttemptFinished:
+        record, outcome = held.record, held.outcome
+        name = "snoozed" if isinstance(outcome, Snoozed) else _NAMES[type(held.settlement).__name__]
+        failure = outcome if isinstance(outcome, Failed) else None
+        return AttemptFinished(
+            job_id=record.id,
+            type=record.type,
+            queue=record.queue,
+            worker_id=self._worker_id,
+            kind=self._config.kind,
+            attempt=record.attempts + 1,
+            fence=record.fence,
+            outcome=name,
+            state=str(answer.state),
+            seconds=0.0 if held.started is None else held.ended - held.started,
+            error=failure.reason if failure else getattr(outcome, "reason", None),
+            failure_kind=failure.kind if failure else None,
+            is_copy=record.speculates_on is not None,
+        )
+
+    def _free(self, held: Held) -> None:
+        self.holdings.leave(held)
+        if not self.holdings.count:
+            self._has_news.set()
+        self._fetcher.ring()
+
+    # ------------------------------------------------------------------ a job that must stop
+
+    def _stop_job(self, held: Held, reason: Reason, cause: str) -> None:
+        """From the heart, in whatever thread it lives: the handler sees it at once, the loop acts on it."""
+        held.cancellation.set(reason)
+        if self._timing.is_virtual:
+            self._act_on_stop(held, reason, cause)
+        else:
+            with suppress(RuntimeError):  # the worker has just ended
+                self._loop.call_soon_threadsafe(self._act_on_stop, held, reason, cause)
+
+    def _act_on_stop(self, held: Held, reason: Reason, cause: str) -> None:
+        if held.is_over or held.is_lost:
+            return
+        if reason == "lease_lost":
+            held.is_lost = True
+            self.holdings.forget(held)
+            self._report_loss(held, cause)
+        self._watch.tell(held, reason)
+
+    def _refused(self, held: Held, error: LeaseLost) -> None:
+        """The store refused a settlement: whatever the handler did is thrown away."""
+        self._report_loss(held, f"settle: {error}")
+        self._free(held)
+
+    def _report_loss(self, held: Held, cause: str) -> None:
+        record = held.record
+        self.counts["leases_lost"] += 1
+        _log.warning("lost the lease of job %s (%s): %s", record.id, record.type, cause)
+        name, _, error = cause.partition(": ")
+        self._events.emit(
+            LeaseWasLost(
+                job_id=record.id,
+                type=record.type,
+                queue=record.queue,
+                worker_id=self._worker_id,
+                fence=record.fence,
+                cause=name,
+                error=error,
+            )
+        )
+
+    def _give_up(self, held: Held) -> None:
+        """A handler was told to stop and did not: settle its job without it."""
+        executor = held.executor
+        if executor is None or held.is_over:
+            return
+        record = held.record
+        reason = held.cancellation.reason or "timeout"
+        where = executor.where
+        slot_goes_on = executor.give_up(held)
+        if where != "process":
+            self.counts["abandoned"] += 1
+            _log.warning(
+                "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
+                record.id,
+                record.type,
+                reason,
+                where,
+            )
+            self._events.emit(
+                HandlerAbandoned(
+                    job_id=record.id,
+                    type=record.type,
+                    queue=record.queue,
+                    worker_id=self._worker_id,
+                    where=where,
+                    reason=reason,
+                )
+            )
+        if not slot_goes_on:
+            held.ended = self._timing.monotonic()
+            self._slots.replace(held)
+            self._finished(held, stopped_by(held, record.timeout) or Released())
+
+    # ------------------------------------------------------------------ the heart and the store
+
+    def _new_heart(self, driver: Driver) -> Heart:
+        heartbeat = Heartbeat(
+            self._config,
+            driver,
+            self.holdings,
+            self._timing,
+            self._stop_job,
+            self._extended,
+            self._extension_over,
+        )
+        presence = Presence(
+            self._config,
+            self._worker_id,
+            self._types,
+            driver,
+            self.holdings,
+            self._durations,
+            self._timing,
+            self._timing.clock.now(),
+        )
+        return Heart(
+            heartbeat, presence, self._timing, self._entropy.split("heart"), self._trouble, self._ticked
+        )
+
+    def _ticked(self) -> bool:
+        """From the heart's thread, every half second while jobs run."""
+        is_busy = bool(len(self.holdings))
+        if not self._timing.is_virtual:
+            self._eye.look(is_busy)
+        return is_busy
+
+    def _extended(self, count: int, refused: int, seconds: float) -> None:
+        if LeasesExtended in self._events.heard:
+            self._events.emit(
+                LeasesExtended(worker_id=self._worker_id, count=count, refused=refused, seconds=seconds)
+            )
+
+    def _extension_over(self) -> None:
+        """Settlements that waited for an extension may leave now."""
+        if self._timing.is_virtual:
+            self._fetcher.ring()
+        else:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._fetcher.ring)
+
+    def _trouble(self, verb: str, error: BaseException, failures: int) -> None:
+        self.counts["driver_errors"] += 1
+        _log.warning("%s failed (%d in a row): %s", verb, failures, error)
+        if DriverTrouble in self._events.heard:
+            told = f"{type(error).__name__}: {error}"
+            self._events.emit(
+                DriverTrouble(worker_id=self._worker_id, verb=verb, error=told, failures=failures)
+            )
+
+    def _idle(self) -> None:
+        if self._stops_when_idle:
+            self.stop("idle")
+
+    async def _listen(self) -> None:
+        """Follow the hints of the store; without them the poll still finds everything."""
+        failures = 0
+        while True:
+            try:
+                await self._follow_hints()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - hints are a bonus; their loss is only slower
+                failures += 1
+                self._trouble("wakeups", error, failures)
+            await self._timing.clock.sleep(self._entropy.between(0.2, min(0.5 * 2**failures, 5.0)))
+
+    async def _follow_hints(self) -> None:
+        hints = self._driver.wakeups(self._config.queues, self._worker_id)
+        try:
+            async for hint in hints:
+                if hint.kind is WakeupKind.WORK:
+                    self._fetcher.hint()
+                elif hint.job_id is not None and (held := self.holdings.get(hint.job_id)) is not None:
+                    # A hint may be wrong: the lease itself says whether a cancel was requested.
+                    self._heart.poke([held])
+        finally:
+            await hints.aclose()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    with suppress(asyncio.CancelledError, Exception):
+        await task

@@ -1,0 +1,120 @@
+"""Signals of a worker, and the event loop that it runs in when it has the process to itself.
+
+SIGTERM, SIGINT   claim nothing more, finish, end; a second one releases the running jobs at once
+SIGQUIT           print all stacks to stderr and go on
+SIGUSR1           quiet: claim nothing more, and stay
+SIGHUP            reopen log files that were moved away
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, Self, TypeVar
+
+T = TypeVar("T")
+
+_log = logging.getLogger("taskharbor.worker")
+
+
+class Stoppable(Protocol):
+    def stop(self, *, now: bool = False) -> None: ...
+
+    def quiet(self) -> None: ...
+
+
+class Signals:
+    """While entered, signals reach the worker. Only in the main thread; elsewhere nothing happens.
+
+    `only_unclaimed` takes SIGTERM alone, and only while the program has left it at its default: a
+    worker inside a bigger program does not take that program's signals away.
+    """
+
+    def __init__(self, worker: Stoppable, *, only_unclaimed: bool = False, enabled: bool = True) -> None:
+        self._worker = worker
+        self._only_unclaimed = only_unclaimed
+        self._enabled = enabled
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._taken: list[int] = []
+        self._stops = 0
+
+    def __enter__(self) -> Self:
+        if self._enabled and threading.current_thread() is threading.main_thread():
+            self._loop = asyncio.get_running_loop()
+            for number, action in self._actions().items():
+                self._take(number, action)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._taken:
+            if self._loop is not None:
+                self._loop.remove_signal_handler(number)
+        self._taken.clear()
+
+    def _actions(self) -> dict[int, Callable[[], None]]:
+        if self._only_unclaimed:
+            is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            return {signal.SIGTERM: self._stop} if is_free else {}
+        return {
+            signal.SIGTERM: self._stop,
+            signal.SIGINT: self._stop,
+            signal.SIGQUIT: dump_stacks,
+            signal.SIGUSR1: self._quiet,
+            signal.SIGHUP: reopen_logs,
+        }
+
+    def _take(self, number: int, action: Callable[[], None]) -> None:
+        assert self._loop is not None  # noqa: S101 - set by __enter__
+        try:
+            self._loop.add_signal_handler(number, action)
+        except (NotImplementedError, RuntimeError, ValueError):
+            return  # this event loop takes no signals
+        self._taken.append(number)
+
+    def _stop(self) -> None:
+        self._stops += 1
+        is_second = self._stops > 1
+        _log.info("told to stop%s", " again: releasing the running jobs" if is_second else "")
+        self._worker.stop(now=is_second)
+
+    def _quiet(self) -> None:
+        _log.info("quiet: nothing more is claimed")
+        self._worker.quiet()
+
+
+def dump_stacks() -> None:
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+
+
+def reopen_logs() -> None:
+    """Follow log files that a rotation moved away."""
+    for handler in logging.getLogger().handlers:
+        reopen = getattr(handler, "reopenIfNeeded", None)
+        if callable(reopen):
+            reopen()
+
+
+def run_to_the_end(main: Coroutine[Any, Any, T]) -> T:
+    """Like asyncio.run, but a handler that ignores its cancellation cannot keep the process alive."""
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main)
+    finally:
+        _leave_behind(loop)
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _leave_behind(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
+    loop.run_until_complete(loop.shutdown_asyncgens())

@@ -1,0 +1,176 @@
+"""Slots: a few long-lived tasks that take jobs from a local line and await their handlers directly.
+
+A slot that is woken wakes the next one before it runs its own job, so a handler that suspends keeps
+nobody waiting; handlers that do not suspend are run by one slot after the other without any task,
+timer or switch of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+
+from taskharbor.model.job import FailureKind
+from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
+from taskharbor.worker.attempt import Runner, run_attempt
+from taskharbor.worker.held import Held
+from taskharbor.worker.timing import Timing, pause
+from taskharbor.worker.watch import Watch
+
+_log = logging.getLogger("taskharbor.worker")
+
+TURN_SECONDS = 0.002
+"""How long slots may run without giving the rest of the event loop a turn."""
+
+
+class Slots:
+    """At most `size` handlers at once."""
+
+    def __init__(
+        self,
+        size: int,
+        runners: dict[str, Runner],
+        timing: Timing,
+        watch: Watch,
+        finish: Callable[[Held, Outcome], None],
+        on_start: Callable[[Held], None],
+        max_result: int,
+    ) -> None:
+        self._size = size
+        self._runners = runners
+        self._timing = timing
+        self._watch = watch
+        self._finish = finish
+        self._on_start = on_start
+        self._max_result = max_result
+        self._line: deque[Held] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._live = 0
+        self._is_waking = False
+        self._turn_began = 0.0
+        self._context: Context | None = None
+
+    # ------------------------------------------------------------------ jobs in
+
+    def put(self, batch: list[Held]) -> None:
+        self._line.extend(batch)
+        self._wake_next()
+
+    def take_waiting(self) -> list[Held]:
+        """The jobs that have not started, taken out of the line."""
+        waiting = list(self._line)
+        self._line.clear()
+        return waiting
+
+    def replace(self, held: Held) -> None:
+        """The slot of this job is stuck in a handler: leave it behind and go on with another."""
+        held.is_over = True
+        self._live -= 1
+        self._wake_next()
+
+    async def close(self) -> None:
+        """End the idle slots, and cancel those that are stuck without waiting for them."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await pause()
+
+    # ------------------------------------------------------------------ slots
+
+    def _wake_next(self) -> None:
+        if not self._line or self._is_waking:
+            return
+        if self._idle:
+            self._is_waking = True
+            self._idle.pop().set_result(None)
+        elif self._live < self._size:
+            self._is_waking = True
+            self._open_slot()
+
+    def _open_slot(self) -> None:
+        self._live += 1
+        if self._context is None:
+            self._context = copy_context()
+        task = asyncio.get_running_loop().create_task(self._work(), context=self._context.copy())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine of ours always runs in a task
+        clean = copy_context()
+        self._is_waking = False
+        while True:
+            if not self._line:
+                await self._wait_for_work()
+                continue
+            held = self._line.popleft()
+            if self._line:
+                self._wake_next()
+            if not await self._run(held, task):
+                return
+            if task.cancelling() or copy_context() != clean:
+                # The handler left something behind in this task: the next job gets a fresh one.
+                self._live -= 1
+                self._wake_next()
+                return
+            if held.ended - self._turn_began >= TURN_SECONDS:
+                await self._give_turn()
+
+    async def _run(self, held: Held, task: asyncio.Task[None]) -> bool:
+        """One job from start to end; whether this slot is still the job's, and may go on."""
+        outcome = self._refused(held)
+        if outcome is None:
+            runner = self._runners[held.record.type]
+            self._begin(held, runner, task)
+            outcome = await run_attempt(held, runner, self._timing, self._max_result)
+            held.ended = self._timing.monotonic()
+            held.task = None
+            if held.is_watched:
+                self._watch.stop(held)
+            if held.is_over:
+                return False
+        held.is_over = True
+        self._finish(held, outcome)
+        return True
+
+    def _begin(self, held: Held, runner: Runner, task: asyncio.Task[None]) -> None:
+        held.started = now = self._timing.monotonic()
+        held.executor = runner.executor
+        held.task = task
+        timeout = held.record.timeout
+        if timeout:
+            held.ends = now + timeout.total_seconds()
+            self._watch.start(held, held.ends)
+        self._on_start(held)
+
+    def _refused(self, held: Held) -> Outcome | None:
+        """Why this job must not start: nobody handles it, it was cancelled, or its lease is too old."""
+        if held.record.type not in self._runners:
+            return Failed(f"no handler is registered for {held.record.type!r}", FailureKind.NO_HANDLER)
+        reason = held.cancellation.reason
+        if reason == "cancel" or held.record.cancel_requested:
+            return WasCancelled("cancelled before it started")
+        if reason is not None or held.trusted_until <= self._timing.monotonic():
+            return Released()
+        return None
+
+    async def _wait_for_work(self) -> None:
+        woken = asyncio.get_running_loop().create_future()
+        self._idle.append(woken)
+        try:
+            await woken
+        finally:
+            self._is_waking = False
+        self._turn_began = self._timing.monotonic()
+
+    async def _give_turn(self) -> None:
+        await pause()
+        now = self._timing.monotonic()
+        if now - self._turn_began >= TURN_SECONDS:
+            self._turn_began = now

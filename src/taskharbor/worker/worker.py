@@ -1,0 +1,264 @@
+"""Worker: what a user holds. It knows its handlers and layers, and runs one shift at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.errors import ConfigurationError
+from taskharbor.events import EventBus
+from taskharbor.middleware import AttemptMiddleware, check_layer
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import DEFAULT_QUEUE, Job
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.tasks import Handler, job_handler
+from taskharbor.worker.attempt import Runner
+from taskharbor.worker.config import UnknownTypes, WorkerConfig
+from taskharbor.worker.context import JobContext
+from taskharbor.worker.executors.contract import Executor, Where, where_to_run
+from taskharbor.worker.executors.in_loop import LoopExecutor
+from taskharbor.worker.executors.in_process import ProcessExecutor
+from taskharbor.worker.executors.in_thread import ThreadExecutor
+from taskharbor.worker.shift import Shift
+from taskharbor.worker.signals import Signals, run_to_the_end
+from taskharbor.worker.timing import Timing
+
+
+class Worker:
+    """Claims jobs, runs their handlers and settles them, until it is stopped.
+
+    `heartbeat` defaults to a third of the lease and must stay below half of it. `kind` picks the
+    lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` says it
+    outright. `unknown_types="skip"` claims only what has a handler here, which is what a rolling
+    deploy needs; `"fail"` sends the others to the dead letters. Several queues take turns unless
+    `strict`. `grace` is how long running jobs may go on after a stop.
+
+    Raises:
+        ConfigurationError: settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 10,
+        lease: timedelta = timedelta(seconds=30),
+        heartbeat: timedelta | None = None,
+        kind: str = "any",
+        lanes: Sequence[str] | None = None,
+        name: str | None = None,
+        *,
+        retry: RetryPolicy = RetryPolicy(),
+        grace: timedelta = timedelta(seconds=30),
+        poll: timedelta | None = None,
+        unknown_types: UnknownTypes = "fail",
+        strict: bool = False,
+        rate: RateLimit | None = None,
+        prefetch: int = 0,
+        patience: timedelta = timedelta(seconds=1),
+        max_jobs: int = 0,
+        max_memory: int = 0,
+        process_memory: int = 0,
+        labels: dict[str, str] | None = None,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        events: EventBus | None = None,
+    ) -> None:
+        if isinstance(queues, str):
+            raise ConfigurationError(f"queues takes a list: queues=[{queues!r}]")
+        self.config = WorkerConfig(
+            queues=tuple(queues),
+            concurrency=concurrency,
+            lease=lease,
+            heartbeat=heartbeat,
+            kind=kind,
+            lanes=None if lanes is None else tuple(lanes),
+            name=name or _default_name(),
+            retry=retry,
+            grace=grace,
+            poll=poll,
+            unknown_types=unknown_types,
+            strict=strict,
+            rate=rate,
+            prefetch=prefetch,
+            patience=patience,
+            max_jobs=max_jobs,
+            max_memory=max_memory,
+            process_memory=process_memory,
+            labels=labels or {},
+        )
+        self.driver = driver
+        self.events = events or EventBus()
+        self._timing = Timing(clock)
+        self._entropy = entropy or Entropy()
+        self._codec = codec
+        self._handlers: dict[str, Handler] = {}
+        self._layers: list[AttemptMiddleware] = []
+        self._shift: Shift | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops_early = False
+        self.id = ""
+        """The name and a random part, new with every run."""
+
+    # ------------------------------------------------------------------ what it can do
+
+    def register(self, type: str, handler: Callable[[JobContext, Job], Any]) -> None:
+        """Run `handler(ctx, job)` for jobs of this type. Registering again replaces.
+
+        Raises:
+            ConfigurationError: a blank type, or something that cannot be called.
+        """
+        self.add(job_handler(type, handler, codec=self._codec))
+
+    def add(self, handler: Handler) -> None:
+        """Run this handler for its type; what a harbor does with its tasks."""
+        self._handlers[handler.type] = handler
+
+    def use(self, middleware: AttemptMiddleware) -> None:
+        """Put `async def middleware(ctx, job, call_next)` around every attempt. First in, outermost."""
+        check_layer(middleware)
+        self._layers.append(middleware)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted(self._handlers))
+
+    # ------------------------------------------------------------------ run and stop
+
+    async def arun(self, *, until_idle: bool = False) -> None:
+        """Work until stopped; with `until_idle` until there is nothing left that could run now.
+
+        Opens the driver if that has not been done, and then closes it at the end. A SIGTERM stops it like `stop()`, unless the
+        program handles that signal itself.
+        """
+        with Signals(self, only_unclaimed=True, enabled=not self._timing.is_virtual):
+            await self._work(until_idle)
+
+    def run(self, *, until_idle: bool = False) -> str:
+        """Work in the foreground, signals and all, and say why it ended: stop, idle or recycle.
+
+        SIGTERM or SIGINT: claim nothing more, finish, return; a second one releases the running
+        jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
+        reopens log files.
+        """
+        return run_to_the_end(self._run_with_signals(until_idle))
+
+    def stop(self, *, now: bool = False) -> None:
+        """Claim nothing more and end once the running jobs have; `now` releases them at once.
+
+        From any thread. Before a run it ends that run at once.
+        """
+        loop, shift = self._loop, self._shift
+        if loop is None or shift is None:
+            self._stops_early = True
+        else:
+            loop.call_soon_threadsafe(lambda: shift.stop(now=now))
+
+    def quiet(self) -> None:
+        """Claim nothing more, and stay. From any thread."""
+        loop, shift = self._loop, self._shift
+        if loop is not None and shift is not None:
+            loop.call_soon_threadsafe(shift.quiet)
+
+    @property
+    def is_running(self) -> bool:
+        return self._shift is not None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What this run has seen: finished, released, leases_lost, abandoned, driver_errors."""
+        return {} if self._shift is None else dict(self._shift.counts)
+
+    async def _run_with_signals(self, until_idle: bool) -> str:
+        with Signals(self):
+            return await self._work(until_idle)
+
+    async def _work(self, until_idle: bool) -> str:
+        if self._shift is not None:
+            raise ConfigurationError("this worker is already running; make another one")
+        self._check_handlers()
+        if self.driver.is_open:
+            return await self._run_shift(until_idle)
+        async with self.driver:
+            return await self._run_shift(until_idle)
+
+    async def _run_shift(self, until_idle: bool) -> str:
+        self.id = f"{self.config.name}-{self._entropy.bytes(4).hex()}"
+        executors = self._new_executors()
+        self._loop = asyncio.get_running_loop()
+        self._shift = shift = Shift(
+            self.config,
+            self.driver,
+            self.id,
+            self._runners(executors),
+            list(executors.values()),
+            self._timing,
+            self._entropy,
+            self.events,
+        )
+        if self._stops_early:
+            shift.stop()
+        try:
+            await shift.run(until_idle=until_idle)
+        finally:
+            self._shift = self._loop = None
+            self._stops_early = False
+        return shift.why
+
+    # ------------------------------------------------------------------ handlers and where they run
+
+    def _check_handlers(self) -> None:
+        if not self._handlers and self.config.unknown_types == "skip":
+            raise ConfigurationError(
+                "no handler is registered, and unknown types are skipped: nothing would run"
+            )
+        for handler in self._handlers.values():
+            if (
+                where_to_run(handler) == "process"
+                and handler.reference is None
+                and not self._timing.is_virtual
+            ):
+                raise ConfigurationError(
+                    f"{handler.type!r} is to run in a process, but its function cannot be imported there: "
+                    "define it at the top level of a module"
+                )
+
+    def _new_executors(self) -> dict[Where, Executor]:
+        """One executor per place that some handler needs; in virtual time everything runs in the loop."""
+        in_loop = LoopExecutor()
+        places: set[Where] = {where_to_run(handler) for handler in self._handlers.values()}
+        executors: dict[Where, Executor] = {"loop": in_loop}
+        if "thread" in places:
+            executors["thread"] = in_loop if self._timing.is_virtual else ThreadExecutor()
+        if "process" in places:
+            executors["process"] = in_loop if self._timing.is_virtual else self._new_processes()
+        return executors
+
+    def _new_processes(self) -> ProcessExecutor:
+        return ProcessExecutor(
+            worker_id=self.id,
+            events=self.events,
+            timing=self._timing,
+            memory=self.config.process_memory,
+            patience_seconds=self.config.patience.total_seconds(),
+        )
+
+    def _runners(self, executors: dict[Where, Executor]) -> dict[str, Runner]:
+        return {
+            name: Runner(handler, executors[where_to_run(handler)], self._layers)
+            for name, handler in self._handlers.items()
+        }
+
+
+def _default_name() -> str:
+    host = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in socket.gethostname())
+    return f"{host[:100] or 'worker'}-{os.getpid()}"

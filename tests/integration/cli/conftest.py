@@ -1,0 +1,116 @@
+"""The installed command in a process of its own, on a SQLite store in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+APP = """
+from datetime import timedelta
+from taskharbor.harbor import Harbor
+from taskharbor.worker.context import JobContext
+
+harbor = Harbor("sqlite:///jobs.db")
+
+@harbor.task(queue="mail", max_attempts=2, min_backoff="10ms", max_backoff="10ms")
+async def send_welcome(user_id: int) -> str:
+    return f"welcome, user {user_id}"
+
+@harbor.task(max_attempts=1)
+async def boom() -> None:
+    raise RuntimeError("no luck")
+
+@harbor.task(name="sleep_long")
+async def sleep_long(ctx: JobContext) -> str:
+    for _ in range(600):
+        await ctx.clock.sleep(0.1)
+    return "slept"
+
+@harbor.task
+async def nap(ctx: JobContext) -> str:
+    await ctx.clock.sleep(1.0)
+    return "napped"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Command:
+    """`taskharbor` in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[subprocess.Popen[str]] = []
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TASKHARBOR_")},
+            "TASKHARBOR_URL": "sqlite:///jobs.db",
+        }
+
+    def __call__(self, *args: str, stdin: str = "", timeout: float = 60) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "taskharbor", *args],
+            cwd=self.folder,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """A command that goes on; its log is on stdout. The end of the test ends it."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "taskharbor", *args],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+@pytest.fixture
+def taskharbor(tmp_path: Path) -> Iterator[Command]:
+    (tmp_path / "app.py").write_text(APP)
+    command = Command(tmp_path)
+    yield command
+    command.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

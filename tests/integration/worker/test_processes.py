@@ -1,0 +1,284 @@
+"""Handlers in processes of their own: C13, C16 to C21, C24 to C29."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from taskharbor.drivers import connect
+from taskharbor.errors import ConfigurationError
+from taskharbor.events import ChildDied, EventBus
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.state import JobState
+from taskharbor.tasks import job_handler
+from taskharbor.worker import Worker
+from tests.integration.worker import handlers
+
+SLOW = 30.0  # how long to wait for something that should happen soon
+
+
+class Floor:
+    """A memory store and a worker whose handlers all run in processes."""
+
+    def __init__(self, driver, **options):
+        self.driver = driver
+        self.deaths = []
+        self.entropy = Entropy()
+        bus = EventBus()
+        bus.listen(self.deaths.append, ChildDied)
+        options = {"retry": RetryPolicy(max_attempts=1), "patience": timedelta(seconds=0.5), **options}
+        self.worker = Worker(driver, events=bus, **options)
+        for name, function in vars(handlers).items():
+            if callable(function) and getattr(function, "__module__", "") == handlers.__name__:
+                self.worker.add(job_handler(name, function, run_in="process"))
+
+    async def put(self, name, payload="", **fields):
+        job_id = self.entropy.job_id(SystemClock().now())
+        await self.driver.enqueue([NewJob(id=job_id, type=name, payload=str(payload).encode(), **fields)])
+        return job_id
+
+    async def job(self, job_id):
+        [record] = await self.driver.get([job_id])
+        return record
+
+    async def ended(self, job_id):
+        return await self.when(job_id, lambda record: record.state.is_terminal)
+
+    async def when(self, job_id, is_so):
+        async with asyncio.timeout(SLOW):
+            while not is_so(record := await self.job(job_id)):
+                await asyncio.sleep(0.01)
+        return record
+
+    async def run(self, name, payload="", **fields):
+        return await self.ended(await self.put(name, payload, **fields))
+
+    async def result(self, name, payload="", **fields):
+        record = await self.run(name, payload, **fields)
+        assert record.state is JobState.COMPLETED, record.last_error
+        return json.loads(record.result or b"null")
+
+
+@pytest.fixture
+async def floor():
+    async with connect("memory://") as driver:
+        floor = Floor(driver)
+        task = asyncio.create_task(floor.worker.arun())
+        yield floor
+        floor.worker.stop(now=True)
+        await asyncio.wait_for(task, SLOW)
+
+
+async def written(path: Path) -> str:
+    async with asyncio.timeout(SLOW):
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.01)
+    return path.read_text()
+
+
+async def gone(pid: int) -> None:
+    """Until the process has ended; a zombie that nobody has collected yet has ended, too."""
+    async with asyncio.timeout(SLOW):
+        while Path(f"/proc/{pid}/stat").exists() if Path("/proc").exists() else alive(pid):
+            try:
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return
+            except FileNotFoundError:
+                return
+            await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ it works
+
+
+async def test_a_handler_runs_in_another_process_and_knows_its_job(floor):
+    seen = await floor.result("add", timeout=timedelta(seconds=60))
+    assert seen.pop("pid") != os.getpid()
+    assert seen == {"attempt": 1, "fence": True, "deadline": True}
+
+
+async def test_coroutine_handlers_run_there_too_and_the_process_is_used_again(floor):
+    first = await floor.result("add_async")
+    second = (await floor.result("add"))["pid"]
+    assert first == second != os.getpid()
+
+
+async def test_failures_wishes_and_results_that_cannot_be_kept_come_back_as_such(floor):
+    failed = await floor.run("fails")
+    assert (failed.failure_kind, failed.last_error) == ("error", "ValueError: no luck over there")
+    assert "handlers.py" in (failed.history[0].error or "")
+    assert (await floor.run("gives_up", max_attempts=9)).failure_kind == "unrecoverable"
+    assert (await floor.run("returns_nonsense")).state is JobState.FAILED
+    snoozed = await floor.when(await floor.put("snoozes"), lambda record: record.state is JobState.SCHEDULED)
+    assert snoozed.attempts == 0
+
+
+async def test_progress_and_cancel_reach_across(floor, tmp_path):
+    floor.worker.stop(now=True)  # the fixture's worker has too long a lease to show progress soon
+    async with connect("memory://") as driver:
+        quick = Floor(driver, lease=timedelta(seconds=3))
+        task = asyncio.create_task(quick.worker.arun())
+        job_id = await quick.put("says_how_far", tmp_path / "here")
+        record = await quick.when(job_id, lambda record: record.progress is not None)
+        assert (record.progress.fraction, record.progress.text) == (0.5, "half")
+        await driver.cancel([job_id])
+        assert (await quick.ended(job_id)).state is JobState.CANCELLED
+        quick.worker.stop()
+        await asyncio.wait_for(task, SLOW)
+
+
+# ------------------------------------------------------------------ it dies
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("exits_zero", "exited with code 0"),
+        ("exits_one", "exited with code 1"),
+        ("segfaults", "SIGSEGV"),
+        ("aborts", "SIGABRT"),
+        ("kills_itself", "SIGKILL"),
+        ("closes_everything", "closed its connection"),
+    ],
+)
+async def test_a_process_that_dies_is_a_stall_with_its_cause_and_hurts_no_neighbour(floor, name, cause):
+    """C16, C17, C18, C25: dead after max_stalls, without waiting for any lease to run out."""
+    neighbour = asyncio.create_task(floor.run("add_async"))
+    record = await floor.run(name, max_stalls=2)
+
+    assert (record.state, record.failure_kind) == (JobState.FAILED, "stalled")
+    assert (record.stalls, record.attempts, record.starts) == (2, 0, 2)
+    assert cause in (record.last_error or "")
+    assert (await neighbour).state is JobState.COMPLETED
+    assert [death.job_id for death in floor.deaths if death.job_id] == [record.id] * 2
+
+
+async def test_system_exit_is_a_failure_and_the_process_lives_on(floor):
+    """C18"""
+    before = (await floor.result("add"))["pid"]
+    record = await floor.run("system_exit")
+    assert (record.failure_kind, record.last_error) == ("error", "SystemExit: leaving")
+    assert (await floor.result("add"))["pid"] == before
+
+
+async def test_a_memory_bomb_ends_only_itself():
+    """C19"""
+    async with connect("memory://") as driver:
+        floor = Floor(driver, process_memory=1024 * 1024 * 1024)
+        task = asyncio.create_task(floor.worker.arun())
+        record = await floor.run("eats_memory", max_stalls=1)
+        assert "out of memory" in (record.last_error or "")
+        assert (await floor.result("add"))["pid"] != os.getpid()
+        floor.worker.stop()
+        await asyncio.wait_for(task, SLOW)
+
+
+@pytest.mark.parametrize("name", ["loops_forever", "loops_in_c", "sleeps_async"])
+async def test_a_handler_past_its_time_limit_is_ended_and_counted_as_a_timeout(floor, tmp_path, name):
+    """C20, C21: an endless loop, one that holds the interpreter lock for good, and a coroutine."""
+    started = time.monotonic()
+    record = await floor.run(name, tmp_path / "pid", timeout=timedelta(seconds=1), max_stalls=1)
+
+    assert (record.state, record.failure_kind) == (JobState.FAILED, "timeout")
+    assert (record.attempts, record.stalls) == (1, 0)
+    assert time.monotonic() - started < 1 + 0.5 + SLOW / 2
+    assert (await floor.result("add"))["pid"] != os.getpid()
+    if name == "loops_in_c":
+        await gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_stopped_process_is_killed_at_its_time_limit(floor, tmp_path):
+    """C13: SIGSTOP to the child alone; no lease lasts for ever."""
+    job_id = await floor.put("loops_forever", tmp_path / "pid", timeout=timedelta(seconds=2))
+    pid = int(await written(tmp_path / "pid"))
+    os.kill(pid, signal.SIGSTOP)
+
+    record = await floor.ended(job_id)
+
+    assert record.failure_kind == "timeout"
+    await gone(pid)
+
+
+async def test_a_cancelled_job_ends_its_handler_at_once(floor, tmp_path):
+    job_id = await floor.put("loops_in_c", tmp_path / "pid")
+    pid = int(await written(tmp_path / "pid"))
+    await floor.driver.cancel([job_id])
+
+    assert (await floor.ended(job_id)).state is JobState.CANCELLED
+    await gone(pid)
+
+
+# ------------------------------------------------------------------ what it leaves behind
+
+
+async def test_descendants_go_with_it_even_those_that_left_the_session(floor, tmp_path):
+    """C24"""
+    record = await floor.run("leaves_a_daemon", tmp_path / "pid", max_stalls=1)
+    assert "code 3" in (record.last_error or "")
+    await gone(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_handler_that_forks_is_answered_once(floor):
+    """C24"""
+    pid = await floor.result("forks")
+    assert pid == await floor.result("add_async")
+    assert floor.deaths == []
+
+
+async def test_what_a_handler_changed_is_put_right(floor):
+    """C25"""
+    pid = await floor.result("resets_signals")
+    assert await floor.result("where_am_i") == [pid, os.getcwd()]
+    record = await floor.run("loops_forever", "/dev/null", timeout=timedelta(seconds=1))
+    assert record.failure_kind == "timeout"
+
+
+async def test_a_flood_of_output_harms_nobody(floor, capfd):
+    """C28"""
+    assert await floor.result("prints_a_lot") == "printed"
+    with capfd.disabled():
+        pass
+
+
+@pytest.mark.parametrize("name", ["leaks_threads", "leaks_files"])
+async def test_a_process_that_leaks_is_replaced(floor, name):
+    """C29"""
+    worn = await floor.result(name)
+    assert (await floor.result("add"))["pid"] != worn
+    await gone(worn)
+
+
+async def test_no_process_outlives_its_worker():
+    async with connect("memory://") as driver:
+        floor = Floor(driver)
+        task = asyncio.create_task(floor.worker.arun())
+        pid = (await floor.result("add"))["pid"]
+        floor.worker.stop()
+        await asyncio.wait_for(task, SLOW)
+    await gone(pid)
+
+
+async def test_a_function_that_no_process_could_import_is_refused():
+    async with connect("memory://") as driver:
+        worker = Worker(driver)
+        worker.add(job_handler("work", lambda ctx, job: None, run_in="process"))
+        with pytest.raises(ConfigurationError):
+            await worker.arun()

@@ -1,0 +1,330 @@
+"""The worker's loop: R000-12 to R000-18, R002-21, and what a claim asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.errors import ConfigurationError, DriverUnavailable
+from taskharbor.events import DriverTrouble, WorkerStarted, WorkerStopped
+from taskharbor.model.state import JobState
+from taskharbor.tasks import job_handler
+from taskharbor.worker import Worker, WorkerConfig
+
+
+async def nothing(ctx, job):
+    return None
+
+
+async def test_run_stops_when_told_even_during_the_idle_sleep(yard):
+    """R000-12"""
+    worker = yard.worker({"work": nothing}, poll=timedelta(hours=1))
+    task = yard.start(worker)
+    await yard.pass_time(1)
+    assert not task.done()
+
+    worker.stop()
+    await yard.pass_time(0)
+
+    assert task.done()
+
+
+async def test_a_stop_before_the_run_ends_it_at_once(yard):
+    """R000-12"""
+    job_id = await yard.put()
+    worker = yard.worker({"work": nothing})
+
+    worker.stop()
+    await yard.until_done(yard.start(worker))
+
+    assert (await yard.job(job_id)).state is JobState.READY
+
+
+async def test_never_more_handlers_at_once_than_its_concurrency(yard):
+    """R000-13, R002-21"""
+    running, most = 0, 0
+
+    async def handler(ctx, job):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await ctx.clock.sleep(0.3)
+        running -= 1
+
+    await yard.put_many(20)
+    await yard.run_until_idle(yard.worker({"work": handler}, concurrency=3))
+
+    assert most == 3
+
+
+async def test_run_waits_for_the_handlers_in_progress(yard):
+    """R000-14: settling works after the stop began, too (R000-24)."""
+    go_on = asyncio.Event()
+
+    async def handler(ctx, job):
+        await go_on.wait()
+
+    job_id = await yard.put()
+    worker = yard.worker({"work": handler})
+    task = yard.start(worker)
+    await yard.pass_time(0.1)
+
+    worker.stop()
+    await yard.pass_time(5)
+    assert not task.done()
+    go_on.set()
+    await yard.until_done(task)
+
+    assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+
+async def test_every_call_carries_the_time_of_the_clock_it_was_given(yard):
+    """R000-15"""
+    await yard.put()
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(1)
+
+    claim, now = yard.driver.named("reserve")[0]
+    assert (claim.lease_for, now) == (timedelta(seconds=30), yard.clock._start)
+    assert all(now is not None for _, now in yard.driver.named("reserve"))
+
+
+async def test_a_job_is_claimed_only_into_a_free_slot(yard):
+    """R000-16: the second job stays ready while the only slot is busy."""
+    go_on = asyncio.Event()
+
+    async def handler(ctx, job):
+        await go_on.wait()
+
+    first, second = await yard.put_many(2)
+    async with yard.at_work(yard.worker({"work": handler}, concurrency=1)):
+        await yard.pass_time(60)
+        assert (await yard.job(first)).state is JobState.RUNNING
+        assert (await yard.job(second)).state is JobState.READY
+        go_on.set()
+        await yard.pass_time(0.1)
+        assert (await yard.job(second)).state is JobState.COMPLETED
+
+
+async def test_with_prefetch_jobs_wait_in_the_process_and_are_heartbeated(yard):
+    go_on = asyncio.Event()
+
+    async def handler(ctx, job):
+        await go_on.wait()
+
+    ids = await yard.put_many(4)
+    worker = yard.worker({"work": handler}, concurrency=1, prefetch=2)
+    task = yard.start(worker)
+    await yard.pass_time(120)
+    states = [(await yard.job(job_id)).state for job_id in ids]
+    assert states == [JobState.RUNNING] * 3 + [JobState.READY]
+
+    worker.stop()
+    await yard.pass_time(0)
+    states = [(await yard.job(job_id)).state for job_id in ids]
+    assert states == [JobState.RUNNING] + [JobState.READY] * 3
+    go_on.set()
+    await yard.until_done(task)
+
+    waited = await yard.job(ids[1])
+    assert (waited.attempts, waited.stalls, waited.starts) == (0, 0, 1)
+
+
+async def test_an_idle_worker_polls_again_and_finds_what_has_become_due(yard):
+    """R000-17"""
+    job_id = await yard.put(delay=timedelta(seconds=10))
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(9.9)
+        assert (await yard.job(job_id)).state is JobState.SCHEDULED
+        await yard.pass_time(1.1)
+        assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+
+async def test_new_work_wakes_an_idle_worker_without_a_poll(yard):
+    worker = yard.worker({"work": nothing}, poll=timedelta(hours=1))
+    async with yard.at_work(worker):
+        await yard.pass_time(1)
+        job_id = await yard.put()
+        await yard.pass_time(0)
+        assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+
+async def test_a_failing_store_is_waited_for_and_never_ends_the_loop(yard):
+    """R000-17"""
+
+    def fail():
+        raise DriverUnavailable("gone fishing")
+
+    job_id = await yard.put()
+    yard.driver.before["reserve"] = fail
+    async with yard.at_work(yard.worker({"work": nothing})) as task:
+        await yard.pass_time(30)
+        failed = len(yard.driver.named("reserve"))
+        assert not task.done()
+        assert 6 <= failed <= 20, "it waits longer each time, and no longer than five seconds"
+        del yard.driver.before["reserve"]
+        await yard.pass_time(5)
+        assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+    troubles = yard.heard(DriverTrouble)
+    assert [trouble.failures for trouble in troubles] == list(range(1, failed + 1))
+
+
+async def test_a_bug_in_a_driver_does_not_end_the_loop_either(yard):
+    """R000-17"""
+
+    def fail():
+        del yard.driver.before["reserve"]
+        raise ZeroDivisionError
+
+    job_id = await yard.put()
+    yard.driver.before["reserve"] = fail
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(1)
+        assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+
+def test_the_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
+    """R000-18, R002-7"""
+    assert WorkerConfig(lease=timedelta(seconds=30)).renew_every == timedelta(seconds=10)
+    assert WorkerConfig(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=14)).renew_every.seconds == 14
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"heartbeat": timedelta(seconds=15)},
+        {"heartbeat": timedelta(seconds=31)},
+        {"heartbeat": timedelta(0)},
+        {"lease": timedelta(0)},
+        {"concurrency": 0},
+        {"concurrency": 10_001},
+        {"prefetch": -1},
+        {"queues": ()},
+        {"queues": ("a", "a")},
+        {"queues": ("no spaces",)},
+        {"kind": ""},
+        {"unknown_types": "ignore"},
+        {"poll": timedelta(0)},
+        {"grace": timedelta(seconds=-1)},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings):
+    """R000-18"""
+    with pytest.raises(ConfigurationError):
+        WorkerConfig(**{"lease": timedelta(seconds=30), **settings})
+
+
+def test_a_single_queue_name_in_place_of_a_list_is_refused(yard):
+    with pytest.raises(ConfigurationError, match="takes a list"):
+        Worker(yard.driver, queues="mail")
+
+
+def test_registering_needs_a_type_and_a_handler(yard):
+    """R000-2"""
+    worker = yard.worker()
+    with pytest.raises(ConfigurationError):
+        worker.register("  ", nothing)
+    with pytest.raises(ConfigurationError):
+        worker.register("work", None)
+
+
+async def test_registering_again_replaces_the_handler(yard):
+    """R000-2"""
+    worker = yard.worker({"work": nothing})
+
+    async def other(ctx, job):
+        return "other"
+
+    worker.register("work", other)
+    job_id = await yard.put()
+    await yard.run_until_idle(worker)
+
+    assert (await yard.job(job_id)).result == b'"other"'
+
+
+async def test_queues_take_turns_unless_the_worker_is_strict(yard):
+    for strict in (False, True):
+        yard.driver.calls.clear()
+        worker = yard.worker({"work": nothing}, queues=["a", "b", "c"], strict=strict)
+        async with yard.at_work(worker):
+            await yard.pass_time(5)
+        firsts = {claim.queues[0] for claim, _ in yard.driver.named("reserve")}
+        assert firsts == ({"a"} if strict else {"a", "b", "c"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "lanes"),
+    [
+        ({"kind": "any"}, ("any",)),
+        ({"kind": "cpu"}, ("cpu", "any")),
+        ({"kind": "gpu"}, ("gpu", "any")),
+        ({"kind": "gpu", "lanes": ("any", "cpu", "gpu")}, ("any", "cpu", "gpu")),
+    ],
+)
+def test_the_kind_of_a_worker_picks_its_lanes(settings, lanes):
+    assert WorkerConfig(**settings).claimed_lanes == lanes
+
+
+async def test_a_worker_that_skips_unknown_types_leaves_them_to_others(yard):
+    known, unknown = await yard.put("known"), await yard.put("unknown")
+
+    await yard.run_until_idle(yard.worker({"known": nothing}, unknown_types="skip"))
+
+    assert (await yard.job(known)).state is JobState.COMPLETED
+    assert ((await yard.job(unknown)).state, (await yard.job(unknown)).starts) == (JobState.READY, 0)
+
+
+async def test_skipping_unknown_types_without_any_handler_is_refused(yard):
+    with pytest.raises(ConfigurationError, match="nothing would run"):
+        await yard.worker({}, unknown_types="skip").arun()
+
+
+async def test_a_handler_that_cannot_be_imported_cannot_run_in_a_process(yard):
+    worker = yard.worker(clock=None)
+    worker.add(job_handler("work", lambda ctx, job: None, run_in="process"))
+    with pytest.raises(ConfigurationError, match="top level"):
+        await worker.arun()
+
+
+async def test_a_worker_can_run_again_under_a_new_id(yard):
+    worker = yard.worker({"work": nothing})
+    await yard.run_until_idle(worker)
+    first = worker.id
+    job_id = await yard.put()
+    await yard.run_until_idle(worker)
+
+    assert (await yard.job(job_id)).state is JobState.COMPLETED
+    assert worker.id != first
+    assert [event.worker_id for event in yard.heard(WorkerStarted)] == [first, worker.id]
+    assert [event.why for event in yard.heard(WorkerStopped)] == ["idle", "idle"]
+
+
+async def test_one_worker_runs_once_at_a_time(yard):
+    worker = yard.worker({"work": nothing})
+    async with yard.at_work(worker):
+        with pytest.raises(ConfigurationError, match="already running"):
+            await worker.arun()
+
+
+async def test_it_ends_after_its_last_job_so_that_a_fresh_one_can_start(yard):
+    await yard.put_many(10)
+    worker = yard.worker({"work": nothing}, concurrency=1, max_jobs=4)
+    await yard.until_done(yard.start(worker))
+
+    assert [event.why for event in yard.heard(WorkerStopped)] == ["recycle"]
+    counts = (await yard.driver.count(["default"], now=yard.clock.now()))["default"]
+    assert (counts.completed, counts.ready) == (4, 6)
+
+
+async def test_a_quiet_worker_claims_nothing_more_and_stays(yard):
+    worker = yard.worker({"work": nothing})
+    async with yard.at_work(worker) as task:
+        worker.quiet()
+        await yard.pass_time(0)
+        job_id = await yard.put()
+        await yard.pass_time(10)
+        assert not task.done()
+        assert (await yard.job(job_id)).state is JobState.READY

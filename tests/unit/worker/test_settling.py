@@ -1,0 +1,206 @@
+"""Settlements: batched, repeated after trouble, told from a loss after a lost reply."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+
+from taskharbor.errors import DriverUnavailable
+from taskharbor.events import AttemptFinished, LeaseWasLost
+from taskharbor.model.settlement import Ack, Retry
+from taskharbor.model.state import JobState
+from taskharbor.worker.settler import Settler
+
+
+def sleeps(seconds):
+    async def handler(ctx, job):
+        await ctx.clock.sleep(seconds)
+
+    return handler
+
+
+async def nothing(ctx, job):
+    return None
+
+
+async def test_jobs_that_end_together_are_settled_and_replaced_in_one_call(yard):
+    await yard.put_many(30)
+    await yard.run_until_idle(yard.worker({"work": nothing}, concurrency=10))
+
+    sizes = [len(settlements) for settlements, _ in yard.driver.named("settle")]
+    assert sizes == [10, 10, 10]
+
+
+async def test_settlements_gather_while_a_call_is_under_way(yard):
+    slow = asyncio.Event()
+
+    async def handler(ctx, job):
+        await ctx.clock.sleep(int(job.payload))
+
+    for seconds in (1, 2, 3, 4):
+        await yard.put(payload=str(seconds).encode())
+    async with yard.at_work(yard.worker({"work": handler}, concurrency=4)):
+        yard.driver.before["settle"] = slow.wait
+        await yard.pass_time(5)
+        slow.set()
+        await yard.pass_time(1)
+
+    assert [len(settlements) for settlements, _ in yard.driver.named("settle")] == [1, 3]
+
+
+async def test_a_settlement_is_tried_until_the_store_takes_it(yard):
+    tries = 0
+
+    def fail():
+        nonlocal tries
+        tries += 1
+        if tries <= 4:
+            raise DriverUnavailable("not now")
+
+    job_id = await yard.put()
+    yard.driver.before["settle"] = fail
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(10)
+
+    assert (await yard.job(job_id)).state is JobState.COMPLETED
+    assert tries == 5
+    assert [event.outcome for event in yard.heard(AttemptFinished)] == ["completed"]
+
+
+async def test_a_repeat_after_a_lost_reply_counts_as_done_only_when_it_was_stored(yard):
+    def lose():
+        yard.driver.after.clear()
+        raise DriverUnavailable("reply lost", done=None)
+
+    job_id = await yard.put()
+    yard.driver.after["settle"] = lose
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(2)
+
+    assert [event.state for event in yard.heard(AttemptFinished)] == ["completed"]
+    assert yard.heard(LeaseWasLost) == []
+    assert (await yard.job(job_id)).version == 3, "enqueued, claimed, settled: once each"
+
+
+async def test_a_repeat_after_a_lost_reply_of_a_retry_counts_once(yard):
+    async def fails(ctx, job):
+        raise ValueError
+
+    def lose():
+        yard.driver.after.clear()
+        raise DriverUnavailable("reply lost", done=None)
+
+    job_id = await yard.put(min_backoff=timedelta(hours=1), max_backoff=timedelta(hours=1))
+    yard.driver.after["settle"] = lose
+    async with yard.at_work(yard.worker({"work": fails})):
+        await yard.pass_time(2)
+
+    assert (await yard.job(job_id)).attempts == 1
+    assert [event.outcome for event in yard.heard(AttemptFinished)] == ["retried"]
+
+
+async def test_a_repeat_after_a_lost_reply_is_a_loss_when_somebody_else_settled(yard):
+    async def lose():
+        """The request never arrived, the lease ran out, and another worker did the job."""
+        yard.driver.before.clear()
+        records = yard.driver._store.records
+        [record] = [job for job in records.jobs.values() if job.state is JobState.RUNNING]
+        other = msgspec.structs.replace(record, token="e" * 32, claimed_by="other")
+        records.put(other)
+        await yard.driver.settle([Ack(other.lease)], now=yard.clock.now())
+        raise DriverUnavailable("no reply", done=None)
+
+    await yard.put()
+    yard.driver.before["settle"] = lose
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(3)
+
+    assert [event.cause for event in yard.heard(LeaseWasLost)] == ["settle"]
+    assert yard.heard(AttemptFinished) == []
+
+
+async def test_an_unclear_end_is_asked_about_until_the_store_answers(yard):
+    asked = 0
+    get = yard.driver.do_get
+
+    async def flaky_get(ids, now):
+        nonlocal asked
+        asked += 1
+        if asked <= 2:
+            raise DriverUnavailable("not now")
+        return await get(ids, now)
+
+    def lose():
+        yard.driver.after.clear()
+        raise DriverUnavailable("reply lost", done=None)
+
+    await yard.put()
+    yard.driver.do_get = flaky_get
+    yard.driver.after["settle"] = lose
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(5)
+
+    assert asked == 3
+    assert [event.outcome for event in yard.heard(AttemptFinished)] == ["completed"]
+
+
+async def test_one_settlement_that_no_store_would_take_fails_its_job_alone(yard, monkeypatch):
+    """The net below all checks: a batch is never lost because of one of its items."""
+    add = Settler.add
+
+    def spoiled(self, held, settlement):
+        if held.record.payload == b"bad":
+            settlement = Retry(settlement.lease, delay=timedelta(days=99_999))
+        add(self, held, settlement)
+
+    monkeypatch.setattr(Settler, "add", spoiled)
+    ids = [await yard.put(payload=payload) for payload in (b"", b"bad", b"")]
+    await yard.run_until_idle(yard.worker({"work": nothing}))
+
+    states = [(await yard.job(job_id)).state for job_id in ids]
+    assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
+    assert "cannot be settled" in ((await yard.job(ids[1])).last_error or "")
+
+
+async def test_a_claim_that_fails_does_not_lose_the_answers_of_its_settlements(yard):
+    exchange = yard.driver.do_exchange
+    failures = 0
+
+    async def half(settlements, claim, now):
+        nonlocal failures
+        answer = await exchange(settlements, claim, now)
+        if settlements and not failures:
+            failures += 1
+            return msgspec.structs.replace(answer, claimed=[], error=DriverUnavailable("claim failed"))
+        return answer
+
+    yard.driver.do_exchange = half
+    await yard.put()
+    async with yard.at_work(yard.worker({"work": nothing})):
+        await yard.pass_time(3)
+
+    assert failures == 1
+    assert [event.outcome for event in yard.heard(AttemptFinished)] == ["completed"]
+
+
+async def test_durations_are_reported_and_the_worker_is_forgotten_at_its_end(yard):
+    """R003-27, R003-29: failures count too."""
+
+    async def fails(ctx, job):
+        await ctx.clock.sleep(4)
+        raise ValueError
+
+    await yard.put("good")
+    await yard.put("bad", max_attempts=1)
+    worker = yard.worker({"good": sleeps(2), "bad": fails}, name="w1")
+    async with yard.at_work(worker):
+        await yard.pass_time(6)
+        [seen] = await yard.driver.workers(now=yard.clock.now())
+        assert (seen.report.worker_id, seen.report.name, seen.samples) == (worker.id, "w1", 2)
+        assert seen.report.types == ("bad", "good")
+        usual = {info.type: info.usual for info in await yard.driver.types(now=yard.clock.now())}
+        assert usual == {"good": timedelta(seconds=2), "bad": timedelta(seconds=4)}
+
+    assert await yard.driver.workers(now=yard.clock.now()) == []
