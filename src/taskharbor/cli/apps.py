@@ -1,0 +1,85 @@
+"""APP on the command line → the Harbor it names: `module:attribute`, or `module` alone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from taskharbor.cli.session import store_url
+from taskharbor.errors import ConfigurationError
+from taskharbor.harbor import Harbor
+
+URL_VARIABLE = "TASKHARBOR_URL"
+
+_USUAL_NAMES = ("harbor", "app")
+
+
+def load_app(reference: str, url: str | None = None) -> Harbor:
+    """Import the module, with the current folder on the path, and take the Harbor out of it.
+
+    `module` alone means `module:harbor`, then `module:app`. `url` is the store of a Harbor that names
+    none in its own code.
+
+    Raises:
+        ConfigurationError: there is no such module or Harbor; the message names those that are there.
+    """
+    if url is not None or not os.environ.get(URL_VARIABLE):
+        os.environ[URL_VARIABLE] = store_url(url)
+    name, colon, attribute = reference.partition(":")
+    if not name or (colon and not attribute):
+        raise ConfigurationError(f"{reference!r} must look like module:attribute, for example app:harbor")
+    module = _imported(name)
+    if attribute:
+        found = _at(module, attribute)
+    else:
+        found = next((one for usual in _USUAL_NAMES if isinstance(one := _at(module, usual), Harbor)), None)
+    if not isinstance(found, Harbor):
+        raise ConfigurationError(_not_there(module, attribute, found))
+    return found
+
+
+def put_here_on_path() -> None:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _imported(name: str) -> ModuleType:
+    put_here_on_path()
+    if name.endswith(".py") or "/" in name:
+        hint = name.removesuffix(".py").replace("/", ".").strip(".")
+        raise ConfigurationError(f"{name!r} is a file name; name the module instead: {hint}")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"there is no module {error.name!r} in {os.getcwd()} or among the installed packages"
+            ) from None
+        raise ConfigurationError(f"importing {name!r} failed: {error}") from error
+    except Exception as error:
+        # The module is the user's: whatever it raises, they want to see where.
+        raise ConfigurationError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _at(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _not_there(module: ModuleType, attribute: str, found: object) -> str:
+    name = module.__name__
+    harbors = [f"{name}:{key}" for key, value in vars(module).items() if isinstance(value, Harbor)]
+    if found is not None:
+        what = f"{name}:{attribute} is a {type(found).__name__}, not a Harbor"
+    elif attribute:
+        what = f"there is no {attribute!r} in the module {name!r}"
+    else:
+        what = f"the module {name!r} has neither a Harbor named harbor nor one named app"
+    hint = f"Harbor objects in it: {', '.join(harbors)}" if harbors else "there is no Harbor object in it"
+    return f"{what}; {hint}"

@@ -1,0 +1,129 @@
+"""The same step for many jobs: look first, ask, then go page by page; it may be stopped in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from taskharbor.cli.columns import ago, answer_columns
+from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem, worst
+from taskharbor.cli.session import Session
+from taskharbor.cli.where import Where, find_all
+from taskharbor.drivers.views import instant_text
+from taskharbor.errors import JobNotFound, TaskHarborError
+from taskharbor.model.job import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of one id, and the exit code it would lead to on its own."""
+
+    id: str
+    result: str
+    state: str | None
+    note: str | None = None
+    code: int = DONE
+
+    def view(self) -> dict[str, Any]:
+        return {"id": self.id, "result": self.result, "state": self.state, "note": self.note}
+
+
+Step = Callable[[Sequence[str]], Awaitable[list[Answer]]]
+
+_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class Found:
+    """What a bulk step would touch."""
+
+    total: int = 0
+    by_queue: Counter[str] = field(default_factory=Counter)
+    oldest: datetime | None = None
+
+    def add(self, jobs: list[JobRecord]) -> None:
+        self.total += len(jobs)
+        self.by_queue.update(job.queue for job in jobs)
+        first = min(job.created_at for job in jobs)
+        self.oldest = first if self.oldest is None else min(self.oldest, first)
+
+    def text(self, verb: str, now: datetime) -> str:
+        queues = ", ".join(f"{name} {count}" for name, count in self.by_queue.most_common(5))
+        oldest = ago(instant_text(self.oldest), now)
+        return f"{_jobs(self.total)} would be {verb} ({queues}); oldest created {oldest}."
+
+
+async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
+    """Do it for these ids, one answer each."""
+    answers: list[Answer] = []
+    for start in range(0, len(ids), _AT_ONCE):
+        answers += await step(ids[start : start + _AT_ONCE])
+    session.out.items([answer.view() for answer in answers], answer_columns())
+    return worst([answer.code for answer in answers])
+
+
+async def for_matches(
+    session: Session, where: Where, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
+) -> int:
+    """Do it for every job that fits, after showing what that is and asking."""
+    found = Found()
+    async for jobs in find_all(session.driver, where):
+        found.add(jobs)
+    if found.total == 0:
+        session.out.document(_summary(0, 0, 0, dry_run), ["no job matches; nothing was done"])
+        return DONE
+    session.out.say(found.text(done, session.now()))
+    if dry_run:
+        session.out.document(_summary(found.total, 0, 0, dry_run), ["dry run: nothing was done"])
+        return DONE
+    if not session.out.confirm(f"{verb} {_jobs(found.total)}?", yes=yes):
+        session.out.document(_summary(found.total, 0, 0, dry_run), ["nothing was done"])
+        return DONE
+    return await _go(session, where, step, found.total, done)
+
+
+async def _go(session: Session, where: Where, step: Step, total: int, done: str) -> int:
+    changed = skipped = 0
+    with session.out.progress(done, total) as bar:
+        async for jobs in find_all(session.driver, where):
+            ids = [job.id for job in jobs]
+            for start in range(0, len(ids), _AT_ONCE):
+                answers = await step(ids[start : start + _AT_ONCE])
+                refused = sum(answer.code != DONE for answer in answers)
+                changed, skipped = changed + len(answers) - refused, skipped + refused
+                bar.advance(len(answers))
+                session.out.detail(f"{changed} {done}, {skipped} skipped")
+    lines = [f"done: {changed} {done}, {skipped} skipped."]
+    session.out.document(_summary(total, changed, skipped, False), lines)
+    return DONE
+
+
+def check_choice(ids: Sequence[str], where: Where, *, is_all: bool = False) -> None:
+    """Ids or a search, one of them; everything only when it is said."""
+    if ids and (not where.is_everything or is_all):
+        raise UsageProblem("give job ids or a search (--where), not both")
+    if not ids and where.is_everything and not is_all:
+        raise UsageProblem("give job ids, or say which jobs with --where 'state:failed queue:mail'")
+
+
+def refused(job_id: str, error: TaskHarborError) -> Answer:
+    """Why one id was left as it is."""
+    is_missing = isinstance(error, JobNotFound)
+    return Answer(
+        id=job_id,
+        result="not_found" if is_missing else "refused",
+        state=getattr(error, "state", None),
+        code=NOT_FOUND if is_missing else CONFLICT,
+        note=str(error),
+    )
+
+
+def _summary(matched: int, changed: int, skipped: int, dry_run: bool) -> dict[str, Any]:
+    return {"matched": matched, "changed": changed, "skipped": skipped, "dry_run": dry_run}
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

@@ -1,0 +1,147 @@
+"""The columns of every table, and how times and tries are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.cli.tables import Column
+
+Item = Mapping[str, Any]
+
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60))
+
+
+def span_text(seconds: float | None) -> str | None:
+    """A span at a glance: 0.2s, 14s, 3m, 2h, 5d."""
+    if seconds is None:
+        return None
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{seconds:.1f}s" if seconds < 10 else f"{int(seconds)}s"
+
+
+def ago(text: str | None, now: datetime) -> str | None:
+    """How long ago, or in how long."""
+    if text is None:
+        return None
+    passed = (now - datetime.fromisoformat(text)) / timedelta(seconds=1)
+    return f"{span_text(passed)} ago" if passed >= 0 else f"in {span_text(-passed)}"
+
+
+def job_columns(now: datetime) -> Sequence[Column]:
+    return (
+        Column("ID", lambda job: job["id"]),
+        Column("TYPE", lambda job: job["type"]),
+        Column("QUEUE", lambda job: job["queue"]),
+        Column("STATE", lambda job: job["state"]),
+        Column("TRY", tries),
+        Column("CREATED", lambda job: ago(job["created_at"], now)),
+        Column("WHEN", lambda job: _when(job, now)),
+        Column("ERROR", lambda job: _short(job["last_error"])),
+    )
+
+
+def dead_columns(now: datetime) -> Sequence[Column]:
+    return (
+        Column("ID", lambda job: job["id"]),
+        Column("TYPE", lambda job: job["type"]),
+        Column("QUEUE", lambda job: job["queue"]),
+        Column("KIND", lambda job: job["failure_kind"]),
+        Column("TRY", tries),
+        Column("STALLS", lambda job: job["stalls"], is_number=True),
+        Column("FAILED", lambda job: ago(job["failed_at"], now)),
+        Column("ERROR", lambda job: _short(job["last_error"])),
+    )
+
+
+def queue_columns() -> Sequence[Column]:
+    counts = ("ready", "scheduled", "blocked", "running", "completed", "failed", "cancelled")
+    return (
+        Column("QUEUE", lambda queue: queue["name"]),
+        *(Column(name.upper(), _field(name), is_number=True) for name in counts),
+        Column("OLDEST", lambda queue: span_text(queue["oldest_s"]), is_number=True),
+        Column("SETTINGS", lambda queue: ", ".join(settings_of(queue))),
+    )
+
+
+def worker_columns(now: datetime) -> Sequence[Column]:
+    return (
+        Column("WORKER", lambda worker: worker["id"]),
+        Column("KIND", lambda worker: worker["kind"]),
+        Column("QUEUES", lambda worker: ",".join(worker["queues"])),
+        Column("BUSY", lambda worker: f"{len(worker['running'])}/{worker['concurrency']}"),
+        Column("LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True),
+        Column("HOST", lambda worker: f"{worker['host']}:{worker['pid']}" if worker["host"] else None),
+        Column("UP", lambda worker: ago(worker["started_at"], now)),
+        Column("SEEN", lambda worker: ago(worker["seen_at"], now)),
+    )
+
+
+def schedule_columns(now: datetime) -> Sequence[Column]:
+    return (
+        Column("SCHEDULE", lambda entry: entry["name"]),
+        Column("RULE", lambda entry: entry["cron"] or f"every {span_text(entry['every_s'])}"),
+        Column("ZONE", lambda entry: entry["timezone"]),
+        Column("TYPE", lambda entry: entry["type"]),
+        Column("QUEUE", lambda entry: entry["queue"]),
+        Column("NEXT", lambda entry: "paused" if entry["paused"] else ago(entry["next_tick_at"], now)),
+        Column("LAST", lambda entry: ago(entry["last_tick_at"], now)),
+    )
+
+
+def answer_columns() -> Sequence[Column]:
+    return (
+        Column("ID", lambda answer: answer["id"]),
+        Column("RESULT", lambda answer: answer["result"]),
+        Column("STATE", lambda answer: answer["state"]),
+        Column("NOTE", lambda answer: answer["note"]),
+    )
+
+
+def tries(job: Item) -> str:
+    return f"{job['attempts']}/{job['max_attempts']}" if job["max_attempts"] else str(job["attempts"])
+
+
+def settings_of(rules: Item) -> list[str]:
+    """The rules of a queue as words; nothing for a queue without any."""
+    words = ["paused"] if rules["paused"] else []
+    if rules["max_running"] is not None:
+        words.append(f"max {rules['max_running']}")
+    words += [
+        f"{name} {rate['count']}/{span_text(rate['per_s'])}"
+        for name in ("enqueue", "execute")
+        if (rate := rules[f"{name}_rate"]) is not None
+    ]
+    if rules["fail_queue"]:
+        words.append(f"failures to {rules['fail_queue']}")
+    if (kept := rules["retention"]) is not None:
+        spans = (f"{name[:-2]} {span_text(value) or 'for ever'}" for name, value in kept.items())
+        words.append(f"keeps {' / '.join(spans)}")
+    return words
+
+
+def _when(job: Item, now: datetime) -> str | None:
+    match job["state"]:
+        case "scheduled":
+            return ago(job["run_at"], now)
+        case "running":
+            return f"started {ago(job['started_at'], now)}"
+        case "completed" | "failed" | "cancelled":
+            return ago(job["finished_at"], now)
+        case _:
+            return None
+
+
+def _short(error: str | None) -> str | None:
+    return error if error is None or len(error) <= 80 else f"{error[:79]}…"
+
+
+def _latency(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds * 1000:.1f} ms"
+
+
+def _field(name: str) -> Any:
+    return lambda item: item[name]

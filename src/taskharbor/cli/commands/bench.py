@@ -1,0 +1,123 @@
+"""taskharbor bench: how fast this store takes jobs in, hands them out and completes them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.tables import Column
+from taskharbor.cli.where import Where, find_all
+from taskharbor.drivers.messages import Claim, Settled
+from taskharbor.drivers.views import View
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.settlement import Ack, Cancelled
+
+Verb = Callable[[int], Awaitable[int]]
+
+_LEASE = timedelta(minutes=5)
+_WORKER = "taskharbor-bench"
+_ONE_BY_ONE = 500
+
+
+@with_store
+async def command(
+    session: Session,
+    jobs: Annotated[int, typer.Option("--jobs", "-n", min=1, max=1_000_000, help="How many jobs.")] = 2000,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Jobs per call.")] = 100,
+    size: Annotated[int, typer.Option("--size", min=0, max=1_000_000, help="Payload bytes per job.")] = 100,
+) -> None:
+    """Measure on this store, in a queue of its own that is gone afterwards.
+
+    One caller, one call after the other: what a single worker sees, not what the store can do at most.
+    """
+    bench = Bench(session, size)
+    parts = [min(batch, jobs - start) for start in range(0, jobs, batch)]
+    few = [1] * min(jobs, _ONE_BY_ONE)
+    try:
+        rows = [
+            await bench.timed("enqueue", bench.enqueue, parts),
+            await bench.timed("lease", bench.lease, parts),
+            await bench.timed("complete", bench.complete, parts),
+            await bench.timed("enqueue, one by one", bench.enqueue, few),
+            await bench.timed("lease and complete, one by one", bench.lease_and_complete, few),
+        ]
+    finally:
+        await bench.clean_up()
+    session.out.items(rows, _COLUMNS)
+
+
+class Bench:
+    """One run: a queue under a name of its own, and the jobs it holds."""
+
+    def __init__(self, session: Session, size: int) -> None:
+        self._session = session
+        self._driver = session.driver
+        self._entropy = Entropy()
+        self._queue = f"taskharbor-bench-{self._entropy.token()[:8]}"
+        self._payload = b"x" * size
+        self._held: list[JobRecord] = []
+
+    async def enqueue(self, count: int) -> int:
+        now = self._session.now()
+        return len(await self._driver.enqueue([self._job(self._entropy.job_id(now)) for _ in range(count)]))
+
+    async def lease(self, count: int) -> int:
+        claim = Claim(queues=(self._queue,), worker_id=_WORKER, limit=count, lease_for=_LEASE)
+        got = await self._driver.reserve(claim)
+        self._held += got
+        return len(got)
+
+    async def complete(self, count: int) -> int:
+        part = [self._held.pop() for _ in range(min(count, len(self._held)))]
+        answers = await self._driver.settle([Ack(job.lease) for job in part])
+        return sum(isinstance(answer, Settled) for answer in answers)
+
+    async def lease_and_complete(self, count: int) -> int:
+        await self.lease(count)
+        return await self.complete(count)
+
+    async def timed(self, name: str, verb: Verb, parts: list[int]) -> View:
+        clock, expected = self._session.clock, sum(parts)
+        started, done = clock.monotonic(), 0
+        with self._session.out.progress(name, expected) as bar:
+            for part in parts:
+                done += await verb(part)
+                bar.advance(part)
+        seconds = clock.monotonic() - started
+        if done != expected:
+            raise TaskHarborError(f"{name}: only {done} of {expected} jobs went through")
+        rate = round(done / seconds, 1) if seconds > 0 else None
+        return {
+            "name": name,
+            "jobs": done,
+            "calls": len(parts),
+            "seconds": round(seconds, 6),
+            "jobs_per_s": rate,
+        }
+
+    async def clean_up(self) -> None:
+        """End what a broken-off run left, and forget everything."""
+        if self._held:
+            await self._driver.settle([Cancelled(job.lease) for job in self._held])
+        async for jobs in find_all(self._driver, Where(queue=self._queue)):
+            ids = [job.id for job in jobs]
+            await self._driver.cancel(ids)
+            await self._driver.delete(ids)
+
+    def _job(self, job_id: str) -> NewJob:
+        return NewJob(id=job_id, type="taskharbor.bench", queue=self._queue, payload=self._payload)
+
+
+_COLUMNS = (
+    Column("WHAT", lambda row: row["name"]),
+    Column("JOBS", lambda row: row["jobs"], is_number=True),
+    Column("CALLS", lambda row: row["calls"], is_number=True),
+    Column("SECONDS", lambda row: f"{row['seconds']:.3f}", is_number=True),
+    Column("JOBS/S", lambda row: f"{row['jobs_per_s']:,.0f}" if row["jobs_per_s"] else None, is_number=True),
+)

@@ -1,0 +1,279 @@
+"""taskharbor demo: a store, worker processes and sample jobs of every kind, on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from taskharbor.cli.exits import DONE, ERROR, TIMED_OUT, UsageProblem
+from taskharbor.cli.output import Output
+from taskharbor.cli.parameters import parse_duration
+from taskharbor.cli.session import UrlFlag, store_url, with_output
+from taskharbor.drivers import connect
+from taskharbor.drivers.contract import Driver
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+
+if TYPE_CHECKING:
+    from taskharbor.cli.demo_work import Account, Ledger, Producer
+
+_APP = "taskharbor.cli.demo_app:harbor"
+_LOOK_SECONDS = 0.25
+_START_SECONDS = 20
+_STOP_SECONDS = 20
+
+
+@with_output
+def command(
+    out: Output,
+    once: Annotated[
+        bool, typer.Option("--once", help="Run a fixed amount of work to its end, and exit.")
+    ] = False,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Jobs per second to put in.")] = 20,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=16, help="Worker processes.")] = 2,
+    timeout: Annotated[
+        timedelta,
+        typer.Option(
+            "--timeout", parser=parse_duration, metavar="DURATION", help="With --once: give up after this."
+        ),
+    ] = timedelta(seconds=50),
+    url: UrlFlag = None,
+) -> int:
+    """Watch jobs succeed, fail, retry, snooze, crash and be cancelled. Needs nothing installed.
+
+    Without --url it all happens in a temporary folder that is deleted afterwards. Ctrl+C lets the
+    workers finish and prints the account. Without a terminal it behaves like --once.
+    """
+    is_live = not once and out.is_fancy and not out.is_machine_readable
+    with tempfile.TemporaryDirectory(prefix="taskharbor-demo-") as folder:
+        address = store_url(url) if url else f"sqlite:///{folder}/demo.db"
+        out.secrets.append(address)
+        # The demo's app names no store: it takes this one, here and in the worker processes.
+        os.environ["TASKHARBOR_URL"] = address
+        show = Demo(out, address, Path(folder), processes)
+        return asyncio.run(show.live(rate) if is_live else show.once(timeout))
+
+
+class Demo:
+    """One run of the demo."""
+
+    def __init__(self, out: Output, url: str, folder: Path, processes: int) -> None:
+        self._out = out
+        self._url = url
+        self._folder = folder
+        self._processes = processes
+        self._clock = SystemClock()
+
+    async def once(self, timeout: timedelta) -> int:
+        """Put a fixed amount in, wait for its end, and add up."""
+        from taskharbor.cli.demo_work import Ledger, Producer
+
+        ledger = Ledger()
+        async with self._store() as driver:
+            ledger.stored_before = await _stored(driver)
+            with self._workers() as workers:
+                await self._until_at_work(driver, workers)
+                producer = Producer(ledger)
+                await producer.fixed_amount()
+                self._out.say(f"{ledger.results.total()} requests are in; {self._processes} workers run them")
+                in_time = await self._until_over(driver, producer, timeout)
+                code = await self._stop(workers)
+            account = await self._finish(driver, ledger, is_drained=in_time)
+        if not in_time:
+            self._out.say(f"error: not everything was over after {timeout}; the workers said:\n{self._log()}")
+            return TIMED_OUT
+        return self._verdict(account, code)
+
+    async def live(self, rate: float) -> int:
+        """Put work in and show it until Ctrl+C, then let the workers finish, and add up."""
+        from taskharbor.cli.demo_work import Ledger
+
+        ledger = Ledger()
+        async with self._store() as driver:
+            ledger.stored_before = await _stored(driver)
+            with self._workers() as workers:
+                await self._until_at_work(driver, workers)
+                await self._show(driver, ledger, rate)
+                self._out.say("stopping: the workers finish what they run")
+                code = await self._stop(workers)
+            account = await self._finish(driver, ledger, is_drained=False)
+        return self._verdict(account, code)
+
+    # ------------------------------------------------------------------ the two ways to look on
+
+    async def _until_over(self, driver: Driver, producer: Producer, timeout: timedelta) -> bool:
+        from taskharbor.cli.demo_app import QUEUES
+        from taskharbor.cli.demo_view import Watcher
+
+        watcher = Watcher(driver, QUEUES)
+        deadline = self._clock.monotonic() + timeout.total_seconds()
+        told = ""
+        while self._clock.monotonic() < deadline:
+            await producer.cancel_what_runs(driver)
+            glance = await watcher.look()
+            if self._out.verbosity:
+                for line in watcher.feed:
+                    self._out.say(line)
+                watcher.feed.clear()
+            if (line := glance.line()) != told:
+                self._out.say(told := line)
+            if glance.over == glance.jobs:
+                return True
+            await self._clock.sleep(_LOOK_SECONDS)
+        return False
+
+    async def _show(self, driver: Driver, ledger: Ledger, rate: float) -> None:
+        from rich.live import Live
+
+        from taskharbor.cli.demo_app import QUEUES
+        from taskharbor.cli.demo_view import Watcher, screen
+        from taskharbor.cli.demo_work import Producer
+
+        producer, watcher, stopped = Producer(ledger), Watcher(driver, QUEUES), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        title = f"taskharbor demo on {self._out.safe(self._url)}; Ctrl+C stops it"
+        feeding = asyncio.ensure_future(_feed(producer, rate, self._clock, stopped))
+        with Live(console=self._out.console(), auto_refresh=False, screen=False) as live:
+            while not stopped.is_set() and not feeding.done():
+                await producer.cancel_what_runs(driver)
+                live.update(screen(await watcher.look(), list(watcher.feed), title), refresh=True)
+                await self._clock.sleep(_LOOK_SECONDS)
+        await feeding  # not cancelled: a job that is on its way in must be entered in the ledger
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    # ------------------------------------------------------------------ store and workers
+
+    def _store(self) -> Driver:
+        driver = connect(self._url)
+        if not driver.capabilities.multiprocess:
+            raise UsageProblem("the demo's workers are processes of their own: give a store they can share")
+        return driver
+
+    @contextmanager
+    def _workers(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The worker command, in a session of its own: Ctrl+C reaches the demo, and the demo stops it."""
+        words = [sys.executable, "-m", "taskharbor", "worker", _APP]
+        words += [
+            "--processes",
+            str(self._processes),
+            "--concurrency",
+            "8",
+            "--lease",
+            "10s",
+            "--grace",
+            "5s",
+        ]
+        with (self._folder / "workers.log").open("wb") as log:
+            workers = _started(words, log)
+            try:
+                yield workers
+            finally:
+                if workers.poll() is None:
+                    workers.kill()
+                workers.wait()
+
+    async def _until_at_work(self, driver: Driver, workers: subprocess.Popen[bytes]) -> None:
+        """Wait for the first report of a worker, so that the show begins with everybody on stage."""
+        from taskharbor.cli.demo_app import CALLS
+
+        deadline = self._clock.monotonic() + _START_SECONDS
+        while not any(CALLS in worker.report.queues for worker in await driver.workers()):
+            if workers.poll() is not None or self._clock.monotonic() > deadline:
+                raise TaskHarborError(f"the workers did not start; they said:\n{self._log()}")
+            await self._clock.sleep(0.05)
+
+    async def _stop(self, workers: subprocess.Popen[bytes]) -> int:
+        """Ask the workers to finish; the code they end with. `_workers` ends those that do not."""
+        if workers.poll() is None:
+            workers.send_signal(signal.SIGTERM)
+        deadline = self._clock.monotonic() + _STOP_SECONDS
+        while workers.poll() is None and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.05)
+        code = workers.poll()
+        return ERROR if code is None else code
+
+    def _log(self) -> str:
+        text = (self._folder / "workers.log").read_text("utf-8", "replace")
+        return "\n".join(text.splitlines()[-20:])
+
+    # ------------------------------------------------------------------ the end
+
+    async def _finish(self, driver: Driver, ledger: Ledger, *, is_drained: bool) -> Account:
+        from taskharbor.cli.demo_app import harbor
+        from taskharbor.cli.demo_work import account
+
+        await harbor.aclose()
+        records = await ledger.records(driver)
+        stored = await _stored(driver) - ledger.stored_before
+        jobs = [job for job in records.values() if job is not None]
+        # In a temporary folder this changes nothing; a store of the user's is left as it was.
+        await driver.cancel([job.id for job in jobs if not job.state.is_terminal][:10_000])
+        for start in range(0, len(jobs), 1000):
+            await driver.delete([job.id for job in jobs[start : start + 1000]])
+        return account(ledger, records, stored, is_drained=is_drained)
+
+    def _verdict(self, account: Account, workers_code: int) -> int:
+        self._out.document(account.view(), _summary(account))
+        if workers_code != DONE:
+            self._out.say(f"error: the workers ended with code {workers_code}:\n{self._log()}")
+            return ERROR
+        if not account.is_balanced:
+            raise TaskHarborError("the account does not balance; this is a bug, please report it")
+        return DONE
+
+
+async def _stored(driver: Driver) -> int:
+    """How many jobs the store has in the demo's queues."""
+    from taskharbor.cli.demo_app import QUEUES
+
+    return sum(counts.total for counts in (await driver.count(QUEUES)).values())
+
+
+def _started(words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+
+async def _feed(producer: Producer, rate: float, clock: SystemClock, stopped: asyncio.Event) -> None:
+    """Put jobs in at this rate, every kind about as often as it is weighed."""
+    entropy = Entropy()
+    total = sum(weight for weight, _ in producer.kinds)
+    while not stopped.is_set():
+        place = entropy.between(0, total)
+        for weight, put in producer.kinds:
+            place -= weight
+            if place <= 0:
+                await put()
+                break
+        await clock.sleep(1 / rate)
+
+
+def _summary(account: Account) -> Iterator[str]:
+    """The account as lines; each sum stands beside its parts."""
+    yield f"requests  {account.requests} = {_parts(account.results)}"
+    yield f"jobs      {account.jobs} = {_parts(account.states)}"
+    again = f"{account.retries} of them again after an error, {account.stalls} after a crash"
+    yield f"runs      {account.starts}, {again}"
+    for job_id in account.missing:
+        yield f"missing   {job_id}"
+    for text in account.surprises:
+        yield f"surprise  {text}"
+    yield "every job is accounted for" if account.is_balanced else "the account does NOT balance"
+
+
+def _parts(parts: dict[str, int]) -> str:
+    return " + ".join(f"{count} {name}" for name, count in sorted(parts.items())) or "0"

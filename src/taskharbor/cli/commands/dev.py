@@ -1,0 +1,100 @@
+"""taskharbor dev: worker and scheduler of an app, started again whenever a file changes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taskharbor.cli.exits import DONE
+from taskharbor.cli.output import Output
+from taskharbor.cli.session import UrlFlag, with_output
+from taskharbor.cli.watching import changes
+
+_STOP_SECONDS = 15.0
+
+
+@with_output
+def command(
+    out: Output,
+    app: Annotated[str, typer.Argument(metavar="APP", help="module:attribute of a Harbor, like app:harbor.")],
+    queues: Annotated[
+        str | None, typer.Option("--queues", "-q", help="With commas; all of the app's when left out.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Jobs at once.")] = 10,
+    watch: Annotated[
+        list[Path] | None, typer.Option("--watch", help="What to watch; this folder when left out.")
+    ] = None,
+    no_scheduler: Annotated[bool, typer.Option("--no-scheduler", help="Run the worker alone.")] = False,
+    url: UrlFlag = None,
+) -> int:
+    """Run an app's worker and scheduler while you write it: a saved file starts them again.
+
+    Running jobs get a moment to finish, then they are given back and run again. Ctrl+C stops.
+    """
+    shared = ["--url", url] if url else []
+    worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
+    commands = [worker + (["--queues", queues] if queues else [])]
+    if not no_scheduler:
+        commands.append(["scheduler", app, *shared])
+    paths = watch or [Path.cwd()]
+    crew = Crew(commands)
+    out.say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        crew.start()
+        for changed in changes(paths):
+            if changed:
+                out.say(f"changed: {', '.join(sorted(path.name for path in changed))}; starting again")
+                crew.stop()
+                crew.start()
+            elif (code := crew.ended()) is not None:
+                out.say(f"ended with code {code}; save a file to start again")
+    except KeyboardInterrupt:
+        out.say("stopping")
+    finally:
+        crew.stop()
+    return DONE
+
+
+class Crew:
+    """The processes of one run."""
+
+    def __init__(self, commands: list[list[str]]) -> None:
+        self._commands = commands
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._told: set[int] = set()
+
+    def start(self) -> None:
+        # In sessions of their own: Ctrl+C reaches this process, which stops them in order.
+        self._processes = [
+            subprocess.Popen([sys.executable, "-m", "taskharbor", *words], start_new_session=True)
+            for words in self._commands
+        ]
+
+    def ended(self) -> int | None:
+        """The code of a process that ended by itself, told once."""
+        for process in self._processes:
+            if process.poll() is not None and process.pid not in self._told:
+                self._told.add(process.pid)
+                return process.returncode
+        return None
+
+    def stop(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

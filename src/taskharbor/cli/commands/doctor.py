@@ -1,0 +1,175 @@
+"""taskharbor doctor: is everything as it should be, and if not, what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from taskharbor import __version__
+from taskharbor.cli.exits import DONE, ERROR, code_of
+from taskharbor.cli.output import Output
+from taskharbor.cli.session import Session, UrlFlag, store_url, with_output
+from taskharbor.cli.tables import Column
+from taskharbor.drivers import connect
+from taskharbor.drivers.messages import Query, QueueInfo
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.state import JobState
+
+_ROUND_TRIPS = 5
+_SKEW_SECONDS = 1.0
+_SLOW_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: ok, warn or fail, what was seen, and what to do about it."""
+
+    level: str
+    check: str
+    text: str
+    fix: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        return {"level": self.level, "check": self.check, "text": self.text, "fix": self.fix}
+
+
+@with_output
+def command(out: Output, url: UrlFlag = None) -> int:
+    """Check the store, the clock, the queues and the workers. Exit code 1 when something is broken."""
+    address = store_url(url)
+    out.secrets.append(address)
+    findings = asyncio.run(examine(address, out))
+    out.items([finding.view() for finding in findings], _COLUMNS)
+    return ERROR if any(finding.level == "fail" for finding in findings) else DONE
+
+
+async def examine(url: str, out: Output) -> list[Finding]:
+    """All findings; a store that cannot be opened is one of them."""
+    findings = [Finding("ok", "version", f"taskharbor {__version__}, Python {platform.python_version()}")]
+    try:
+        async with connect(url) as driver:
+            session = Session(driver=driver, out=out, clock=SystemClock())
+            for check in _CHECKS:
+                findings += await check(session)
+    except TaskHarborError as error:
+        fix = "check --url and that the store is up" if code_of(error) == 6 else None
+        findings.append(Finding("fail", "store", out.safe(str(error)), fix))
+    return findings
+
+
+async def _store(session: Session) -> list[Finding]:
+    middle = median([await _round_trip(session) for _ in range(_ROUND_TRIPS)])
+    info = await session.driver.info()
+    facts = {"durability": info.durability, **info.details}
+    told = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    text = f"{info.store} at {session.out.safe(info.location)}, {middle * 1000:.1f} ms, {told}"
+    if middle > _SLOW_SECONDS:
+        return [Finding("warn", "store", text, "every claim waits this long: move closer to the store")]
+    if info.durability == "D0":
+        return [Finding("warn", "store", text, "jobs are gone when the process ends: use sqlite:///jobs.db")]
+    return [Finding("ok", "store", text)]
+
+
+async def _round_trip(session: Session) -> float:
+    started = session.clock.monotonic()
+    await session.driver.info()
+    return session.clock.monotonic() - started
+
+
+async def _schema(session: Session) -> list[Finding]:
+    pending = await session.driver.pending_migrations()
+    if pending:
+        return [Finding("fail", "schema", f"pending: {', '.join(pending)}", "taskharbor migrate up")]
+    return [Finding("ok", "schema", f"{(await session.driver.info()).schema} = what this code needs")]
+
+
+async def _clock(session: Session) -> list[Finding]:
+    before = session.now()
+    at = (await session.driver.info()).at
+    middle = before + (session.now() - before) / 2
+    skew = abs((at - middle).total_seconds())
+    text = f"{skew * 1000:.0f} ms between this machine and the store"
+    if skew > _SKEW_SECONDS:
+        return [
+            Finding("warn", "clock", text, "the store's clock decides; synchronise this one for sane logs")
+        ]
+    return [Finding("ok", "clock", text)]
+
+
+async def _queues(session: Session) -> list[Finding]:
+    infos = await session.driver.queues()
+    workers = await session.driver.workers()
+    findings = [finding for info in infos for finding in _of_queue(info, workers, session.now())]
+    jobs = sum(info.counts.total for info in infos)
+    names = [info.queue for info in infos if info.queue != EVERY_QUEUE]
+    return findings or [Finding("ok", "queues", f"{len(names)} queues, {jobs} jobs, none is stuck")]
+
+
+def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list[Finding]:
+    name, counts = info.queue, info.counts
+    found = []
+    if info.rules.paused:
+        what = "the harbor" if name == EVERY_QUEUE else f"queue {name}"
+        fix = f"taskharbor queues resume {'--all' if name == EVERY_QUEUE else name}"
+        found.append(Finding("warn", "queues", f"{what} is paused, {counts.waiting} jobs wait", fix))
+    if info.rules.max_running == 0:
+        found.append(
+            Finding(
+                "warn",
+                "queues",
+                f"queue {name} may run 0 jobs",
+                f"taskharbor queues set {name} --max-running none",
+            )
+        )
+    if counts.ready and not any(name in worker.report.queues for worker in workers):
+        fix = f"taskharbor worker APP -q {name}"
+        found.append(
+            Finding(
+                "warn", "workers", f"{counts.ready} jobs are ready in {name}, no live worker takes it", fix
+            )
+        )
+    if counts.failed:
+        fix = f"taskharbor dlq list --queue {name}"
+        found.append(Finding("warn", "dlq", f"{counts.failed} dead letters in {name}", fix))
+    return found
+
+
+async def _workers(session: Session) -> list[Finding]:
+    workers = await session.driver.workers()
+    slots = sum(worker.report.concurrency for worker in workers)
+    return [Finding("ok", "workers", f"{len(workers)} alive with {slots} slots")]
+
+
+async def _leases(session: Session) -> list[Finding]:
+    """Leases that ran out a while ago: nobody claims or sweeps."""
+    page = await session.driver.find(Query(states=(JobState.RUNNING,), limit=1000))
+    now = (await session.driver.info()).at
+    over = [job for job in page.jobs if job.lease_expires_at is not None and job.lease_expires_at <= now]
+    if not over:
+        return [Finding("ok", "leases", f"{len(page.jobs)} running, none has run out")]
+    fix = "a worker on the queue, or a scheduler, takes them back"
+    return [Finding("warn", "leases", f"{len(over)} running jobs have lost their worker", fix)]
+
+
+_CHECKS: tuple[Callable[[Session], Awaitable[list[Finding]]], ...] = (
+    _store,
+    _schema,
+    _clock,
+    _queues,
+    _workers,
+    _leases,
+)
+_COLUMNS = (
+    Column("LEVEL", lambda finding: finding["level"]),
+    Column("CHECK", lambda finding: finding["check"]),
+    Column("FOUND", lambda finding: finding["text"]),
+    Column("FIX", lambda finding: finding["fix"]),
+)

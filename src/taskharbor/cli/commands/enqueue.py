@@ -1,0 +1,161 @@
+"""taskharbor enqueue: put one job in, or many from a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.parameters import parse_duration, parse_instant, parse_pair, parse_value
+from taskharbor.cli.requests import Line, lines_of, new_job, payload_of
+from taskharbor.cli.session import AppFlag, Session, with_store
+from taskharbor.cli.waiting import wait_for
+from taskharbor.drivers.messages import Enqueued
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
+
+_AT_ONCE = 500
+
+DurationFlag = {"parser": parse_duration, "metavar": "DURATION"}
+
+
+@with_store
+async def command(
+    session: Session,
+    type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="The task's name.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Arguments; values are JSON or text."),
+    ] = None,
+    payload: Annotated[
+        str | None, typer.Option("--payload", metavar="JSON", help="The whole payload instead of name=value.")
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json-file",
+            "-f",
+            metavar="FILE",
+            help="Many jobs: a JSON object per line, - for stdin.",
+            allow_dash=True,
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="The queue; default when left out.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=-100, max=100, help="Higher goes first; 0 when left out.")
+    ] = None,
+    requires: Annotated[
+        str | None, typer.Option("--requires", metavar="LANE", help="any, cpu, gpu or another lane.")
+    ] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            "--at", parser=parse_instant, metavar="INSTANT", help="Not before, like 2026-12-01T09:00Z."
+        ),
+    ] = None,
+    delay: Annotated[
+        timedelta | None, typer.Option("--in", help="Not before this has passed, like 5m.", **DurationFlag)
+    ] = None,
+    timeout: Annotated[
+        timedelta | None, typer.Option("--timeout", help="How long it may run.", **DurationFlag)
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, help="Executions at most.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="One waiting and one running job per key.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", help="A repeat answers the first job.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="May be given several times.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it is over; exit code 7 when it fails.")
+    ] = False,
+    wait_timeout: Annotated[
+        timedelta | None, typer.Option("--wait-timeout", help="Stop waiting after this.", **DurationFlag)
+    ] = None,
+    app: AppFlag = None,
+) -> int:
+    """Put a job in and print its id.
+
+    taskharbor enqueue send_welcome user_id=7 --in 5m
+
+    With --app, the task's own queue, attempts and so on hold where no flag says otherwise, and its
+    arguments are checked; without it, the job is stored as it is written.
+
+    With --json-file every line is an object with the fields of a job: type, payload, queue, run_at,
+    delay_s, priority, key and so on; TYPE and the flags fill in what a line leaves out.
+    """
+    defaults = Line(
+        type=type,
+        queue=queue,
+        priority=priority,
+        requires=requires,
+        run_at=at,
+        delay_s=None if delay is None else delay.total_seconds(),
+        timeout_s=None if timeout is None else timeout.total_seconds(),
+        max_attempts=max_attempts,
+        key=key,
+        idempotency_key=idempotency_key,
+        headers=dict(parse_pair(header) for header in headers or ()),
+    )
+    if json_file is not None:
+        if values or payload or wait:
+            raise UsageProblem("--json-file brings the arguments: leave out NAME=VALUE, --payload and --wait")
+        return await _many(session, json_file, defaults)
+    if type is None:
+        raise UsageProblem("which task? `taskharbor enqueue TYPE name=value`, or --json-file FILE")
+    line = msgspec.structs.replace(defaults, payload=payload_of(values or [], payload, parse_value))
+    job = new_job(line, session.harbor, Entropy(), session.now())
+    [stored] = await session.driver.enqueue([job])
+    if wait:
+        return await wait_for(session, [stored.id], wait_timeout)
+    _tell(session, job, stored)
+    return DONE
+
+
+def _tell(session: Session, job: NewJob, stored: Enqueued) -> None:
+    view = {"id": stored.id, "result": stored.result.value, "type": job.type, "queue": job.queue}
+    session.out.document(view, [stored.id])
+    if not session.out.is_machine_readable:
+        session.out.say(f"{stored.result.value} in queue {job.queue}")
+
+
+async def _many(session: Session, path: Path, defaults: Line) -> int:
+    """Batch by batch, each stored as a whole; a bad line stops it and says what is in already."""
+    results: Counter[str] = Counter()
+    entropy = Entropy()
+
+    def made(line: Line) -> NewJob:
+        return new_job(line, session.harbor, entropy, session.now())
+
+    with session.out.progress("enqueued", None) as bar:
+        try:
+            for jobs in _batches(made(line) for line in lines_of(path, defaults)):
+                results.update(answer.result.value for answer in await session.driver.enqueue(jobs))
+                bar.advance(len(jobs))
+        finally:
+            view: dict[str, Any] = {"enqueued": results.total(), "results": dict(results)}
+            words = ", ".join(f"{count} {result}" for result, count in results.items()) or "nothing"
+            session.out.document(view, [f"{results.total()} enqueued: {words}"])
+    return DONE
+
+
+def _batches(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
+    batch: list[NewJob] = []
+    for job in jobs:
+        batch.append(job)
+        if len(batch) == _AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,228 @@
+"""taskharbor jobs: look at jobs, explain them, wait for them, retry and cancel them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches, refused
+from taskharbor.cli.columns import job_columns
+from taskharbor.cli.details import job_lines, why_lines
+from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND
+from taskharbor.cli.parameters import parse_duration, parse_states
+from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.waiting import wait_for
+from taskharbor.cli.where import Where, find_page, parse_where
+from taskharbor.drivers.messages import CancelResult, Requeued
+from taskharbor.drivers.views import instant_text, job_view
+from taskharbor.drivers.why import look_into
+from taskharbor.errors import JobNotFound
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import TERMINAL, WAITING, JobState
+
+app = typer.Typer(no_args_is_help=True)
+
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's id; write -- before one that starts with -.")
+]
+JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Job ids.")]
+WhereFlag = Annotated[
+    str | None,
+    typer.Option("--where", "-w", metavar="QUERY", help="Which jobs, like 'state:failed type:send_*'."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Show values under names like password or token too.")]
+
+
+@app.command("list")
+@with_store
+async def list_jobs(
+    session: Session,
+    query: Annotated[
+        str | None, typer.Argument(metavar="[QUERY]", help="Words like state:failed type:send_* queue:mail.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", "-s", help="Only these states, with commas.")
+    ] = None,
+    type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")] = 50,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a listing stopped.")] = None,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In enqueue order.")] = False,
+) -> None:
+    """List jobs, the newest first."""
+    where = narrowed(parse_where(query), queue=queue, state=state, type=type)
+    jobs, more = await find_page(
+        session.driver, where, limit=limit, cursor=cursor, newest_first=not oldest_first
+    )
+    session.out.items([job_view(job) for job in jobs], job_columns(session.now()), cursor=more)
+    if more and not session.out.is_machine_readable:
+        session.out.say(f"there may be more: add --cursor {more} or a larger --limit")
+
+
+@app.command()
+@with_store
+async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
+    """Show everything about a job: arguments, attempts, lease and errors."""
+    [job] = await session.driver.get([job_id])
+    if job is None:
+        raise JobNotFound(job_id)
+    view = job_view(job, is_full=True, reveal=reveal)
+    session.out.document(view, job_lines(view, session.now()))
+
+
+@app.command()
+@with_store
+async def why(session: Session, job_id: JobId) -> None:
+    """Say why a job is not running, and when it will."""
+    found = await look_into(session.driver, job_id)
+    view = {
+        "id": found.id,
+        "type": found.type,
+        "queue": found.queue,
+        "state": found.state.value,
+        "reason": found.reason.value,
+        "text": found.text,
+        "until": instant_text(found.until),
+        "facts": list(found.facts),
+        "hint": found.hint,
+    }
+    session.out.document(view, why_lines(view))
+
+
+@app.command()
+@with_store
+async def wait(
+    session: Session,
+    job_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Job ids.")],
+    timeout: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--timeout", parser=parse_duration, metavar="DURATION", help="Give up after this; exit code 124."
+        ),
+    ] = None,
+) -> int:
+    """Wait until jobs are over; exit code 7 when one failed or was cancelled."""
+    return await wait_for(session, job_ids, timeout)
+
+
+@app.command()
+@with_store
+async def retry(
+    session: Session,
+    job_ids: JobIds = None,
+    where: WhereFlag = None,
+    delay: Annotated[
+        timedelta | None,
+        typer.Option("--in", parser=parse_duration, metavar="DURATION", help="Not before this."),
+    ] = None,
+    keep_counts: Annotated[bool, typer.Option("--keep-counts", help="Keep attempts and stalls.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Let finished jobs wait again: failed, cancelled or completed ones. With --where: failed ones."""
+    search = parse_where(where)
+    check_choice(job_ids or [], search)
+    step = requeue_step(session, delay, keep_counts)
+    if job_ids and not dry_run:
+        return await for_ids(session, job_ids, step)
+    if job_ids:
+        return await _dry_ids(session, job_ids, TERMINAL)
+    return await for_matches(
+        session,
+        search.or_states(JobState.FAILED),
+        step,
+        verb="Retry",
+        done="retried",
+        yes=yes,
+        dry_run=dry_run,
+    )
+
+
+@app.command()
+@with_store
+async def cancel(
+    session: Session,
+    job_ids: JobIds = None,
+    where: WhereFlag = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Cancel jobs: waiting ones at once, running ones as soon as their worker hears of it."""
+    search = parse_where(where)
+    check_choice(job_ids or [], search)
+    if job_ids and dry_run:
+        return await _dry_ids(session, job_ids, WAITING | {JobState.RUNNING})
+    if job_ids:
+        return await for_ids(session, job_ids, _cancel_step(session))
+    return await for_matches(
+        session,
+        search.or_states(*sorted(WAITING), JobState.RUNNING),
+        _cancel_step(session),
+        verb="Cancel",
+        done="cancelled",
+        yes=yes,
+        dry_run=dry_run,
+    )
+
+
+def narrowed(where: Where, *, queue: str | None, state: str | None, type: str | None) -> Where:
+    """The search with what its flags say on top."""
+    said = {"queue": queue, "type": type, "states": parse_states(state) if state else None}
+    return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
+
+
+def requeue_step(session: Session, delay: timedelta | None, keep_counts: bool) -> Step:
+    async def step(ids: Sequence[str]) -> list[Answer]:
+        answers = await session.driver.requeue(ids, delay=delay, reset_counts=not keep_counts)
+        return [
+            Answer(id=one.id, result="retried", state=one.state.value)
+            if isinstance(one, Requeued)
+            else refused(job_id, one)
+            for job_id, one in zip(ids, answers, strict=True)
+        ]
+
+    return step
+
+
+def _cancel_step(session: Session) -> Step:
+    codes = {CancelResult.ALREADY_OVER: CONFLICT, CancelResult.NOT_FOUND: NOT_FOUND}
+
+    async def step(ids: Sequence[str]) -> list[Answer]:
+        return [
+            Answer(
+                id=one.id,
+                result=one.result.value,
+                state=one.state.value if one.state else None,
+                note=_CANCEL_NOTES.get(one.result),
+                code=codes.get(one.result, DONE),
+            )
+            for one in await session.driver.cancel(ids)
+        ]
+
+    return step
+
+
+_CANCEL_NOTES = {
+    CancelResult.REQUESTED: "it runs; its worker is told to stop it",
+    CancelResult.ALREADY_OVER: "nothing was changed",
+}
+
+
+async def _dry_ids(session: Session, ids: Sequence[str], fitting: frozenset[JobState]) -> int:
+    def told(job_id: str, job: JobRecord | None) -> Answer:
+        if job is None:
+            return refused(job_id, JobNotFound(job_id))
+        result = "would_change" if job.state in fitting else "would_refuse"
+        return Answer(id=job_id, result=result, state=job.state.value)
+
+    async def step(part: Sequence[str]) -> list[Answer]:
+        jobs = await session.driver.get(part)
+        return [told(job_id, job) for job_id, job in zip(part, jobs, strict=True)]
+
+    return await for_ids(session, ids, step)

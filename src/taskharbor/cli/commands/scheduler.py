@@ -1,0 +1,66 @@
+"""taskharbor scheduler: what the passing of time does to jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+
+from taskharbor.cli.exits import DONE
+from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+from taskharbor.cli.output import Output
+from taskharbor.cli.session import UrlFlag, store_url, with_output
+from taskharbor.drivers import Driver, connect
+
+
+@with_output
+def command(
+    out: Output,
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="module:attribute; its schedules are stored first.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
+    url: UrlFlag = None,
+) -> int:
+    """Fire schedules, sweep lost leases, start speculative copies and forget old jobs.
+
+    Start as many as you like: one of them leads, the others stand by.
+    """
+    log_to_stderr(log_format, log_level)
+    asyncio.run(_run(_driver(out, app, url), app, name))
+    return DONE
+
+
+def _driver(out: Output, app: str | None, url: str | None) -> Driver:
+    if app is None:
+        address = store_url(url)
+        out.secrets.append(address)
+        return connect(address)
+    from taskharbor.cli.apps import load_app
+
+    return load_app(app, url).driver.another()
+
+
+async def _run(driver: Driver, app: str | None, name: str) -> None:
+    from taskharbor.scheduler import Scheduler
+
+    async with driver:
+        if app is not None:
+            await _store_schedules(app)
+        scheduler = Scheduler(driver, name=name)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, scheduler.stop)
+        await scheduler.arun()
+
+
+async def _store_schedules(app: str) -> None:
+    from taskharbor.cli.apps import load_app
+
+    harbor = load_app(app)
+    await harbor.schedules.astore()
+    await harbor.aclose()

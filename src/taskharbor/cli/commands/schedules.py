@@ -1,0 +1,70 @@
+"""taskharbor schedules: recurring jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from taskharbor.cli.columns import schedule_columns
+from taskharbor.cli.exits import NothingThere
+from taskharbor.cli.session import Session, with_store
+from taskharbor.drivers.views import schedule_view
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.schedule import StoredSchedule, ticks
+
+app = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+
+
+@app.command("list")
+@with_store
+async def list_schedules(session: Session) -> None:
+    """List every schedule with its rule and its next tick."""
+    now = session.now()
+    entries = await session.driver.schedules()
+    views = [schedule_view(entry, next(ticks(entry.schedule, now), None)) for entry in entries]
+    session.out.items(views, schedule_columns(now))
+
+
+@app.command()
+@with_store
+async def pause(session: Session, name: Name) -> None:
+    """Stop firing a schedule."""
+    await _set_paused(session, name, paused=True)
+
+
+@app.command()
+@with_store
+async def resume(session: Session, name: Name) -> None:
+    """Fire a schedule again; what was missed meanwhile follows its misfire rule."""
+    await _set_paused(session, name, paused=False)
+
+
+@app.command()
+@with_store
+async def run(session: Session, name: Name) -> None:
+    """Enqueue the job of a schedule now, besides its ticks."""
+    entry = await _schedule(session, name)
+    job_id = Entropy().job_id(session.now())
+    [stored] = await session.driver.enqueue([replace(entry.schedule.template, id=job_id)])
+    session.out.document(
+        {"id": stored.id, "result": stored.result.value, "schedule": name},
+        [f"{stored.id} {stored.result.value}"],
+    )
+
+
+async def _set_paused(session: Session, name: str, *, paused: bool) -> None:
+    entry = await _schedule(session, name)
+    after = await session.driver.put_schedule(replace(entry.schedule, paused=paused))
+    view = schedule_view(after, next(ticks(after.schedule, session.now()), None))
+    session.out.document(view, [f"{name}: {'paused' if after.paused else 'runs'}"])
+
+
+async def _schedule(session: Session, name: str) -> StoredSchedule:
+    for entry in await session.driver.schedules():
+        if entry.schedule.name == name:
+            return entry
+    raise NothingThere(f"there is no schedule {name!r}; `taskharbor schedules list` shows them")

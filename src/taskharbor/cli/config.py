@@ -1,0 +1,47 @@
+"""Settings from a file on the command line: the defaults of flags, and the store's URL."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from taskharbor.settings import Settings
+
+_FILES = ("taskharbor.toml", "pyproject.toml")
+
+
+def file_settings() -> Settings | None:
+    """The settings, if there may be a file with some; reading none costs nothing.
+
+    Raises:
+        ConfigurationError: the file is wrong, or it names code and anybody may write to it.
+    """
+    if not os.environ.get("TASKHARBOR_CONFIG") and not any(Path(name).is_file() for name in _FILES):
+        if profile := os.environ.get("TASKHARBOR_PROFILE"):
+            raise ConfigurationError(f"profile {profile!r} was asked for, but there is no settings file")
+        return None
+    from taskharbor.settings import load_settings
+
+    settings = load_settings()
+    if settings.file is not None and "app" in settings.of_file():
+        _refuse_writable_by_others(settings.file)
+    return settings
+
+
+def flag_defaults(settings: Settings, command: str) -> dict[str, Any]:
+    """What the file says about one command, as typer takes defaults: by the name of the parameter."""
+    said = settings.of_file(command)
+    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def _refuse_writable_by_others(file: Path) -> None:
+    """Whoever can write a file that names code decides what runs here."""
+    if stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
+        raise ConfigurationError(
+            f"{file} names an app to import, and anybody may write to it: chmod o-w {file}"
+        )

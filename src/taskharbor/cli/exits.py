@@ -1,0 +1,68 @@
+"""Exit codes: what a script may rely on, and which error leads to which."""
+
+from __future__ import annotations
+
+from taskharbor.errors import (
+    ConfigurationError,
+    ConflictError,
+    DriverUnavailable,
+    InvalidArgument,
+    JobFailed,
+    JobNotFound,
+    PayloadError,
+    SchemaOutOfDate,
+    StoreFull,
+    StoreRefused,
+    TaskHarborError,
+)
+
+DONE = 0
+ERROR = 1
+USAGE = 2
+NOT_FOUND = 3
+NOT_ALLOWED = 4
+CONFLICT = 5
+UNREACHABLE = 6
+JOB_FAILED = 7
+TIMED_OUT = 124
+INTERRUPTED = 130
+
+
+class UsageProblem(TaskHarborError):
+    """The command was called in a way that cannot work; the message names what to change."""
+
+
+class NothingThere(TaskHarborError, LookupError):
+    """There is nothing under that name."""
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code that an error leads to."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
+
+
+# The first that fits: a closer class stands before its parent.
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (UsageProblem, USAGE),
+    (NothingThere, NOT_FOUND),
+    (JobNotFound, NOT_FOUND),
+    (SchemaOutOfDate, ERROR),
+    (InvalidArgument, USAGE),
+    (ConfigurationError, USAGE),
+    (PayloadError, USAGE),
+    (ConflictError, CONFLICT),
+    (JobFailed, JOB_FAILED),
+    (StoreRefused, NOT_ALLOWED),
+    (StoreFull, ERROR),
+    (DriverUnavailable, UNREACHABLE),
+    (TimeoutError, TIMED_OUT),
+    (KeyboardInterrupt, INTERRUPTED),
+)
+
+
+def worst(codes: list[int]) -> int:
+    """One code for many items: done only if all are; a missing one counts more than a conflict."""
+    for code in (ERROR, UNREACHABLE, NOT_FOUND, CONFLICT, JOB_FAILED, TIMED_OUT):
+        if code in codes:
+            return code
+    return DONE

@@ -1,0 +1,123 @@
+"""Logs of long-running commands: one event, one line, on stderr; for people, as JSON or as logfmt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from taskharbor.cli.terminal import clean
+from taskharbor.events import AttemptFinished, EventBus
+
+_log = logging.getLogger("taskharbor.job")
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogFormat(StrEnum):
+    CONSOLE = "console"
+    JSON = "json"
+    LOGFMT = "logfmt"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
+    """Send the records of everything in this process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_FORMATTERS[form]())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def tell_attempts(events: EventBus) -> None:
+    """A line for every attempt that ended."""
+    events.listen(_attempt, AttemptFinished)
+
+
+def _attempt(event: AttemptFinished) -> None:
+    level = logging.INFO if event.error is None else logging.WARNING
+    said = f": {event.error}" if event.error else ""
+    told = {
+        "job_id": event.job_id,
+        "job_type": event.type,
+        "queue": event.queue,
+        "attempt": event.attempt,
+        "outcome": event.outcome,
+        "seconds": round(event.seconds, 6),
+    }
+    _log.log(level, "%s %s in %.3f s%s", event.type, event.outcome, event.seconds, said, extra=told)
+
+
+class _Console(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        words = " ".join(
+            f"{name}={value}" for name, value in _extra(record).items() if name in ("job_id", "attempt")
+        )
+        line = f"{_instant(record)[11:23]} {record.levelname:<7} {_message(record)} {words}".rstrip()
+        return _escaped(line)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        return json.dumps(fields, default=str, ensure_ascii=True)
+
+
+class _Logfmt(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{name}={_quoted(value)}" for name, value in _fields(record).items())
+
+
+_FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {
+    LogFormat.CONSOLE: _Console,
+    LogFormat.JSON: _Json,
+    LogFormat.LOGFMT: _Logfmt,
+}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {
+        "at": _instant(record),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _message(record),
+        **_extra(record),
+    }
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _USUAL}
+
+
+def _message(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
+    return text
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    )
+
+
+def _escaped(text: str) -> str:
+    """One line whatever is in it; nothing that steers a terminal."""
+    return clean(text.replace("\\", "\\\\") if "\n" in text else text).replace("\n", "\\n")
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    if text and not any(sign in text for sign in ' "=\\') and text.isprintable():
+        return text
+    return json.dumps(text)

@@ -1,0 +1,212 @@
+"""The command `taskharbor`: which commands there are, and the shortest way to the one that was called.
+
+Help of the whole and `version` are answered here, without importing anything slow. For everything
+else only the module of the called command is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+
+class Entry(NamedTuple):
+    """A command or a group: where it lives, what it does, and its sub-commands if it has any."""
+
+    module: str
+    summary: str
+    commands: tuple[str, ...] = ()
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Run": {
+        "demo": Entry("demo", "Watch sample jobs run, retry, crash and end"),
+        "dev": Entry("dev", "Run a worker and start it again whenever a file changes"),
+        "worker": Entry("worker", "Run the tasks of an app"),
+        "scheduler": Entry("scheduler", "Fire schedules, sweep lost leases, forget old jobs"),
+    },
+    "Jobs": {
+        "enqueue": Entry("enqueue", "Put one job in, or many from a file"),
+        "jobs": Entry(
+            "jobs",
+            "Look at jobs, explain, await, retry and cancel them",
+            ("list", "show", "why", "wait", "retry", "cancel"),
+        ),
+        "dlq": Entry(
+            "dlq",
+            "Dead letters: look at failed jobs, replay or purge them",
+            ("list", "show", "replay", "purge"),
+        ),
+    },
+    "Operate": {
+        "queues": Entry("queues", "Numbers and settings of queues", ("list", "pause", "resume", "set")),
+        "workers": Entry("workers", "Who is at work, fastest first", ("list",)),
+        "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run")),
+        "migrate": Entry("migrate", "Bring the store's schema up to date", ("up", "status", "sql")),
+        "doctor": Entry("doctor", "Check the store, the clock and the workers, and say what to do"),
+        "bench": Entry("bench", "Measure enqueue, lease and complete rates on this store"),
+        "config": Entry("config", "Effective settings and where each comes from", ("show",)),
+        "version": Entry("version", "Print the version"),
+    },
+}
+COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+_TAKES_VALUE = {"--url", "--output", "-o"}
+_SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PROFILE"}
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line and answer its exit code."""
+    args = _globals_behind_the_command(_without_settings_flags(list(argv)))
+    first = args[0] if args else "--help"
+    if first in ("--help", "-h"):
+        sys.stdout.write(help_text())
+        return 0
+    if first in ("version", "--version") and set(args[1:]) <= {"--json"}:
+        _print_version(as_json="--json" in args)
+        return 0
+    if _wants_completion(args):
+        return _call(list(COMMANDS), args)
+    if first not in COMMANDS:
+        return _unknown(first)
+    return _call([first], args)
+
+
+def help_text() -> str:
+    """The help of the whole; `taskharbor COMMAND --help` tells the rest."""
+    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite, Postgres or Redis."]
+    for title, commands in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<10} {entry.summary}" for name, entry in commands.items()]
+    lines += [
+        "",
+        "Most commands take --url URL (or TASKHARBOR_URL), --json, -o FORMAT, --no-color and -v.",
+        "All take --config FILE and --profile NAME; `taskharbor config show` tells what holds.",
+        "taskharbor COMMAND --help tells more about one of them.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _print_version(*, as_json: bool) -> None:
+    from taskharbor import __version__
+
+    python = platform.python_version()
+    if as_json:
+        sys.stdout.write(f'{{"taskharbor":"{__version__}","python":"{python}"}}\n')
+    else:
+        sys.stdout.write(f"taskharbor {__version__}\n")
+
+
+def _without_settings_flags(args: list[str]) -> list[str]:
+    """--config FILE and --profile NAME, wherever they stand, become the variables of the same meaning."""
+    ours = args[: args.index("--")] if "--" in args else args
+    rest, at = [], 0
+    while at < len(ours):
+        name, sign, value = ours[at].partition("=")
+        if name in _SETTINGS_FLAGS and (sign or at + 1 < len(ours)):
+            os.environ[_SETTINGS_FLAGS[name]] = value if sign else ours[at + 1]
+            at += 1 if sign else 2
+        else:
+            rest.append(ours[at])
+            at += 1
+    return rest + args[len(ours) :]
+
+
+def _globals_behind_the_command(args: list[str]) -> list[str]:
+    """`taskharbor --url U jobs list` means `taskharbor jobs list --url U`: both orders are common."""
+    flags: list[str] = []
+    while args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version", "--"):
+        if args[0].startswith(("--install-completion", "--show-completion")):
+            break
+        taken = 2 if args[0] in _TAKES_VALUE else 1
+        flags += args[:taken]
+        args = args[taken:]
+    entry = COMMANDS.get(args[0]) if args else None
+    depth = 2 if entry and len(args) > 1 and args[1] in entry.commands else 1
+    return args[:depth] + flags + args[depth:] if args else flags or args
+
+
+def _wants_completion(args: list[str]) -> bool:
+    asked = args[0].startswith(("--install-completion", "--show-completion"))
+    return asked or "_TASKHARBOR_COMPLETE" in os.environ
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    from taskharbor.cli.terminal import one_line
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else " taskharbor --help lists them."
+    what = "option" if name.startswith("-") else "command"
+    sys.stderr.write(f"error: there is no {what} {one_line(name)!r}.{hint}\n")
+    return 2
+
+
+def _call(names: list[str], args: list[str]) -> int:
+    """Hand over to typer, with only the named commands loaded."""
+    from taskharbor.cli.config import file_settings, flag_defaults
+    from taskharbor.cli.terminal import clean, without_passwords
+    from taskharbor.errors import ConfigurationError
+
+    try:
+        settings = file_settings()
+        defaults = {} if settings is None else {name: flag_defaults(settings, name) for name in names}
+        build(names).main(args=args, prog_name="taskharbor", default_map=defaults)
+    except ConfigurationError as error:
+        sys.stderr.write(f"error: {clean(without_passwords(str(error)))}\n")
+        return 2
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def build(names: list[str]) -> Any:
+    """The command line with these commands, as typer makes it."""
+    import importlib
+
+    import typer
+
+    # No rich in help and usage errors: plain text costs nothing to import and reads well in a pipe.
+    root = typer.Typer(
+        name="taskharbor",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    root.callback()(_root)
+    for name in names:
+        module = importlib.import_module(f"taskharbor.cli.commands.{COMMANDS[name].module}")
+        if COMMANDS[name].commands:
+            root.add_typer(module.app, name=name, help=COMMANDS[name].summary)
+        else:
+            root.command(name)(module.command)
+    command = typer.main.get_command(root)
+    _name_variables(command, "TASKHARBOR")
+    return command
+
+
+def _name_variables(command: Any, prefix: str) -> None:
+    """Give every flag its variable: TASKHARBOR_JOBS_LIST_LIMIT is `taskharbor jobs list --limit`.
+
+    Flags that mean the same everywhere, like --url, name theirs where they are defined.
+    """
+    for parameter in command.params:
+        flags = [flag for flag in parameter.opts if flag.startswith("--")]
+        if flags and parameter.envvar is None and parameter.name != "help":
+            parameter.envvar = f"{prefix}_{flags[0].strip('-').replace('-', '_').upper()}"
+            parameter.show_envvar = True
+    for name, inner in getattr(command, "commands", {}).items():
+        _name_variables(inner, f"{prefix}_{name.upper()}")
+
+
+def _root() -> None:
+    """Background jobs on SQLite, Postgres or Redis."""

@@ -1,0 +1,163 @@
+"""Output: data on stdout in the asked-for form, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.tables import Column, plain_table, rich_table, write_csv
+from taskharbor.cli.terminal import clean, is_fancy, one_line, safe_json, wants_color, without_passwords
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    IDS = "ids"
+
+
+class Bar(Protocol):
+    def advance(self, count: int) -> None: ...
+
+
+class Output:
+    """One command's way to speak. `secrets` are URLs whose passwords must never be shown."""
+
+    def __init__(self, form: Format = Format.TABLE, *, no_color: bool = False, verbosity: int = 0) -> None:
+        self.form = form
+        self.verbosity = verbosity
+        self.secrets: list[str] = []
+        self._no_color = no_color
+
+    @property
+    def is_machine_readable(self) -> bool:
+        return self.form is not Format.TABLE
+
+    @property
+    def is_fancy(self) -> bool:
+        return is_fancy(sys.stdout, no_color=self._no_color)
+
+    # ------------------------------------------------------------------ data
+
+    def items(
+        self, items: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, cursor: str | None = None
+    ) -> None:
+        """A list, in the same order in every form."""
+        match self.form:
+            case Format.JSON:
+                self._json({"items": list(items), "cursor": cursor})
+            case Format.JSONL:
+                for item in items:
+                    self.line(_encoded(item))
+            case Format.CSV:
+                write_csv(sys.stdout, columns, items)
+            case Format.IDS:
+                for item in items:
+                    self.line(one_line(str(item.get("id") or item.get("name"))))
+            case Format.TABLE if self.is_fancy:
+                self.console().print(rich_table(columns, items))
+            case Format.TABLE:
+                for line in plain_table(columns, items):
+                    self.line(line)
+
+    def document(self, data: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """One thing: its JSON, or the lines that say the same to people."""
+        match self.form:
+            case Format.JSON:
+                self._json(data)
+            case Format.JSONL:
+                self.line(_encoded(data))
+            case Format.IDS:
+                self.line(one_line(str(data.get("id") or data.get("name") or "")))
+            case _:
+                for line in lines:
+                    self.line(clean(line))
+
+    def line(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+
+    def _json(self, data: Mapping[str, Any]) -> None:
+        text = _encoded(data)
+        self.line(safe_json(msgspec.json.format(text, indent=2)) if sys.stdout.isatty() else text)
+
+    # ------------------------------------------------------------------ words
+
+    def say(self, text: str) -> None:
+        """A word to whoever watches; never part of the data."""
+        sys.stderr.write(self.safe(text) + "\n")
+        sys.stderr.flush()
+
+    def detail(self, text: str) -> None:
+        """Only with -v."""
+        if self.verbosity:
+            self.say(text)
+
+    def error(self, error: BaseException) -> None:
+        """What went wrong, in the error's own words; the traceback only with -vv."""
+        if self.verbosity >= 2:
+            self.say("".join(traceback.format_exception(error)).rstrip())
+        self.say(f"error: {str(error) or type(error).__name__}")
+
+    def safe(self, text: str) -> str:
+        return clean(without_passwords(text, *self.secrets))
+
+    def confirm(self, question: str, *, yes: bool) -> bool:
+        """Ask before something that cannot be taken back; without a terminal there is nobody to ask."""
+        if yes:
+            return True
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageProblem(
+                f"{question} There is no terminal to ask on: add --yes, or --dry-run to look only"
+            )
+        sys.stderr.write(f"{self.safe(question)} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @contextmanager
+    def progress(self, label: str, total: int | None) -> Iterator[Bar]:
+        """A bar on stderr while the block runs, on a terminal only."""
+        if not is_fancy(sys.stderr, no_color=self._no_color) or not sys.stderr.isatty():
+            yield _NoBar()
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            yield _RichBar(progress, progress.add_task(label, total=total))
+
+    def console(self) -> Any:
+        """A rich console on stdout that keeps to NO_COLOR and --no-color."""
+        from rich.console import Console
+
+        return Console(
+            file=sys.stdout,
+            no_color=not wants_color(no_color=self._no_color),
+            force_terminal=self.is_fancy or None,
+            highlight=False,
+        )
+
+
+class _NoBar:
+    def advance(self, count: int) -> None:
+        return None
+
+
+class _RichBar:
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
+
+
+def _encoded(data: object) -> str:
+    return safe_json(msgspec.json.encode(data).decode())

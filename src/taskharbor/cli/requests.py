@@ -1,0 +1,130 @@
+"""Jobs out of words and lines: what `enqueue` reads, and the job it makes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from taskharbor.cli.exits import UsageProblem
+from taskharbor.model.codec import JsonCodec
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import DEFAULT_QUEUE, NewJob
+from taskharbor.tasks.request import JobRequest, template_of
+
+if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
+
+_CODEC = JsonCodec()
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job as it stands in a file; names and units are those of the JSON that commands print."""
+
+    type: str | None = None
+    payload: Any = None
+    queue: str | None = None
+    id: str | None = None
+    run_at: datetime | None = None
+    delay_s: float | None = None
+    timeout_s: float | None = None
+    max_attempts: int | None = None
+    max_stalls: int | None = None
+    min_backoff_s: float | None = None
+    max_backoff_s: float | None = None
+    priority: int | None = None
+    requires: str | None = None
+    key: str | None = None
+    idempotency_key: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def new_job(line: Line, harbor: Harbor | None, entropy: Entropy, now: datetime) -> NewJob:
+    """The job that a line asks for. A line without a payload calls its task without arguments.
+
+    With an app the task's own options hold where the line says nothing, and the arguments are checked.
+    """
+    job_id = line.id or entropy.job_id(now)
+    payload = {} if line.payload is None else line.payload
+    if harbor is not None:
+        return _job_of_task(line, harbor, job_id, payload)
+    request = JobRequest(type=line.type or "", **_options(line))
+    template = template_of(request, default_queue=DEFAULT_QUEUE, codec=_CODEC)
+    return msgspec.structs.replace(template, id=job_id, payload=_CODEC.encode(payload))
+
+
+def _job_of_task(line: Line, harbor: Harbor, job_id: str, payload: Any) -> NewJob:
+    task = harbor.tasks.get(line.type or "").with_options(**_options(line))
+    args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
+    try:
+        return task.new_job(job_id, args, kwargs)
+    except TypeError as error:
+        raise UsageProblem(str(error)) from None
+
+
+def _options(line: Line) -> dict[str, Any]:
+    """What a line says about its job, by the names of JobRequest."""
+    said = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
+    return {name: value for name, value in said.items() if value is not None and value != {}}
+
+
+_OPTIONS = tuple(name for name in Line.__struct_fields__ if name not in ("type", "payload", "id"))
+
+
+def payload_of(values: list[str], payload: str | None, parse: Callable[[str], Any]) -> Any:
+    """The payload that name=value words, or a whole JSON text, say."""
+    if payload is None:
+        return dict(_argument(word, parse) for word in values)
+    if values:
+        raise UsageProblem("give name=value arguments or --payload, not both")
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise UsageProblem(f"--payload is not JSON: {error}") from None
+
+
+def lines_of(path: Path, defaults: Line) -> Iterator[Line]:
+    """The jobs of a file, one JSON object per line; empty lines are skipped.
+
+    Raises:
+        UsageProblem: a line is no such object; its number is named.
+    """
+    with _opened(path) as stream:
+        for number, text in enumerate(stream, 1):
+            if text.strip():
+                yield _line(text, number, defaults)
+
+
+def _line(text: bytes, number: int, defaults: Line) -> Line:
+    try:
+        said = msgspec.json.decode(text, type=dict[str, Any])
+        line = msgspec.convert(_with(defaults, said), Line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageProblem(f"line {number}: {error}") from None
+    if not line.type:
+        raise UsageProblem(f"line {number} has no type, and no TYPE was given")
+    return line
+
+
+def _with(defaults: Line, said: dict[str, Any]) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(defaults), **said}
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageProblem(f"cannot read {path}: {error.strerror}") from None
+
+
+def _argument(word: str, parse: Callable[[str], Any]) -> tuple[str, Any]:
+    name, sign, value = word.partition("=")
+    if not sign or not name:
+        raise UsageProblem(f"{word!r} must look like name=value")
+    return name, parse(value)

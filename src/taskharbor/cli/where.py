@@ -1,0 +1,138 @@
+"""Which jobs: the small search language of lists and bulk commands.
+
+    state:failed type:send_* queue:mail kind:timeout
+
+Every word is field:value and all must hold. `*` and `?` match in queue, type, key, worker and error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import msgspec
+import typer
+
+from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.parameters import parse_states
+from taskharbor.drivers import Driver
+from taskharbor.drivers.messages import MAX_PAGE, Query
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+
+_ALIASES = {"task": "type", "status": "state"}
+_FIELDS = ("state", "queue", "type", "key", "worker", "kind", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What a job must be like."""
+
+    states: tuple[JobState, ...] | None = None
+    queue: str | None = None
+    type: str | None = None
+    key: str | None = None
+    worker: str | None = None
+    kind: str | None = None
+    error: str | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Where()
+
+    def or_states(self, *states: JobState) -> Where:
+        """The same, in these states unless it names its own."""
+        return self if self.states else replace(self, states=states)
+
+    def query(self, *, newest_first: bool = False) -> Query:
+        """What the store can look for by itself; patterns are left to `fits`."""
+        key = _exact(self.key)
+        return Query(
+            queue=_exact(self.queue),
+            states=self.states,
+            type=_exact(self.type),
+            key=None if key is None else key.encode("utf-8", "surrogateescape"),
+            claimed_by=_exact(self.worker),
+            failure_kind=self.kind,
+            newest_first=newest_first,
+        )
+
+    def fits(self, job: JobRecord) -> bool:
+        key = None if job.key is None else job.key.decode("utf-8", "backslashreplace")
+        return (
+            _matches(self.queue, job.queue)
+            and _matches(self.type, job.type)
+            and _matches(self.key, key)
+            and _matches(self.worker, job.claimed_by)
+            and _matches(self.error and f"*{self.error}*", job.last_error)
+        )
+
+
+def parse_where(text: str | None) -> Where:
+    """The search that these words say.
+
+    Raises:
+        UsageProblem: a word is not field:value, or names no field.
+    """
+    said: dict[str, str] = {}
+    for word in (text or "").split():
+        name, colon, value = word.partition(":")
+        field = _ALIASES.get(name, name)
+        if not colon or not value or field not in _FIELDS:
+            raise UsageProblem(_not_understood(word, field))
+        said[field] = value
+    states = said.pop("state", None)
+    try:
+        return Where(states=None if states is None else parse_states(states), **said)
+    except typer.BadParameter as error:
+        raise UsageProblem(str(error)) from None
+
+
+async def find_page(
+    driver: Driver, where: Where, *, limit: int, cursor: str | None = None, newest_first: bool = False
+) -> tuple[list[JobRecord], str | None]:
+    """Up to `limit` jobs that fit, and where to go on; short pages of the store are joined."""
+    query = msgspec.structs.replace(where.query(newest_first=newest_first), cursor=cursor)
+    found: list[JobRecord] = []
+    while True:
+        page = await driver.find(msgspec.structs.replace(query, limit=min(limit - len(found), MAX_PAGE)))
+        found += [job for job in page.jobs if where.fits(job)]
+        if page.cursor is None or len(found) >= limit:
+            return found, page.cursor
+        query = msgspec.structs.replace(query, cursor=page.cursor)
+
+
+async def find_all(driver: Driver, where: Where) -> AsyncIterator[list[JobRecord]]:
+    """Every job that fits, page by page in enqueue order, each once even while they change."""
+    cursor: str | None = None
+    while True:
+        page = await driver.find(msgspec.structs.replace(where.query(), limit=MAX_PAGE, cursor=cursor))
+        if fitting := [job for job in page.jobs if where.fits(job)]:
+            yield fitting
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _exact(pattern: str | None) -> str | None:
+    return None if pattern is None or _is_pattern(pattern) else pattern
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
+
+
+def _matches(pattern: str | None, value: str | None) -> bool:
+    if pattern is None or (not _is_pattern(pattern) and value == pattern):
+        return True
+    return value is not None and fnmatchcase(value, pattern)
+
+
+def _not_understood(word: str, field: str) -> str:
+    close = get_close_matches(field, _FIELDS, n=1)
+    hint = (
+        f"did you mean {close[0]}:…?" if close and field not in _FIELDS else f"fields: {', '.join(_FIELDS)}"
+    )
+    return f"{word!r} is not understood: a search is made of words like state:failed or type:send_*; {hint}"

@@ -1,0 +1,242 @@
+"""taskharbor jobs, on a memory store in this process."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.model.settlement import Ack, Fail
+from taskharbor.model.state import JobState
+from tests.unit.cli.conftest import Shell
+
+UNKNOWN = "01a1de6c-6ff6-738c-9f3a-6aa1afc95af6"
+
+
+def failed(shell: Shell, reason: str = "boom", **fields) -> str:
+    job_id = shell.enqueue(**fields)
+    assert shell.end(lambda job: Fail(job.lease, reason), fields.get("queue", "default")) == job_id
+    return job_id
+
+
+def test_a_list_shows_the_newest_job_first(shell: Shell) -> None:
+    first, second = shell.enqueue(), shell.enqueue()
+
+    listed = shell("jobs", "list", "-o", "ids")
+
+    assert listed.out.split() == [second, first]
+
+
+def test_a_list_as_json_has_items_and_a_cursor_to_go_on_with(shell: Shell) -> None:
+    ids = [shell.enqueue() for _ in range(5)]
+
+    page = shell("jobs", "list", "--json", "--limit", "2", "--oldest-first").json
+    rest = shell("jobs", "list", "--json", "--oldest-first", "--cursor", page["cursor"]).json
+
+    assert [job["id"] for job in page["items"] + rest["items"]] == ids
+    assert rest["cursor"] is None
+
+
+def test_a_list_narrows_by_queue_state_and_pattern(shell: Shell) -> None:
+    wanted = shell.enqueue("send_mail", queue="mail")
+    shell.enqueue("render", queue="mail")
+    shell.enqueue("send_sms", queue="sms")
+
+    by_words = shell("jobs", "list", "state:ready type:send_* queue:mail", "-o", "ids")
+    by_flags = shell("jobs", "list", "-q", "mail", "-s", "ready,scheduled", "-t", "send_*", "-o", "ids")
+
+    assert by_words.out.split() == by_flags.out.split() == [wanted]
+
+
+def test_a_table_without_a_terminal_is_plain_text_in_columns(shell: Shell) -> None:
+    job_id = shell.enqueue("send_mail", queue="mail")
+
+    header, line = shell("jobs", "list").out.splitlines()
+
+    assert header.split() == ["ID", "TYPE", "QUEUE", "STATE", "TRY", "CREATED", "WHEN", "ERROR"]
+    assert line.split()[:4] == [job_id, "send_mail", "mail", "ready"]
+
+
+def test_show_tells_everything_and_hides_what_sounds_secret(shell: Shell) -> None:
+    payload = b'{"to": "a@b.c", "password": "hunter2", "nested": [{"api_key": "k-123"}]}'
+    job_id = shell.enqueue(payload=payload, headers={"authorization": "Bearer x"})
+
+    hidden = shell("jobs", "show", job_id, "--json").json
+    open_view = shell("jobs", "show", job_id, "--json", "--reveal").json
+
+    assert hidden["payload"] == {"to": "a@b.c", "password": "***", "nested": [{"api_key": "***"}]}
+    assert hidden["headers"] == {"authorization": "***"}
+    assert open_view["payload"]["password"] == "hunter2"
+    assert "hunter2" not in shell("jobs", "show", job_id).out
+
+
+def test_a_payload_that_is_no_json_is_shown_as_base64(shell: Shell) -> None:
+    job_id = shell.enqueue(payload=b"\xff\x00")
+
+    view = shell("jobs", "show", job_id, "--json").json
+
+    assert view["payload_base64"] == "/wA="
+    assert "payload" not in view
+
+
+def test_an_unknown_id_is_exit_code_3(shell: Shell) -> None:
+    for verb in ("show", "why", "wait", "retry", "cancel"):
+        answer = shell("jobs", verb, UNKNOWN)
+        assert answer.code == 3, verb
+
+
+@pytest.mark.parametrize("job_id", ["--help", "$(touch pwned)", "; rm -rf", "not-an-id", "\x1b[31mred"])
+def test_an_id_is_data_whatever_it_looks_like(shell: Shell, job_id: str, tmp_path) -> None:
+    for verb in ("show", "why", "retry", "cancel", "wait"):
+        answer = shell("jobs", verb, "--", job_id)
+
+        assert answer.code == 2
+        assert "is not a lower-case UUID" in answer.err
+        assert "\x1b" not in answer.err
+        assert answer.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_escape_sequences_in_a_job_never_reach_the_terminal(shell: Shell) -> None:
+    evil = "\x1b]0;title\x07\x1b[2Jboom\x9b31m\u202egnp.exe\r\x08"
+    job_id = failed(shell, evil, key=b"\x1b[31mkey")
+
+    for command in (["jobs", "list"], ["jobs", "show", job_id], ["jobs", "why", job_id], ["dlq", "list"]):
+        shown = shell(*command)
+        as_json = shell(*command, "--json")
+
+        assert "boom" in shown.out
+        assert not set(shown.out + as_json.out) & set("\x1b\x07\x9b\x08\r\u202e")
+    assert shell("jobs", "show", job_id, "--json").json["last_error"] == evil
+
+
+def test_why_gives_the_reason_in_words_and_as_data(shell: Shell) -> None:
+    job_id = shell.enqueue(queue="mail", delay=timedelta(hours=1))
+
+    told = shell("jobs", "why", job_id)
+    data = shell("jobs", "why", job_id, "--json").json
+
+    assert "is scheduled: due in" in told.out
+    assert (data["reason"], data["state"], data["id"]) == ("scheduled", "scheduled", job_id)
+    assert data["until"].endswith("Z")
+
+
+def test_wait_tells_how_each_job_ended(shell: Shell) -> None:
+    good = shell.enqueue()
+    shell.end(lambda job: Ack(job.lease, b'{"sent": 3}'))
+    bad = failed(shell)
+
+    both = shell("jobs", "wait", good, bad, "--json")
+
+    assert both.code == 7
+    assert [(job["state"], job["result"]) for job in both.json["items"]] == [
+        ("completed", {"sent": 3}),
+        ("failed", None),
+    ]
+    assert shell("jobs", "wait", good).code == 0
+
+
+def test_wait_gives_up_with_exit_code_124(shell: Shell) -> None:
+    job_id = shell.enqueue()
+
+    answer = shell("jobs", "wait", job_id, "--timeout", "0")
+
+    assert answer.code == 124
+    assert "1 of 1 jobs are not over yet" in answer.err
+
+
+def test_retry_lets_a_failed_job_wait_again(shell: Shell) -> None:
+    job_id = failed(shell)
+
+    answer = shell("jobs", "retry", job_id, "--json")
+
+    assert answer.code == 0
+    assert answer.json["items"] == [{"id": job_id, "result": "retried", "state": "ready", "note": None}]
+    assert shell.get(job_id).attempts == 0
+
+
+def test_retry_can_wait_and_keep_the_counts(shell: Shell) -> None:
+    job_id = failed(shell)
+
+    shell("jobs", "retry", job_id, "--in", "1h", "--keep-counts")
+
+    job = shell.get(job_id)
+    assert (job.state, job.attempts) == (JobState.SCHEDULED, 1)
+
+
+def test_retrying_a_waiting_job_is_a_conflict(shell: Shell) -> None:
+    job_id = shell.enqueue()
+
+    answer = shell("jobs", "retry", job_id, "--json")
+
+    assert answer.code == 5
+    assert answer.json["items"][0]["result"] == "refused"
+
+
+def test_cancel_answers_for_each_id(shell: Shell) -> None:
+    running = shell.enqueue()
+    shell.claim()
+    waiting = shell.enqueue()
+
+    first = shell("jobs", "cancel", waiting, running, "--json")
+    second = shell("jobs", "cancel", waiting)
+
+    assert first.code == 0
+    assert [answer["result"] for answer in first.json["items"]] == ["cancelled", "requested"]
+    assert second.code == 5
+
+
+def test_a_dry_run_changes_nothing(shell: Shell) -> None:
+    dead, waiting = failed(shell), shell.enqueue()
+
+    by_id = shell("jobs", "retry", dead, waiting, "--dry-run", "--json")
+    by_search = shell("jobs", "cancel", "--where", "queue:default", "--dry-run", "--json")
+
+    assert [answer["result"] for answer in by_id.json["items"]] == ["would_change", "would_refuse"]
+    assert by_search.json == {"matched": 1, "changed": 0, "skipped": 0, "dry_run": True}
+    assert shell.get(dead).state is JobState.FAILED
+    assert shell.get(waiting).state is JobState.READY
+
+
+def test_a_bulk_step_without_a_terminal_needs_yes(shell: Shell) -> None:
+    job_id = failed(shell)
+
+    asked = shell("jobs", "retry", "--where", "type:mail.*")
+    told = shell("jobs", "retry", "--where", "type:mail.*", "--yes", "--json")
+
+    assert asked.code == 2
+    assert "--yes" in asked.err
+    assert told.json == {"matched": 1, "changed": 1, "skipped": 0, "dry_run": False}
+    assert shell.get(job_id).state is JobState.READY
+
+
+def test_a_bulk_step_reaches_every_job_of_many_pages(shell: Shell) -> None:
+    for _ in range(1203):
+        shell.enqueue(queue="many")
+
+    answer = shell("jobs", "cancel", "--where", "queue:many", "--yes", "--json")
+
+    assert answer.json["changed"] == 1203
+
+
+def test_a_bulk_step_needs_ids_or_a_search_but_not_both(shell: Shell) -> None:
+    assert shell("jobs", "cancel").code == 2
+    assert shell("jobs", "cancel", UNKNOWN, "--where", "queue:mail").code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["jobs", "list", "stat:failed"], "did you mean state:"),
+        (["jobs", "list", "failed"], "fields: state"),
+        (["jobs", "list", "--state", "broken"], "is no state"),
+        (["jobs", "list", "--limit", "0"], "--limit"),
+        (["jobs", "list", "--cursor", "nonsense"], "cursor"),
+        (["jobs", "list", "--queue", "no spaces"], "is not a name"),
+        (["jobs", "wait", UNKNOWN, "--timeout", "soon"], "is not a duration"),
+    ],
+)
+def test_a_wrong_word_is_a_usage_error_that_names_it(shell: Shell, args: list[str], word: str) -> None:
+    answer = shell(*args)
+
+    assert answer.code == 2
+    assert word in answer.err
+    assert "Traceback" not in answer.err

@@ -1,0 +1,150 @@
+"""The command tree: every command has help, finds its flags, and loads nothing it does not need."""
+
+import subprocess
+import sys
+
+import pytest
+
+from taskharbor.cli.main import COMMANDS, build, help_text, run
+from tests.unit.cli.conftest import Shell
+
+CALLS = [
+    [name, *([sub] if sub else [])] for name, entry in COMMANDS.items() for sub in (entry.commands or ("",))
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_every_command_has_help_and_every_flag_a_variable(shell: Shell, call: list[str]) -> None:
+    answer = shell.bare(*call, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: taskharbor {' '.join(call)}")
+    told = "".join(answer.out.split())
+    variables = [option.envvar for option in options_of(call)]
+    assert [name for name in variables if name is None or name not in told] == []
+
+
+def options_of(call: list[str]):
+    command = build(call[:1])
+    for name in call:
+        command = command.commands[name]
+    return [
+        parameter
+        for parameter in command.params
+        if parameter.opts[0].startswith("-") and parameter.name != "help"
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name, entry in COMMANDS.items() if entry.commands])
+def test_every_group_lists_exactly_its_commands(name: str) -> None:
+    group = build([name]).commands[name]
+
+    assert tuple(group.commands) == COMMANDS[name].commands
+
+
+def test_the_help_of_the_whole_names_every_command(shell: Shell) -> None:
+    for call in ([], ["--help"], ["-h"]):
+        answer = shell.bare(*call)
+        assert (answer.code, answer.out) == (0, help_text())
+    assert all(f"  {name} " in help_text() for name in COMMANDS)
+
+
+def test_common_flags_may_stand_before_the_command(shell: Shell) -> None:
+    shell.enqueue(queue="mail")
+
+    before = shell.bare("--url", shell.url, "--json", "queues", "list")
+    behind = shell.bare("queues", "list", "--url", shell.url, "--json")
+
+    assert [queue["name"] for queue in before.json["items"]] == ["mail"]
+    assert before.json["items"][0]["name"] == behind.json["items"][0]["name"]
+
+
+def test_flags_come_from_the_environment_too(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        shell.enqueue()
+    monkeypatch.setenv("TASKHARBOR_URL", shell.url)
+    monkeypatch.setenv("TASKHARBOR_OUTPUT", "ids")
+    monkeypatch.setenv("TASKHARBOR_JOBS_LIST_LIMIT", "2")
+
+    assert len(shell.bare("jobs", "list").out.split()) == 2
+    assert len(shell.bare("jobs", "list", "--limit", "1").out.split()) == 1
+
+
+def test_the_url_may_be_borrowed_from_another_variable(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = shell.enqueue()
+    monkeypatch.setenv("DATABASE_URL", shell.url)
+
+    assert shell.bare("jobs", "list", "--url", "env:DATABASE_URL", "-o", "ids").out.split() == [job_id]
+    missing = shell.bare("jobs", "list", "--url", "env:NO_SUCH_NAME")
+    assert missing.code == 2
+    assert "NO_SUCH_NAME" in missing.err
+
+
+@pytest.mark.parametrize("args", [["jbos"], ["--colour"], ["jobs", "lst"], ["jobs", "list", "--limitt", "3"]])
+def test_a_typing_error_is_a_usage_error(shell: Shell, args: list[str]) -> None:
+    answer = shell.bare(*args)
+
+    assert answer.code == 2
+    assert answer.out == ""
+
+
+def test_an_unknown_command_gets_a_hint(shell: Shell) -> None:
+    assert "Did you mean 'jobs'?" in shell.bare("jbos").err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nosuch://user:hunter2@host/db",
+        "hunter2",
+        "postgresql://user:hunter2@[::1",
+        "nosuch://host?password=hunter2x",
+    ],
+)
+def test_a_wrong_url_is_told_without_its_password(shell: Shell, url: str) -> None:
+    answer = shell.bare("queues", "list", "--url", url)
+
+    assert answer.code == 2
+    assert url == "hunter2" or "hunter2" not in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_csv_and_jsonl_carry_the_same_items(shell: Shell) -> None:
+    job_id = shell.enqueue("send.mail", queue="mail")
+
+    csv = shell("jobs", "list", "-o", "csv").out.splitlines()
+    lines = shell("jobs", "list", "-o", "jsonl").out.splitlines()
+
+    assert csv[0].startswith("id,type,queue,state")
+    assert csv[1].startswith(f"{job_id},send.mail,mail,ready")
+    assert len(lines) == 1
+
+
+def test_help_and_version_import_nothing_slow() -> None:
+    """Import time is what a command line costs; typer, msgspec and asyncio are most of it."""
+    code = (
+        "import sys; from taskharbor.cli.main import run; "
+        "run(['--help']); run(['version']); "
+        "print([m for m in ('typer', 'msgspec', 'asyncio', 'rich') if m in sys.modules], file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_command_loads_neither_rich_nor_other_commands_nor_the_web() -> None:
+    code = (
+        "import sys; from taskharbor.cli.main import run; run(['queues', 'list', '--url', 'memory://']); "
+        "slow = ('rich', 'starlette', 'httpx2', 'psycopg', 'redis'); "
+        "ours = ('taskharbor.worker', 'taskharbor.harbor', 'taskharbor.cli.commands.'); "
+        "print([m for m in sys.modules if m.split('.')[0] in slow or m.startswith(ours)], file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr.strip() == "['taskharbor.cli.commands.queues']"
+
+
+def test_run_answers_the_exit_code() -> None:
+    assert run(["version"]) == 0

@@ -1,0 +1,157 @@
+"""taskharbor queues, workers, schedules, migrate, doctor, bench and version, on a memory store."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor import __version__
+from taskharbor.drivers import Driver
+from taskharbor.model.job import NewJob
+from taskharbor.model.presence import WorkerReport
+from taskharbor.model.schedule import Schedule
+from taskharbor.model.settlement import Fail
+from tests.unit.cli.conftest import Shell
+
+
+def test_queues_list_has_numbers_settings_and_the_age_of_the_oldest(shell: Shell) -> None:
+    shell.enqueue(queue="mail")
+    shell.enqueue(queue="mail", delay=timedelta(hours=1))
+    shell("queues", "set", "mail", "--max-running", "3")
+
+    [mail] = shell("queues", "list", "--json").json["items"]
+
+    assert (mail["name"], mail["ready"], mail["scheduled"], mail["max_running"]) == ("mail", 1, 1, 3)
+    assert mail["oldest_s"] >= 0
+    assert "max 3" in shell("queues", "list").out
+
+
+def test_a_queue_is_paused_and_resumed(shell: Shell) -> None:
+    assert shell("queues", "pause", "mail", "--json").json["paused"] is True
+    assert shell("queues", "resume", "mail", "--json").json["paused"] is False
+
+
+def test_the_whole_harbor_is_paused_by_its_own_flag(shell: Shell) -> None:
+    shell("queues", "pause", "--all")
+
+    [harbor] = shell("queues", "list", "--json").json["items"]
+
+    assert (harbor["name"], harbor["paused"]) == ("*", True)
+    assert shell("queues", "pause").code == 2
+    assert shell("queues", "pause", "mail", "--all").code == 2
+
+
+def test_settings_are_set_kept_and_taken_away(shell: Shell) -> None:
+    shell("queues", "set", "mail", "--max-running", "3", "--execute-rate", "10/m", "--enqueue-rate", "5/2s")
+    shell("queues", "set", "mail", "--fail-queue", "dead", "--keep-failed", "none", "--keep-completed", "0")
+    rules = shell("queues", "set", "mail", "--max-running", "none", "--json").json
+
+    assert rules == {
+        "name": "mail",
+        "paused": False,
+        "max_running": None,
+        "enqueue_rate": {"count": 5, "per_s": 2.0},
+        "execute_rate": {"count": 10, "per_s": 60.0},
+        "fail_queue": "dead",
+        "retention": {"completed_s": 0.0, "failed_s": None, "cancelled_s": 1209600.0},
+    }
+    assert shell("queues", "set", "mail", "--default-retention", "--json").json["retention"] is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--max-running", "many"],
+        ["--execute-rate", "10"],
+        ["--execute-rate", "x/1m"],
+        ["--keep-failed", "x"],
+    ],
+)
+def test_wrong_settings_are_usage_errors(shell: Shell, flags: list[str]) -> None:
+    assert shell("queues", "set", "mail", *flags).code == 2
+
+
+def test_workers_are_listed_with_what_they_do(shell: Shell) -> None:
+    async def report(driver: Driver) -> None:
+        await driver.report_worker(
+            WorkerReport(
+                worker_id="w-1", kind="gpu", queues=("mail",), concurrency=4, running=("a",), host="h", pid=3
+            )
+        )
+
+    shell.store(report)
+
+    [worker] = shell("workers", "list", "--json").json["items"]
+    assert (worker["id"], worker["kind"], worker["queues"], worker["concurrency"]) == (
+        "w-1",
+        "gpu",
+        ["mail"],
+        4,
+    )
+    assert "1/4" in shell("workers", "list").out
+
+
+def test_schedules_are_listed_paused_resumed_and_run(shell: Shell) -> None:
+    async def put(driver: Driver) -> None:
+        template = NewJob(id="", type="report", queue="mail")
+        await driver.put_schedule(Schedule(name="nightly", template=template, cron="0 3 * * *"))
+
+    shell.store(put)
+
+    [entry] = shell("schedules", "list", "--json").json["items"]
+    assert (entry["name"], entry["cron"], entry["paused"], entry["type"]) == (
+        "nightly",
+        "0 3 * * *",
+        False,
+        "report",
+    )
+    assert shell("schedules", "pause", "nightly", "--json").json["paused"] is True
+    assert shell("schedules", "resume", "nightly", "--json").json["paused"] is False
+    job_id = shell("schedules", "run", "nightly", "--json").json["id"]
+    assert shell.get(job_id).type == "report"
+    assert shell("schedules", "run", "weekly").code == 3
+
+
+def test_migrate_says_when_there_is_nothing_to_do(shell: Shell) -> None:
+    assert shell("migrate", "status", "--json").json["pending"] == []
+    assert shell("migrate", "up", "--json").json["applied"] == []
+
+
+def test_doctor_finds_what_is_wrong_and_says_what_to_do(shell: Shell) -> None:
+    shell.enqueue(queue="mail")
+    shell.end(lambda job: Fail(job.lease, "boom"), "mail")
+    shell.enqueue(queue="mail")
+    shell("queues", "pause", "mail")
+
+    answer = shell("doctor", "--json")
+
+    fixes = {finding["fix"] for finding in answer.json["items"] if finding["level"] == "warn"}
+    assert answer.code == 0
+    assert {
+        "taskharbor queues resume mail",
+        "taskharbor worker APP -q mail",
+        "taskharbor dlq list --queue mail",
+    } <= fixes
+
+
+def test_doctor_fails_on_a_store_that_cannot_be_opened(shell: Shell) -> None:
+    answer = shell.bare("doctor", "--url", "nosuch://user:hunter2@host/db", "--json")
+
+    assert answer.code == 1
+    assert [finding["level"] for finding in answer.json["items"]] == ["ok", "fail"]
+    assert "hunter2" not in answer.out + answer.err
+
+
+def test_bench_measures_and_leaves_nothing_behind(shell: Shell) -> None:
+    rows = shell("bench", "--jobs", "30", "--batch", "7", "--json").json["items"]
+
+    assert [row["jobs"] for row in rows] == [30, 30, 30, 30, 30]
+    assert all(row["jobs_per_s"] > 0 for row in rows)
+    assert shell("queues", "list", "--json").json["items"] == []
+
+
+def test_version_has_a_json_form(shell: Shell) -> None:
+    assert shell.bare("version").out == f"taskharbor {__version__}\n"
+    assert shell.bare("--version").out == f"taskharbor {__version__}\n"
+    assert shell.bare("version", "--json").json["taskharbor"] == __version__
+    assert shell.bare("version", "-o", "json").json["taskharbor"] == __version__
