@@ -1,0 +1,95 @@
+"""Errors as RFC 9457 problem+json: one stable type per kind, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from taskharbor import errors
+
+_PREFIX = "urn:taskharbor:problem:"
+MEDIA_TYPE = "application/problem+json"
+
+# kind → (status, title, whether the same request may succeed later)
+KINDS: dict[str, tuple[int, str, bool]] = {
+    "malformed": (400, "Malformed request", False),
+    "unauthenticated": (401, "Authentication needed", False),
+    "forbidden": (403, "Not allowed", False),
+    "not-found": (404, "Not found", False),
+    "method-not-allowed": (405, "Method not allowed", False),
+    "duplicate-job": (409, "A job already waits under this key", False),
+    "wrong-state": (409, "Not possible in this state", False),
+    "lease-lost": (409, "Lease lost", False),
+    "payload-too-large": (413, "Payload too large", False),
+    "unsupported-media-type": (415, "Unsupported media type", False),
+    "validation": (422, "Invalid request", False),
+    "headers-too-large": (431, "Headers too large", False),
+    "rate-limited": (429, "Rate limited", True),
+    "internal": (500, "Internal error", False),
+    "store-unavailable": (503, "Store unavailable", True),
+    "draining": (503, "Shutting down", True),
+}
+
+# The first that fits: subclasses stand before their parents.
+_OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
+    (errors.JobNotFound, "not-found"),
+    (errors.DuplicateJob, "duplicate-job"),
+    (errors.RateLimited, "rate-limited"),
+    (errors.LeaseLost, "lease-lost"),
+    (errors.ConflictError, "wrong-state"),
+    (errors.InvalidArgument, "validation"),
+    (errors.PayloadError, "validation"),
+    (errors.ConfigurationError, "validation"),
+    (errors.DriverUnavailable, "store-unavailable"),
+    (errors.DriverClosed, "store-unavailable"),
+]
+
+
+class Problem(Exception):
+    """A request that is answered with a problem instead of a result."""
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        headers: dict[str, str] | None = None,
+        fields: list[dict[str, str]] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = headers or {}
+        self.fields = fields or []
+
+
+def problem_of(error: errors.TaskHarborError) -> Problem:
+    """One of our errors as the problem it is to the caller."""
+    kind = next((kind for cls, kind in _OF_ERROR if isinstance(error, cls)), "internal")
+    headers = {}
+    if isinstance(error, errors.RateLimited):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after.total_seconds())))
+    elif kind == "store-unavailable":
+        headers["Retry-After"] = "1"
+    path = getattr(error, "path", None)
+    fields = [{"path": path, "message": str(error)}] if path else []
+    return Problem(kind, str(error), headers=headers, fields=fields)
+
+
+def problem_response(problem: Problem, *, instance: str, request_id: str) -> Response:
+    status, title, retryable = KINDS[problem.kind]
+    body: dict[str, Any] = {
+        "type": _PREFIX + problem.kind,
+        "title": title,
+        "status": status,
+        "detail": problem.detail,
+        "instance": instance,
+        "request_id": request_id,
+        "retryable": retryable,
+    }
+    if problem.fields:
+        body["errors"] = problem.fields
+    return Response(msgspec.json.encode(body), status, problem.headers, media_type=MEDIA_TYPE)

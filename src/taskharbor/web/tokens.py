@@ -1,0 +1,151 @@
+"""Bearer tokens: made once, shown once, kept as hashes in a file that is read again when it changes.
+
+    taskharbor_<id>_<secret>
+
+The file holds one JSON object: {"tokens": [{"id", "hash", "role", "queues", "expires_at", "note"}]}.
+A secret has 256 random bits, so a plain SHA-256 of it is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from taskharbor.drivers.wire import Role
+from taskharbor.errors import ConfigurationError
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+
+_SHAPE = re.compile(r"taskharbor_([0-9a-f]{12})_([0-9a-f]{64})")
+RECHECK_SECONDS = 2.0
+"""How often the file is looked at: a revoked token is refused within five seconds, whatever happens."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a token: everything but its secret."""
+
+    id: str
+    hash: str
+    role: Role
+    queues: tuple[str, ...] | None = None
+    created_at: datetime
+    expires_at: datetime | None = None
+    note: str = ""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: tuple[Token, ...] = ()
+
+
+def new_token(
+    entropy: Entropy,
+    role: Role,
+    now: datetime,
+    *,
+    queues: tuple[str, ...] | None = None,
+    expires_at: datetime | None = None,
+    note: str = "",
+) -> tuple[str, Token]:
+    """(the text to hand out, shown only now; what to keep)."""
+    token_id, secret = entropy.bytes(6).hex(), entropy.bytes(32).hex()
+    kept = Token(
+        id=token_id,
+        hash=_hash(secret),
+        role=role,
+        queues=queues,
+        created_at=now,
+        expires_at=expires_at,
+        note=note,
+    )
+    return f"taskharbor_{token_id}_{secret}", kept
+
+
+class TokenFile:
+    """The tokens of one file."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._by_id: dict[str, Token] = {}
+        self._seen: tuple[int, int, int] | None = None
+        self._next_look = float("-inf")
+        self.load()
+
+    def find(self, text: str) -> Token | None:
+        """The token of this text, or None: unknown, wrong, expired and revoked all look alike."""
+        self._look_again()
+        match = _SHAPE.fullmatch(text)
+        known = self._by_id.get(match[1]) if match else None
+        # A hash is always made and compared, so that an unknown id takes as long as a wrong secret.
+        expected = known.hash if known else _NOBODY
+        is_right = hmac.compare_digest(_hash(match[2] if match else text), expected)
+        if known is None or not is_right:
+            return None
+        return None if known.expires_at is not None and known.expires_at <= self._clock.now() else known
+
+    def tokens(self) -> list[Token]:
+        self._look_again()
+        return sorted(self._by_id.values(), key=lambda token: token.created_at)
+
+    def add(self, token: Token) -> None:
+        self.load()
+        self._write([*self._by_id.values(), token])
+
+    def revoke(self, token_id: str) -> bool:
+        self.load()
+        left = [token for token in self._by_id.values() if token.id != token_id]
+        is_known = len(left) < len(self._by_id)
+        if is_known:
+            self._write(left)
+        return is_known
+
+    def load(self) -> None:
+        """Read the file as it is now; a missing one has no tokens, a broken one is an error."""
+        try:
+            facts = os.stat(self._path)
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            self._by_id, self._seen = {}, None
+            return
+        try:
+            read = msgspec.json.decode(content, type=_File)
+        except msgspec.DecodeError as error:
+            raise ConfigurationError(f"the token file {self._path} is not readable: {error}") from None
+        self._by_id = {token.id: token for token in read.tokens}
+        self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+
+    def _look_again(self) -> None:
+        if self._clock.monotonic() < self._next_look:
+            return
+        self._next_look = self._clock.monotonic() + RECHECK_SECONDS
+        try:
+            facts = os.stat(self._path)
+            seen: tuple[int, int, int] | None = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        except OSError:
+            seen = None
+        if seen != self._seen:
+            self.load()
+
+    def _write(self, tokens: list[Token]) -> None:
+        """In one step, and for nobody else to read."""
+        draft = self._path.with_name(self._path.name + ".new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(_File(tuple(tokens)))) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+        self.load()
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+_NOBODY = _hash("")
