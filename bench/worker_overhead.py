@@ -1,7 +1,8 @@
 """What does the worker itself cost per job?
 
 No-op jobs on the memory store, three ways in one run: the driver alone (settle and claim in a
-loop), the whole worker, and a bare "task per job + json.loads + asyncio.timeout" for scale.
+loop), the whole worker, and a bare "task per job + json.loads + asyncio.timeout" for scale. Counted
+in CPU time, so that a busy machine tells the same; one process does nothing but this.
 
     python bench/worker_overhead.py [jobs]
 """
@@ -25,6 +26,7 @@ from taskharbor.model.settlement import Ack
 from taskharbor.worker import Worker
 
 BATCH = 100
+ROUNDS = 5
 PAYLOAD = json.dumps({"user_id": 12345, "text": "x" * 60, "tags": ["a", "b"]})
 
 
@@ -45,20 +47,20 @@ async def filled(count: int) -> Driver:
 async def driver_alone(count: int) -> float:
     driver = await filled(count)
     claim = Claim(queues=("default",), worker_id="bench", limit=BATCH, lease_for=timedelta(seconds=30))
-    started = time.perf_counter()
+    started = time.process_time()
     jobs = await driver.reserve(claim)
     while jobs:
         jobs = (await driver.exchange([Ack(job.lease) for job in jobs], claim)).claimed
-    return count / (time.perf_counter() - started)
+    return count / (time.process_time() - started)
 
 
 async def whole_worker(count: int) -> float:
     driver = await filled(count)
     worker = Worker(driver, concurrency=BATCH)
     worker.register("nothing", nothing)
-    started = time.perf_counter()
+    started = time.process_time()
     await worker.arun(until_idle=True)
-    rate = count / (time.perf_counter() - started)
+    rate = count / (time.process_time() - started)
     counted = (await driver.count(["default"]))["default"]
     assert counted.completed == count, counted
     return rate
@@ -69,17 +71,19 @@ async def task_json_timeout(count: int) -> float:
         async with asyncio.timeout(30):
             await nothing(None, json.loads(PAYLOAD))
 
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(count // BATCH):
         await asyncio.gather(*[asyncio.create_task(job()) for _ in range(BATCH)])
-    return count / (time.perf_counter() - started)
+    return count / (time.process_time() - started)
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    rates = {
-        name.__name__: asyncio.run(name(count)) for name in (task_json_timeout, driver_alone, whole_worker)
-    }
+    ways = (task_json_timeout, driver_alone, whole_worker)
+    rates = dict.fromkeys((way.__name__ for way in ways), 0.0)
+    for _ in range(ROUNDS):  # in turns, and the best of each: the machine is seldom alone
+        for way in ways:
+            rates[way.__name__] = max(rates[way.__name__], asyncio.run(way(count)))
     for name, rate in rates.items():
         print(f"{name:20} {rate:10,.0f} jobs/s {1e6 / rate:8.2f} µs per job")
     above = 1e6 / rates["whole_worker"] - 1e6 / rates["driver_alone"]

@@ -10,6 +10,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
+from taskharbor.testing.servers import fresh_postgres_url
 
 
 def own_file(request: pytest.FixtureRequest) -> str:
@@ -23,6 +24,7 @@ def own_file(request: pytest.FixtureRequest) -> str:
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
     "memory": lambda _: "memory://",
     "sqlite": own_file,
+    "postgres": lambda _: fresh_postgres_url(),
 }
 THERE = [name for name in BACKENDS if find_spec(f"taskharbor.drivers.{name}")]
 
@@ -53,8 +55,6 @@ async def driver(driver_url: str) -> AsyncIterator[Driver]:
 
 
 @pytest.fixture
-async def other_namespace(driver_url: str) -> AsyncIterator[Driver]:
+def other_namespace_url(driver_url: str) -> str:
     """A second harbor in the store of the case, for the kit to see that the two keep apart."""
-    separator = "&" if "?" in driver_url else "?"
-    async with connect(f"{driver_url}{separator}namespace=kit-other") as other:
-        yield other
+    return f"{driver_url}{'&' if '?' in driver_url else '?'}namespace=kit-other"

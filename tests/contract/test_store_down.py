@@ -41,7 +41,7 @@ OUTAGES: dict[str, Callable[[str], AbstractContextManager[None]]] = {"sqlite": l
 async def driver(driver_url: str) -> AsyncIterator[Driver]:
     """A driver that does not wait long before it gives up."""
     if urlsplit(driver_url).scheme not in OUTAGES:
-        pytest.skip("this store lives and dies with its process")
+        pytest.skip("no outage is written for this store here")
     async with connect(f"{driver_url}&timeout=0.05") as driver:
         yield driver
 

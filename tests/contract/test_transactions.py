@@ -32,8 +32,21 @@ def sqlite_transaction(url: str) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+@contextmanager
+def postgres_transaction(url: str) -> Iterator[Any]:
+    import psycopg
+
+    with closing(psycopg.connect(urlsplit(url)._replace(query="").geturl())) as connection:
+        connection.execute("create temporary table orders (number integer)")
+        connection.execute("insert into orders values (7)")
+        yield connection
+
+
 # The scheme of a store → a transaction of the caller's own, with one row of theirs in it.
-TRANSACTIONS: dict[str, Callable[[str], Any]] = {"sqlite": sqlite_transaction}
+TRANSACTIONS: dict[str, Callable[[str], Any]] = {
+    "sqlite": sqlite_transaction,
+    "postgresql": postgres_transaction,
+}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from taskharbor.cli.config import file_settings
 from taskharbor.cli.session import store_url
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
@@ -39,6 +40,14 @@ def load_app(reference: str, url: str | None = None) -> Harbor:
     if not isinstance(found, Harbor):
         raise ConfigurationError(_not_there(module, attribute, found))
     return found
+
+
+def chosen_app(app: str | None) -> str | None:
+    """The app that was named, else the one of the settings file."""
+    if app is not None:
+        return app
+    settings = file_settings()
+    return None if settings is None else settings.values.app
 
 
 def put_here_on_path() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -87,18 +88,26 @@ async def for_matches(
 
 async def _go(session: Session, where: Where, step: Step, total: int, done: str) -> int:
     changed = skipped = 0
-    with session.out.progress(done, total) as bar:
-        async for jobs in find_all(session.driver, where):
-            ids = [job.id for job in jobs]
-            for start in range(0, len(ids), _AT_ONCE):
-                answers = await step(ids[start : start + _AT_ONCE])
-                refused = sum(answer.code != DONE for answer in answers)
-                changed, skipped = changed + len(answers) - refused, skipped + refused
+    try:
+        with session.out.progress(done, total) as bar:
+            async for ids in _parts(session, where):
+                answers = await step(ids)
+                refusals = sum(answer.code != DONE for answer in answers)
+                changed, skipped = changed + len(answers) - refusals, skipped + refusals
                 bar.advance(len(answers))
-                session.out.detail(f"{changed} {done}, {skipped} skipped")
+    except asyncio.CancelledError:
+        session.out.say(f"stopped on the way: {changed} {done}, {skipped} skipped, the rest is as it was")
+        raise
     lines = [f"done: {changed} {done}, {skipped} skipped."]
     session.out.document(_summary(total, changed, skipped, False), lines)
     return DONE
+
+
+async def _parts(session: Session, where: Where) -> AsyncIterator[list[str]]:
+    async for jobs in find_all(session.driver, where):
+        ids = [job.id for job in jobs]
+        for start in range(0, len(ids), _AT_ONCE):
+            yield ids[start : start + _AT_ONCE]
 
 
 def check_choice(ids: Sequence[str], where: Where, *, is_all: bool = False) -> None:

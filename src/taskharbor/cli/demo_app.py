@@ -6,6 +6,7 @@ The demo's worker processes load it like any other app: `taskharbor worker taskh
 from __future__ import annotations
 
 import os
+import signal
 from datetime import timedelta
 
 from taskharbor.errors import Unrecoverable
@@ -73,6 +74,14 @@ async def write_long_report(ctx: JobContext) -> None:
     for part in range(600):
         ctx.progress(part / 600, "writing")
         await ctx.clock.sleep(0.1)
+
+
+@harbor.task(queue=IMAGES)
+async def lose_the_worker(ctx: JobContext) -> str:
+    """Kills its whole worker, once: the lease runs out and another worker takes the job over."""
+    if ctx.job.stalls == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "taken over"
 
 
 @harbor.task(queue=IMAGES, run_in="process")

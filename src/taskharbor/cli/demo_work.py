@@ -136,8 +136,10 @@ class Producer:
             (2, self._crash),
         )
 
-    async def fixed_amount(self) -> None:
+    async def fixed_amount(self, *, lose_a_worker: bool) -> None:
         """The work of `demo --once`: every kind, as often as it is weighed."""
+        if lose_a_worker:
+            self.ledger.enter(await app.lose_the_worker.aenqueue(), _S.COMPLETED)
         for count, put in self.kinds:
             for _ in range(count):
                 await put()

@@ -1,18 +1,19 @@
-"""Probes of a worker: /livez while its process answers, /readyz while it works."""
+"""Probes of a single worker process: answered by a thread of their own, however busy the worker is."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from taskharbor.errors import ConfigurationError
+from taskharbor.worker.health import HealthServer
 
 
 @contextmanager
 def serve_health(host: str, port: int | None, is_ready: Callable[[], bool]) -> Iterator[None]:
-    """Answer probes in a thread while the block runs; without a port, do nothing.
+    """Answer /livez and /readyz while the block runs; without a port, do nothing.
 
     Raises:
         ConfigurationError: the port cannot be used.
@@ -20,43 +21,46 @@ def serve_health(host: str, port: int | None, is_ready: Callable[[], bool]) -> I
     if port is None:
         yield
         return
-    try:
-        server = ThreadingHTTPServer((host, port), _handler(is_ready))
-    except OSError as error:
-        raise ConfigurationError(f"the health port {host}:{port} cannot be used: {error.strerror}") from None
-    thread = threading.Thread(target=server.serve_forever, name="taskharbor-health", daemon=True)
-    thread.start()
+    probes = _Probes(HealthServer(host, port, lambda: True, is_ready))
+    probes.start()
+    if probes.error is not None:
+        raise ConfigurationError(f"the health port {host}:{port} cannot be used: {probes.error.strerror}")
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        probes.stop()
 
 
-def _handler(is_ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
-    class Probe(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path in ("/livez", "/healthz"):
-                self._answer(200, "alive")
-            elif self.path == "/readyz":
-                ready = is_ready()
-                self._answer(200 if ready else 503, "ready" if ready else "not ready")
-            else:
-                self._answer(404, "there are /livez and /readyz")
+class _Probes:
+    """An event loop in a thread, with the server in it."""
 
-        do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
+    def __init__(self, server: HealthServer) -> None:
+        self._server = server
+        self._thread = threading.Thread(target=self._run, name="taskharbor-health", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._has_started = threading.Event()
+        self.error: OSError | None = None
 
-        def _answer(self, status: int, text: str) -> None:
-            body = f"{text}\n".encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
+    def start(self) -> None:
+        self._thread.start()
+        self._has_started.wait()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """A probe every few seconds is no news."""
+    def stop(self) -> None:
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
 
-    return Probe
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self.error = error
+        finally:
+            self._has_started.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        async with self._server:
+            self._has_started.set()
+            await self._stopping.wait()

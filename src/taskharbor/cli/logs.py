@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TextIO
 
 from taskharbor.cli.terminal import clean
 from taskharbor.events import AttemptFinished, EventBus
@@ -29,13 +29,18 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
-    """Send the records of everything in this process to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+def log_to_stderr(form: LogFormat, level: LogLevel, *, alone: bool = False) -> None:
+    """Send the records of everything in this process to stderr; `alone` turns other handlers off."""
+    handler = StderrHandler(sys.stderr)
     handler.setFormatter(_FORMATTERS[form]())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    others = [] if alone else [one for one in root.handlers if not isinstance(one, StderrHandler)]
+    root.handlers[:] = [*others, handler]
     root.setLevel(level.upper())
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Ours: a second call takes the place of the first, and handlers of others stay."""
 
 
 def tell_attempts(events: EventBus) -> None:

@@ -19,6 +19,8 @@ class Entry(NamedTuple):
     module: str
     summary: str
     commands: tuple[str, ...] = ()
+    default: str = ""
+    """The sub-command that is meant when none is named."""
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
@@ -45,7 +47,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "queues": Entry("queues", "Numbers and settings of queues", ("list", "pause", "resume", "set")),
         "workers": Entry("workers", "Who is at work, fastest first", ("list",)),
         "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run")),
-        "migrate": Entry("migrate", "Bring the store's schema up to date", ("up", "status", "sql")),
+        "migrate": Entry(
+            "migrate", "Bring the store's schema up to date", ("up", "status", "sql"), default="up"
+        ),
         "doctor": Entry("doctor", "Check the store, the clock and the workers, and say what to do"),
         "bench": Entry("bench", "Measure enqueue, lease and complete rates on this store"),
         "config": Entry("config", "Effective settings and where each comes from", ("show",)),
@@ -131,7 +135,10 @@ def _globals_behind_the_command(args: list[str]) -> list[str]:
         args = args[taken:]
     entry = COMMANDS.get(args[0]) if args else None
     depth = 2 if entry and len(args) > 1 and args[1] in entry.commands else 1
-    return args[:depth] + flags + args[depth:] if args else flags or args
+    named = args[:depth]
+    if entry and entry.default and depth == 1 and (len(args) == 1 or args[1] not in ("-h", "--help")):
+        named = [*named, entry.default]
+    return named + flags + args[depth:] if args else flags or args
 
 
 def _wants_completion(args: list[str]) -> bool:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,6 +74,12 @@ UrlFlag = Annotated[
         envvar="TASKHARBOR_URL",
         show_default=False,
         help="The store; env:NAME borrows another variable.",
+    ),
+]
+AppArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]", envvar="TASKHARBOR_APP", help="module:attribute of a Harbor, like app:harbor."
     ),
 ]
 AppFlag = Annotated[
@@ -210,5 +214,6 @@ def _guarded(out: Output, run: Callable[[], int | None]) -> int:
 
 def _log_to_stderr(verbosity: int) -> None:
     if verbosity:
-        level = logging.DEBUG if verbosity > 1 else logging.INFO
-        logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+        from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+
+        log_to_stderr(LogFormat.CONSOLE, LogLevel.DEBUG if verbosity > 1 else LogLevel.INFO)

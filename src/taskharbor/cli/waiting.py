@@ -24,6 +24,7 @@ async def wait_for(session: Session, ids: Sequence[str], timeout: timedelta | No
     Raises:
         JobNotFound: one of them does not exist, or is gone.
     """
+    session.out.detail(f"waiting for {len(ids)} job{'s' if len(ids) != 1 else ''}")
     jobs, in_time = await _until_over(session, list(dict.fromkeys(ids)), timeout)
     session.out.items([_waited_view(job) for job in jobs], _COLUMNS)
     if not in_time:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
+from taskharbor.cli.exits import DONE
 from taskharbor.cli.handlers import builtin_of
-from taskharbor.cli.health import serve_health
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr, tell_attempts
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import store_url
@@ -18,7 +21,7 @@ from taskharbor.worker import Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a worker process needs to know; plain enough to travel to another process."""
+    """What one worker process needs to know; plain enough to travel to another process."""
 
     app: str | None
     handlers: tuple[str, ...]
@@ -32,17 +35,48 @@ class Plan:
     name: str | None
     max_jobs: int
     max_memory: int
-    burst: bool
     log_format: LogFormat
     log_level: LogLevel
 
 
-def work(plan: Plan, *, processes: int, health: tuple[str, int | None], out: Output) -> str:
-    """Run until the end; answers why it ended: stop, idle or recycle."""
+def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: Output) -> int:
+    """Run one worker in this process until it ends; answers the exit code."""
+    from taskharbor.cli.health import serve_health
+
     log_to_stderr(plan.log_format, plan.log_level)
     worker = build(plan, out)
     with serve_health(*health, lambda: worker.is_running):
-        return worker.run(until_idle=plan.burst)
+        why = worker.run(until_idle=burst)
+    out.detail(f"the worker has ended: {why}")
+    return DONE
+
+
+def work_in_processes(plan: Plan, processes: int, *, burst: bool, health: tuple[str, int | None]) -> int:
+    """Keep so many worker processes alive until told to stop; answers the exit code."""
+    from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
+
+    log_to_stderr(plan.log_format, plan.log_level)
+    host, port = health
+    return run_supervisor(
+        SupervisorConfig(
+            app=f"{__name__}:child_worker",
+            processes=processes,
+            options={"plan": msgspec.to_builtins(plan)},
+            path=(os.getcwd(),),
+            until_idle=burst,
+            grace_seconds=plan.grace.total_seconds(),
+            health_port=port,
+            health_host=host,
+            log_level=plan.log_level.upper(),
+        )
+    )
+
+
+def child_worker(plan: dict[str, Any]) -> Worker:
+    """The worker of one of those processes; what the supervisor's child calls."""
+    told = msgspec.convert(plan, Plan)
+    log_to_stderr(told.log_format, told.log_level, alone=True)
+    return build(told)
 
 
 def build(plan: Plan, out: Output | None = None) -> Worker:

@@ -128,7 +128,7 @@ class Client:
     async def aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         if self._layers or tx is not None:
             return self._handles((job,), await self._through_layers((job,), tx))[0]
-        connection = await self._connections.here()
+        connection = self._connections.at_hand() or await self._connections.here()
         answer = await connection.gathering.enqueue(job, self.now())
         return self._handles((job,), (answer,))[0]
 

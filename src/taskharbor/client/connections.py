@@ -52,11 +52,13 @@ class Connections:
         """The portal's handle, once it is open: for the blocking enqueue, which needs no loop."""
         weakref.finalize(self, _close_portal, self.portal, self._by_loop).atexit = False
 
+    def at_hand(self) -> Connection | None:
+        """The connection of the running loop, if it is open already."""
+        return self._by_loop.get(asyncio.get_running_loop())
+
     async def here(self) -> Connection:
         """The connection of the running loop, opened if need be."""
-        loop = asyncio.get_running_loop()
-        there = self._by_loop.get(loop)
-        return there if there is not None else await self._open_in(loop)
+        return self.at_hand() or await self._open_in(asyncio.get_running_loop())
 
     def for_blocking(self) -> Driver:
         """The portal's handle, opened if need be."""

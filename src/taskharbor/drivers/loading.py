@@ -21,6 +21,8 @@ _SECRET_OPTION = re.compile(r"([?&](?:password|passwd|sslpassword|token)=)[^&#]*
 _BUILT_IN: dict[str, tuple[str, str | None]] = {
     "memory": ("taskharbor.drivers.memory:MemoryDriver", None),
     "sqlite": ("taskharbor.drivers.sqlite:SqliteDriver", None),
+    "postgresql": ("taskharbor.drivers.postgres:PostgresDriver", "postgres"),
+    "postgres": ("taskharbor.drivers.postgres:PostgresDriver", "postgres"),
 }
 
 

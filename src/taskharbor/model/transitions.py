@@ -77,12 +77,12 @@ def absorb(there: JobRecord, job: NewJob, now: datetime) -> JobRecord:
         changes |= {name: getattr(job, name) for name in _DATA}
     if update.retry:
         changes |= {name: getattr(job, name) for name in _RETRY}
+    if update.resets_counts:
+        changes |= {"attempts": 0, "stalls": 0}
     if there.state is JobState.BLOCKED:
         changes["update"] = joined_flags(there.update or UPDATE_ALL, update)
     else:
         changes["state"] = waiting_state(run_at, now)
-        if update.resets_counts:
-            changes |= {"attempts": 0, "stalls": 0}
     return replace(there, **changes)
 
 

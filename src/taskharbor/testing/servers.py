@@ -40,7 +40,7 @@ _clock = SystemClock()
 
 @cache
 def postgres_url() -> str:
-    """The Postgres that tests use: the one named by the environment, else one of this process's own."""
+    """The Postgres that tests use: the one that the environment names, else one of this process."""
     if named := os.environ.get("TASKHARBOR_TEST_POSTGRES_URL"):
         return named
     return _for_this_process(PostgresServer()).url
@@ -48,34 +48,42 @@ def postgres_url() -> str:
 
 @cache
 def redis_url() -> str:
-    """The Redis or Valkey that tests use: the one named by the environment, else one of this process's own."""
+    """The Redis or Valkey that tests use: the one that the environment names, else one of this process."""
     if named := os.environ.get("TASKHARBOR_TEST_REDIS_URL"):
         return named
     return _for_this_process(ValkeyServer()).url
 
 
-def fresh_postgres_url() -> str:
-    """An empty, migrated store on `postgres_url()`. Every process has its own, emptied by the next call."""
+def fresh_postgres_url(namespace: str = "kit-other") -> str:
+    """An empty, migrated store on `postgres_url()`, and another one beside it under `?namespace=`.
+
+    Every process has its own, emptied by the next call.
+    """
     import psycopg
 
+    from taskharbor.drivers.postgres.address import address_of
     from taskharbor.drivers.postgres.schema import migrate_blocking
 
-    name = f"test_{os.getpid()}"
     url = postgres_url()
-    store = f"{url}{'&' if '?' in url else '?'}schema={name}"
+    store = f"{url}{'&' if '?' in url else '?'}schema=test_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as connection:
-        if name not in _migrated:
-            connection.execute(f'drop schema if exists "{name}" cascade'.encode())
-            migrate_blocking(store)
-            _migrated.add(name)
-        rows = connection.execute(
-            "select tablename from pg_tables where schemaname = %s and tablename <> 'migration'", [name]
-        ).fetchall()
-        # Faster than truncate for the few rows that a test leaves.
-        for row in rows:
-            connection.execute(f'delete from "{name}"."{row[0]}"'.encode())
-        connection.execute(f'alter sequence "{name}".job_seq restart'.encode())
+        for one in (store, f"{store}&namespace={namespace}"):
+            schema = address_of(one).schema
+            if schema not in _migrated:
+                connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+                migrate_blocking(one)
+                _migrated.add(schema)
+            _empty(connection, schema)
     return store
+
+
+def _empty(connection: Any, schema: str) -> None:
+    rows = connection.execute(
+        "select tablename from pg_tables where schemaname = %s and tablename <> 'migration'", [schema]
+    ).fetchall()
+    # Faster than truncate for the few rows that a test leaves.
+    deletes = [f'delete from "{schema}"."{row[0]}"' for row in rows]  # noqa: S608 - names of our own
+    connection.execute("; ".join([*deletes, f'alter sequence "{schema}".job_seq restart']).encode())
 
 
 _migrated: set[str] = set()
@@ -235,10 +243,8 @@ class PostgresServer(_Server):
     def _is_answering(self) -> bool:
         if not super()._is_answering():
             return False
-        check = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        if check[0].exists():
-            return subprocess.run(list(map(str, check)), check=False).returncode == 0
-        return True
+        asking = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asking, check=False).returncode == 0
 
     def _as_account(self) -> dict[str, Any]:
         if self._account is None:
@@ -308,7 +314,9 @@ def _account() -> pwd.struct_passwd:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise RuntimeError("Postgres refuses to run as root, and there is neither a postgres nor a nobody account")
+    raise RuntimeError(
+        "Postgres refuses to run as root, and there is neither a postgres nor a nobody account"
+    )
 
 
 # ------------------------------------------------------------------ processes

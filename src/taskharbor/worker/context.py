@@ -24,12 +24,9 @@ _lock = threading.Lock()  # shared by all: waiting for a cancellation, and cance
 class Cancellation:
     """Whether a handler should stop, and why. Set once, from any thread."""
 
-    __slots__ = ("_in_loops", "_in_threads", "reason")
-
-    def __init__(self) -> None:
-        self.reason: Reason | None = None
-        self._in_loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
-        self._in_threads: threading.Event | None = None
+    reason: Reason | None = None
+    _in_loops: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Event], ...] = ()
+    _in_threads: threading.Event | None = None
 
     def is_set(self) -> bool:
         return self.reason is not None
@@ -39,7 +36,7 @@ class Cancellation:
         event = asyncio.Event()
         with _lock:
             if self.reason is None:
-                self._in_loops = [*(self._in_loops or ()), (asyncio.get_running_loop(), event)]
+                self._in_loops = (*self._in_loops, (asyncio.get_running_loop(), event))
             else:
                 event.set()
         await event.wait()
@@ -61,7 +58,7 @@ class Cancellation:
             if self.reason is not None:
                 return
             self.reason = reason
-            loops, self._in_loops = self._in_loops or (), None
+            loops, self._in_loops = self._in_loops, ()
         if self._in_threads is not None:
             self._in_threads.set()
         for loop, event in loops:
@@ -82,7 +79,7 @@ class JobContext:
     own writes and refuse a lower one, and a stale attempt can overwrite nothing.
     """
 
-    __slots__ = ("_ends", "_on_progress", "attempt", "cancelled", "clock", "fence", "gpu", "job")
+    gpu: Any = None
 
     def __init__(
         self,
@@ -94,13 +91,15 @@ class JobContext:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.job = job
-        self.attempt = job.attempts + 1
         self.fence = fence
         self.cancelled = Cancellation() if cancelled is None else cancelled
         self.clock = clock
-        self.gpu: Any = None
         self._ends = ends
         self._on_progress = on_progress
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempts + 1
 
     @property
     def deadline(self) -> datetime | None:

@@ -24,66 +24,42 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """One job under a lease of ours, from its claim to the answer of its settlement."""
+    """One job under a lease of ours, from its claim to the answer of its settlement.
 
-    __slots__ = (
-        "_lease",
-        "cancellation",
-        "ended",
-        "ends",
-        "executor",
-        "extended",
-        "is_extending",
-        "is_lost",
-        "is_on_wire",
-        "is_over",
-        "is_watched",
-        "outcome",
-        "progress",
-        "record",
-        "settlement",
-        "started",
-        "task",
-        "tokens_sent",
-        "told",
-        "trusted_until",
-        "work",
-    )
+    Most of it stays as it is here for most jobs: what does not change costs nothing to make.
+    """
+
+    renewed: Lease | None = None  # the newest lease, once there is a newer one than the claim's
+    started: float | None = None
+    ended = 0.0
+    ends: float | None = None  # the time limit of the attempt
+    told: float | None = None  # when the handler was told to stop
+    progress: Progress | None = None
+    is_extending = False
+    is_on_wire = False
+    is_lost = False
+    is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
+    is_watched = False
+    executor: Executor | None = None
+    task: Any = None  # the slot's task while the handler runs in it
+    work: Any = None  # what the executor needs to stop it
+    outcome: Outcome | None = None
+    settlement: Settlement | None = None
+    tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
 
     def __init__(self, record: JobRecord, claimed: float, trusted_until: float) -> None:
         self.record = record
         self.cancellation = Cancellation()
         self.extended = claimed  # when the call that last gave us time was sent
         self.trusted_until = trusted_until
-        self.started: float | None = None
-        self.ended = 0.0
-        self.ends: float | None = None  # the time limit of the attempt
-        self.told: float | None = None  # when the handler was told to stop
-        self.progress: Progress | None = None
-        self.is_extending = False
-        self.is_on_wire = False
-        self.is_lost = False
-        self.is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
-        self.is_watched = False
-        self.executor: Executor | None = None
-        self.task: Any = None  # the slot's task while the handler runs in it
-        self.work: Any = None  # what the executor needs to stop it
-        self.outcome: Outcome | None = None
-        self.settlement: Settlement | None = None
-        self.tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
-        self._lease: Lease | None = None
 
     @property
     def lease(self) -> Lease:
         """The newest lease."""
-        return self._lease or self.record.lease
-
-    @property
-    def was_renewed(self) -> bool:
-        return self._lease is not None
+        return self.renewed or self.record.lease
 
     def renew(self, lease: Lease, sent: float, trusted_until: float) -> None:
-        self._lease = lease
+        self.renewed = lease
         self.extended = sent
         self.trusted_until = trusted_until
 
@@ -97,7 +73,7 @@ class Holdings:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._by_id: dict[str, Held] = {}
-        self.lost: set[Held] = set()
+        self.lost: dict[Held, None] = {}
         """Jobs whose lease is gone and whose handler has not ended yet."""
         self.count = 0
         """Jobs that take up a slot: claimed, and their settlement not answered yet."""
@@ -120,14 +96,14 @@ class Holdings:
 
     def forget(self, held: Held) -> None:
         """The lease is gone: nobody extends it any more. Its slot may still be busy."""
-        self.lost.add(held)
+        self.lost[held] = None
         self._drop(held)
 
     def leave(self, held: Held) -> None:
         """Its slot is free again."""
         self.count -= 1
         if held.is_lost:
-            self.lost.discard(held)
+            self.lost.pop(held, None)
         self._drop(held)
 
     def _drop(self, held: Held) -> None:

@@ -112,4 +112,4 @@ def settlement_of(held: Held) -> Settlement:
     """What to send: the settlement under the newest lease."""
     settlement = held.settlement
     assert settlement is not None  # noqa: S101 - only settled jobs are taken
-    return replace(settlement, lease=held.lease) if held.was_renewed else settlement
+    return settlement if held.renewed is None else replace(settlement, lease=held.renewed)

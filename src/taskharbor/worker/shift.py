@@ -11,38 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Settled, WakeupKind
+from taskharbor.drivers.messages import Settled
 from taskharbor.errors import LeaseLost
-from taskharbor.events import (
-    AttemptFinished,
-    DriverTrouble,
-    EventBus,
-    HandlerAbandoned,
-    JobStarted,
-    LeasesExtended,
-    LeaseWasLost,
-    WorkerStarted,
-    WorkerStopped,
-)
+from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
-from taskharbor.model.outcome import Failed, Outcome, Released, Snoozed
+from taskharbor.model.outcome import Outcome, Released
 from taskharbor.model.retry import RetryPolicy
-from taskharbor.model.settlement import Release, Retry, attempts_allowed, decide
+from taskharbor.model.settlement import Retry, attempts_allowed, decide
+from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner, stopped_by
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.context import Reason
 from taskharbor.worker.executors.contract import Executor
 from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.footprint import resident_memory
 from taskharbor.worker.heart import Heart, HeartTask, HeartThread
 from taskharbor.worker.heartbeat import Heartbeat
 from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.hints import Hints
 from taskharbor.worker.lag import LoopEye
 from taskharbor.worker.presence import MAX_SAMPLES, Durations, Presence
 from taskharbor.worker.settler import Settler
@@ -54,15 +47,6 @@ _log = logging.getLogger("taskharbor.worker")
 
 LAST_PATIENCE_SECONDS = 0.5  # for handlers told that the worker goes, before their jobs are released
 LAST_WORDS_SECONDS = 3.0  # for the last settlements on a slow store
-
-_NAMES = {
-    "Ack": "completed",
-    "Retry": "retried",
-    "Fail": "failed",
-    "Stalled": "stalled",
-    "Cancelled": "cancelled",
-    "Release": "released",
-}
 
 
 class Shift:
@@ -86,7 +70,7 @@ class Shift:
         self._executors = executors
         self._timing = timing
         self._entropy = entropy
-        self._events = events
+        self.announcer = Announcer(config, worker_id, events)
         self._loop = asyncio.get_running_loop()
         self._types = tuple(sorted(runners))
         self._durations: Durations = deque(maxlen=MAX_SAMPLES)
@@ -95,8 +79,6 @@ class Shift:
         self._is_hurried = False
         self._stops_when_idle = False
         self.why = ""
-        self.counts: Counter[str] = Counter()
-        """What happened: finished, released, leases_lost, abandoned, driver_errors."""
 
         self.holdings = Holdings()
         self._settler = Settler(driver, self.holdings, timing, self._settled, self._refused)
@@ -107,7 +89,7 @@ class Shift:
             timing,
             self._watch,
             self._finished,
-            self._started,
+            self.announcer.started,
             driver.max_payload,
         )
         self._fetcher = Fetcher(
@@ -120,8 +102,18 @@ class Shift:
             timing,
             entropy,
             self._claimed,
-            self._trouble,
+            self.announcer.trouble,
             self._idle,
+        )
+        self._hints = Hints(
+            driver,
+            config.queues,
+            worker_id,
+            timing,
+            entropy,
+            self._fetcher.hint,
+            self._cancel_hinted,
+            self.announcer.trouble,
         )
         self._eye = LoopEye(timing, self._loop, worker_id, events)
         self._heart: HeartThread | HeartTask = (
@@ -148,10 +140,12 @@ class Shift:
 
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
-        self._emit_started()
+        self.announcer.worker_started()
         self._heart.start()
         fetching = self._loop.create_task(self._fetcher.run())
-        listening = self._loop.create_task(self._listen()) if self._driver.capabilities.wakeups else None
+        listening = (
+            self._loop.create_task(self._hints.follow()) if self._driver.capabilities.wakeups else None
+        )
         try:
             await self._told_to_stop.wait()
             await self._drain()
@@ -203,25 +197,7 @@ class Shift:
         for executor in self._executors:
             await executor.close()
         await self._slots.close()
-        released = self.counts["released"]
-        self._events.emit(
-            WorkerStopped(worker_id=self._worker_id, kind=self._config.kind, why=self.why, released=released)
-        )
-        _log.info("worker %s has stopped (%s)", self._worker_id, self.why)
-
-    def _emit_started(self) -> None:
-        config = self._config
-        self._events.emit(
-            WorkerStarted(
-                worker_id=self._worker_id,
-                kind=config.kind,
-                queues=config.queues,
-                concurrency=config.concurrency,
-            )
-        )
-        _log.info(
-            "worker %s serves %s, %d at once", self._worker_id, ", ".join(config.queues), config.concurrency
-        )
+        self.announcer.worker_stopped(self.why)
 
     # ------------------------------------------------------------------ a job's way
 
@@ -237,23 +213,6 @@ class Shift:
         if trusted_until - self._timing.monotonic() < self._config.renew_every.total_seconds():
             self._heart.poke(batch)  # the claim took so long that the next beat would come too late
         self._slots.put(batch)
-
-    def _started(self, held: Held) -> None:
-        if JobStarted in self._events.heard:
-            record = held.record
-            began = record.started_at or record.updated_at
-            self._events.emit(
-                JobStarted(
-                    job_id=record.id,
-                    type=record.type,
-                    queue=record.queue,
-                    worker_id=self._worker_id,
-                    kind=self._config.kind,
-                    attempt=record.attempts + 1,
-                    fence=record.fence,
-                    waited_seconds=max((began - record.eligible_at).total_seconds(), 0.0),
-                )
-            )
 
     def _finished(self, held: Held, outcome: Outcome) -> None:
         """An attempt has its outcome: decide, and hand the settlement over."""
@@ -283,39 +242,13 @@ class Shift:
         self._finished(held, Released())
 
     def _settled(self, held: Held, answer: Settled) -> None:
-        """The store accepted it: only now is it counted."""
-        counts = self.counts
-        counts["finished"] += 1
+        self.announcer.settled(held, answer)
         settlement = held.settlement
-        if isinstance(settlement, Release):
-            counts["released"] += 1
         if isinstance(settlement, Retry) and settlement.delay is not None:
             self._fetcher.expect_after(settlement.delay.total_seconds())
-        if AttemptFinished in self._events.heard:
-            self._events.emit(self._finish_event(held, answer))
         self._free(held)
-        if counts["finished"] == self._config.max_jobs:
+        if self.announcer.counts["finished"] == self._config.max_jobs:
             self.stop("recycle")
-
-    def _finish_event(self, held: Held, answer: Settled) -> AttemptFinished:
-        record, outcome = held.record, held.outcome
-        name = "snoozed" if isinstance(outcome, Snoozed) else _NAMES[type(held.settlement).__name__]
-        failure = outcome if isinstance(outcome, Failed) else None
-        return AttemptFinished(
-            job_id=record.id,
-            type=record.type,
-            queue=record.queue,
-            worker_id=self._worker_id,
-            kind=self._config.kind,
-            attempt=record.attempts + 1,
-            fence=record.fence,
-            outcome=name,
-            state=str(answer.state),
-            seconds=0.0 if held.started is None else held.ended - held.started,
-            error=failure.reason if failure else getattr(outcome, "reason", None),
-            failure_kind=failure.kind if failure else None,
-            is_copy=record.speculates_on is not None,
-        )
 
     def _free(self, held: Held) -> None:
         self.holdings.leave(held)
@@ -340,63 +273,32 @@ class Shift:
         if reason == "lease_lost":
             held.is_lost = True
             self.holdings.forget(held)
-            self._report_loss(held, cause)
+            self.announcer.lost(held, cause)
         self._watch.tell(held, reason)
 
     def _refused(self, held: Held, error: LeaseLost) -> None:
         """The store refused a settlement: whatever the handler did is thrown away."""
-        self._report_loss(held, f"settle: {error}")
+        self.announcer.lost(held, f"settle: {error}")
         self._free(held)
-
-    def _report_loss(self, held: Held, cause: str) -> None:
-        record = held.record
-        self.counts["leases_lost"] += 1
-        _log.warning("lost the lease of job %s (%s): %s", record.id, record.type, cause)
-        name, _, error = cause.partition(": ")
-        self._events.emit(
-            LeaseWasLost(
-                job_id=record.id,
-                type=record.type,
-                queue=record.queue,
-                worker_id=self._worker_id,
-                fence=record.fence,
-                cause=name,
-                error=error,
-            )
-        )
 
     def _give_up(self, held: Held) -> None:
         """A handler was told to stop and did not: settle its job without it."""
         executor = held.executor
         if executor is None or held.is_over:
             return
-        record = held.record
-        reason = held.cancellation.reason or "timeout"
-        where = executor.where
         slot_goes_on = executor.give_up(held)
-        if where != "process":
-            self.counts["abandoned"] += 1
-            _log.warning(
-                "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
-                record.id,
-                record.type,
-                reason,
-                where,
-            )
-            self._events.emit(
-                HandlerAbandoned(
-                    job_id=record.id,
-                    type=record.type,
-                    queue=record.queue,
-                    worker_id=self._worker_id,
-                    where=where,
-                    reason=reason,
-                )
-            )
+        if executor.where != "process":
+            self.announcer.abandoned(held, executor.where)
         if not slot_goes_on:
             held.ended = self._timing.monotonic()
             self._slots.replace(held)
-            self._finished(held, stopped_by(held, record.timeout) or Released())
+            self._finished(held, stopped_by(held, held.record.timeout) or Released())
+
+    def _cancel_hinted(self, job_id: str) -> None:
+        """A hint may be wrong: the lease itself says whether a cancel was requested."""
+        held = self.holdings.get(job_id)
+        if held is not None:
+            self._heart.poke([held])
 
     # ------------------------------------------------------------------ the heart and the store
 
@@ -407,7 +309,7 @@ class Shift:
             self.holdings,
             self._timing,
             self._stop_job,
-            self._extended,
+            self.announcer.extended,
             self._extension_over,
         )
         presence = Presence(
@@ -421,21 +323,26 @@ class Shift:
             self._timing.clock.now(),
         )
         return Heart(
-            heartbeat, presence, self._timing, self._entropy.split("heart"), self._trouble, self._ticked
+            heartbeat,
+            presence,
+            self._timing,
+            self._entropy.split("heart"),
+            self.announcer.trouble,
+            self._ticked,
         )
 
     def _ticked(self) -> bool:
-        """From the heart's thread, every half second while jobs run."""
+        """From the heart, at every look at the clock; whether jobs run."""
         is_busy = bool(len(self.holdings))
         if not self._timing.is_virtual:
             self._eye.look(is_busy)
+            self._mind_memory()
         return is_busy
 
-    def _extended(self, count: int, refused: int, seconds: float) -> None:
-        if LeasesExtended in self._events.heard:
-            self._events.emit(
-                LeasesExtended(worker_id=self._worker_id, count=count, refused=refused, seconds=seconds)
-            )
+    def _mind_memory(self) -> None:
+        if 0 < self._config.max_memory < resident_memory() and not self._told_to_stop.is_set():
+            with suppress(RuntimeError):  # the worker has just ended
+                self._loop.call_soon_threadsafe(self.stop, "recycle")
 
     def _extension_over(self) -> None:
         """Settlements that waited for an extension may leave now."""
@@ -445,42 +352,9 @@ class Shift:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._fetcher.ring)
 
-    def _trouble(self, verb: str, error: BaseException, failures: int) -> None:
-        self.counts["driver_errors"] += 1
-        _log.warning("%s failed (%d in a row): %s", verb, failures, error)
-        if DriverTrouble in self._events.heard:
-            told = f"{type(error).__name__}: {error}"
-            self._events.emit(
-                DriverTrouble(worker_id=self._worker_id, verb=verb, error=told, failures=failures)
-            )
-
     def _idle(self) -> None:
         if self._stops_when_idle:
             self.stop("idle")
-
-    async def _listen(self) -> None:
-        """Follow the hints of the store; without them the poll still finds everything."""
-        failures = 0
-        while True:
-            try:
-                await self._follow_hints()
-                failures = 0
-            except Exception as error:  # noqa: BLE001 - hints are a bonus; their loss is only slower
-                failures += 1
-                self._trouble("wakeups", error, failures)
-            await self._timing.clock.sleep(self._entropy.between(0.2, min(0.5 * 2**failures, 5.0)))
-
-    async def _follow_hints(self) -> None:
-        hints = self._driver.wakeups(self._config.queues, self._worker_id)
-        try:
-            async for hint in hints:
-                if hint.kind is WakeupKind.WORK:
-                    self._fetcher.hint()
-                elif hint.job_id is not None and (held := self.holdings.get(hint.job_id)) is not None:
-                    # A hint may be wrong: the lease itself says whether a cancel was requested.
-                    self._heart.poke([held])
-        finally:
-            await hints.aclose()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

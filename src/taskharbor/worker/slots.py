@@ -48,7 +48,7 @@ class Slots:
         self._max_result = max_result
         self._line: deque[Held] = deque()
         self._idle: list[asyncio.Future[None]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
         self._is_waking = False
         self._turn_began = 0.0
@@ -97,8 +97,8 @@ class Slots:
         if self._context is None:
             self._context = copy_context()
         task = asyncio.get_running_loop().create_task(self._work(), context=self._context.copy())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _work(self) -> None:
         task = asyncio.current_task()
@@ -124,10 +124,12 @@ class Slots:
 
     async def _run(self, held: Held, task: asyncio.Task[None]) -> bool:
         """One job from start to end; whether this slot is still the job's, and may go on."""
-        outcome = self._refused(held)
-        if outcome is None:
-            runner = self._runners[held.record.type]
-            self._begin(held, runner, task)
+        runner = self._runners.get(held.record.type)
+        now = self._timing.monotonic()
+        if runner is None or self._must_not_start(held, now):
+            outcome = _refusal(held)
+        else:
+            self._begin(held, runner, task, now)
             outcome = await run_attempt(held, runner, self._timing, self._max_result)
             held.ended = self._timing.monotonic()
             held.task = None
@@ -139,8 +141,8 @@ class Slots:
         self._finish(held, outcome)
         return True
 
-    def _begin(self, held: Held, runner: Runner, task: asyncio.Task[None]) -> None:
-        held.started = now = self._timing.monotonic()
+    def _begin(self, held: Held, runner: Runner, task: asyncio.Task[None], now: float) -> None:
+        held.started = now
         held.executor = runner.executor
         held.task = task
         timeout = held.record.timeout
@@ -149,16 +151,12 @@ class Slots:
             self._watch.start(held, held.ends)
         self._on_start(held)
 
-    def _refused(self, held: Held) -> Outcome | None:
-        """Why this job must not start: nobody handles it, it was cancelled, or its lease is too old."""
-        if held.record.type not in self._runners:
-            return Failed(f"no handler is registered for {held.record.type!r}", FailureKind.NO_HANDLER)
-        reason = held.cancellation.reason
-        if reason == "cancel" or held.record.cancel_requested:
-            return WasCancelled("cancelled before it started")
-        if reason is not None or held.trusted_until <= self._timing.monotonic():
-            return Released()
-        return None
+    def _must_not_start(self, held: Held, now: float) -> bool:
+        return (
+            held.cancellation.reason is not None
+            or held.trusted_until <= now
+            or held.record.cancel_requested
+        )
 
     async def _wait_for_work(self) -> None:
         woken = asyncio.get_running_loop().create_future()
@@ -174,3 +172,13 @@ class Slots:
         now = self._timing.monotonic()
         if now - self._turn_began >= TURN_SECONDS:
             self._turn_began = now
+
+
+def _refusal(held: Held) -> Outcome:
+    """Why a job did not start: it was cancelled, its lease is too old, or nobody handles it."""
+    reason = held.cancellation.reason
+    if reason == "cancel" or held.record.cancel_requested:
+        return WasCancelled("cancelled before it started")
+    if held.lease_is_over(reason):
+        return Released()
+    return Failed(f"no handler is registered for {held.record.type!r}", FailureKind.NO_HANDLER)

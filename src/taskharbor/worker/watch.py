@@ -28,19 +28,19 @@ class Watch:
         self._timing = timing
         self._patience = patience_seconds
         self._give_up = give_up
-        self._watched: set[Held] = set()
+        self._watched: dict[Held, None] = {}  # in the order of their start, so that a seed replays
         self._alarm = Alarm(timing, self.look)
 
     def start(self, held: Held, ends: float) -> None:
         """A handler with a time limit starts."""
         held.is_watched = True
-        self._watched.add(held)
+        self._watched[held] = None
         self._alarm.set(ends)
 
     def stop(self, held: Held) -> None:
         """It has ended."""
         held.is_watched = False
-        self._watched.discard(held)
+        self._watched.pop(held, None)
 
     def tell(self, held: Held, reason: Reason, patience_seconds: float | None = None) -> None:
         """Ask a handler to stop. Told again for another reason, it keeps the first."""

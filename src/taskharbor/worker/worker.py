@@ -104,6 +104,7 @@ class Worker:
         self._handlers: dict[str, Handler] = {}
         self._layers: list[AttemptMiddleware] = []
         self._shift: Shift | None = None
+        self._counts: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
         self.id = ""
@@ -137,8 +138,8 @@ class Worker:
     async def arun(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle` until there is nothing left that could run now.
 
-        Opens the driver if that has not been done, and then closes it at the end. A SIGTERM stops it like `stop()`, unless the
-        program handles that signal itself.
+        Opens the driver if that has not been done, and then closes it at the end. A SIGTERM stops it
+        like `stop()`, unless the program handles that signal itself.
         """
         with Signals(self, only_unclaimed=True, enabled=not self._timing.is_virtual):
             await self._work(until_idle)
@@ -175,8 +176,8 @@ class Worker:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What this run has seen: finished, released, leases_lost, abandoned, driver_errors."""
-        return {} if self._shift is None else dict(self._shift.counts)
+        """What this run, or the last one, saw: finished, released, leases_lost, abandoned, driver_errors."""
+        return self._counts if self._shift is None else dict(self._shift.announcer.counts)
 
     async def _run_with_signals(self, until_idle: bool) -> str:
         with Signals(self):
@@ -210,6 +211,7 @@ class Worker:
         try:
             await shift.run(until_idle=until_idle)
         finally:
+            self._counts = dict(shift.announcer.counts)
             self._shift = self._loop = None
             self._stops_early = False
         return shift.why

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from taskharbor.drivers import Driver, connect
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, NewJob
 
 APP = """
 from datetime import timedelta
@@ -75,6 +80,32 @@ class Command:
             check=False,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    def put(self, type: str, queue: str = "default", payload: bytes = b"{}", max_attempts: int = 0) -> str:
+        """Put a job in without a command; answers its id."""
+
+        async def go(driver: Driver) -> str:
+            job_id = Entropy().job_id(driver.clock.now())
+            new = NewJob(id=job_id, type=type, queue=queue, payload=payload, max_attempts=max_attempts)
+            await driver.enqueue([new])
+            return job_id
+
+        return str(asyncio.run(self._in_store(go)))
+
+    def job(self, job_id: str) -> JobRecord:
+        """Look at a job without a command."""
+
+        async def go(driver: Driver) -> JobRecord:
+            [job] = await driver.get([job_id])
+            assert job is not None
+            return job
+
+        job: JobRecord = asyncio.run(self._in_store(go))
+        return job
+
+    async def _in_store(self, go: Callable[[Driver], Awaitable[Any]]) -> Any:
+        async with connect(f"sqlite:///{self.folder}/jobs.db") as driver:
+            return await go(driver)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """A command that goes on; its log is on stdout. The end of the test ends it."""

@@ -1,13 +1,16 @@
 """taskharbor worker, scheduler and dev as processes."""
 
+import json
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from taskharbor.model.state import JobState
 from tests.integration.cli.conftest import Command
 
 
@@ -22,58 +25,79 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"{word!r} never came; the log was:\n{''.join(seen)}")
 
 
+def wait_until_running(taskharbor: Command, job_id: str) -> None:
+    while taskharbor.job(job_id).state is JobState.READY:
+        time.sleep(0.05)
+
+
 def test_a_burst_runs_everything_and_ends(taskharbor: Command) -> None:
-    job_id = taskharbor("enqueue", "send_welcome", "user_id=7", "--queue", "mail").out.strip()
+    job_id = taskharbor.put("send_welcome", "mail", b'{"user_id": 7}')
 
     worked = taskharbor("worker", "app:harbor", "--burst")
 
     waited = taskharbor("jobs", "wait", job_id, "--json")
-    assert worked.code == 0
-    assert worked.out == ""
+    assert (worked.code, worked.out) == (0, "")
     assert (waited.code, waited.json["items"][0]["result"]) == (0, "welcome, user 7")
 
 
+def test_several_processes_run_a_burst_too(taskharbor: Command) -> None:
+    ids = [taskharbor.put("send_welcome", "mail", b'{"user_id": 7}') for _ in range(20)]
+
+    worked = taskharbor("worker", "app", "--processes", "2", "--burst", "--log-format", "json")
+
+    assert worked.code == 0, worked.err
+    assert {taskharbor.job(job_id).state for job_id in ids} == {JobState.COMPLETED}
+    assert all(line.startswith("{") for line in worked.err.splitlines())
+
+
+@pytest.mark.timeout(60)
+def test_several_processes_drain_on_sigterm_and_exit_0(taskharbor: Command) -> None:
+    job_id = taskharbor.put("nap")
+    worker = taskharbor.start("worker", "app", "--processes", "2")
+    wait_until_running(taskharbor, job_id)
+
+    worker.terminate()
+
+    assert worker.wait(30) == 0
+    assert taskharbor.job(job_id).state is JobState.COMPLETED
+
+
 def test_a_failing_job_is_a_dead_letter_that_can_be_replayed(taskharbor: Command) -> None:
-    job_id = taskharbor("enqueue", "boom").out.strip()
+    job_id = taskharbor.put("boom", max_attempts=1)
     taskharbor("worker", "app", "--burst")
 
     [letter] = taskharbor("dlq", "list", "--json").json["items"]
-    why = taskharbor("jobs", "why", job_id)
     replayed = taskharbor("dlq", "replay", "--all", "--yes", "--json")
 
     assert (letter["id"], letter["last_error"]) == (job_id, "RuntimeError: no luck")
-    assert "no luck" in why.out
     assert replayed.json["changed"] == 1
 
 
 @pytest.mark.timeout(60)
 def test_sigterm_lets_running_jobs_end_and_exits_0(taskharbor: Command) -> None:
+    job_id = taskharbor.put("nap")
     worker = taskharbor.start("worker", "app:harbor", "--log-format", "logfmt")
-    wait_for_line(worker, "serves")
-    job_id = taskharbor("enqueue", "nap").out.strip()
-    while taskharbor("jobs", "show", job_id, "--json").json["state"] == "ready":
-        pass
+    wait_until_running(taskharbor, job_id)
 
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(30) == 0
-    assert taskharbor("jobs", "show", job_id, "--json").json["state"] == "completed"
+    assert taskharbor.job(job_id).state is JobState.COMPLETED
 
 
 @pytest.mark.timeout(60)
 def test_a_second_sigterm_gives_running_jobs_back_untouched(taskharbor: Command) -> None:
-    job_id = taskharbor("enqueue", "sleep_long").out.strip()
+    job_id = taskharbor.put("sleep_long")
     worker = taskharbor.start("worker", "app:harbor")
-    while taskharbor("jobs", "show", job_id, "--json").json["state"] == "ready":
-        pass
+    wait_until_running(taskharbor, job_id)
 
     worker.send_signal(signal.SIGTERM)
     wait_for_line(worker, "told to stop")
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(30) == 0
-    job = taskharbor("jobs", "show", job_id, "--json").json
-    assert (job["state"], job["attempts"], job["stalls"]) == ("ready", 0, 0)
+    job = taskharbor.job(job_id)
+    assert (job.state, job.attempts, job.stalls) == (JobState.READY, 0, 0)
 
 
 @pytest.mark.timeout(60)
@@ -92,13 +116,13 @@ def test_the_health_port_answers_probes(taskharbor: Command, free_port: int) -> 
 
 
 def test_built_in_handlers_need_no_app(taskharbor: Command) -> None:
-    good = taskharbor("enqueue", "mail.send", "to=a", "--max-attempts", "1").out.strip()
-    bad = taskharbor("enqueue", "sms.send", "message=no", "--max-attempts", "1").out.strip()
+    good = taskharbor.put("mail.send", payload=b'{"to": "a"}', max_attempts=1)
+    bad = taskharbor.put("sms.send", payload=b'{"message": "no"}', max_attempts=1)
 
     taskharbor("worker", "--handle", "mail.send=echo", "--handle", "sms.send=fail", "--burst")
 
-    assert taskharbor("jobs", "show", good, "--json").json["result"] == {"to": "a"}
-    assert taskharbor("jobs", "show", bad, "--json").json["last_error"] == "RuntimeError: no"
+    assert taskharbor.job(good).result == b'{"to":"a"}'
+    assert taskharbor.job(bad).last_error == "RuntimeError: no"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +130,7 @@ def test_built_in_handlers_need_no_app(taskharbor: Command) -> None:
     [
         ([], "which app?"),
         (["nosuch:harbor"], "there is no module 'nosuch'"),
+        (["nosuch:harbor", "--processes", "2"], "there is no module 'nosuch'"),
         (["app:nosuch"], "Harbor objects in it: app:harbor"),
         (["app:send_welcome"], "not a Harbor"),
         (["app.py"], "is a file name"),
@@ -129,11 +154,9 @@ def test_what_cannot_work_is_told_before_any_work(taskharbor: Command, args: lis
 
 
 def test_logs_have_three_forms_and_one_line_per_event(taskharbor: Command) -> None:
-    import json
-
-    taskharbor("enqueue", "boom")
-    taskharbor("enqueue", "boom")
-    as_json = taskharbor("worker", "app:harbor", "--burst", "--max-jobs", "1", "--log-format", "json").err
+    taskharbor.put("boom", max_attempts=1)
+    as_json = taskharbor("worker", "app:harbor", "--burst", "--log-format", "json").err
+    taskharbor.put("boom", max_attempts=1)
     as_logfmt = taskharbor("worker", "app:harbor", "--burst", "--log-format", "logfmt").err
 
     records = [json.loads(line) for line in as_json.splitlines()]
@@ -160,7 +183,7 @@ def test_dev_starts_the_worker_again_when_a_file_changes(taskharbor: Command) ->
     app.write_text(app.read_text().replace("welcome, user", "hello, user"))
     wait_for_line(dev, "starting again")
     wait_for_line(dev, "serves")
-    job_id = taskharbor("enqueue", "send_welcome", "user_id=1", "--queue", "mail").out.strip()
+    job_id = taskharbor.put("send_welcome", "mail", b'{"user_id": 1}')
     waited = taskharbor("jobs", "wait", job_id, "--timeout", "30s", "--json")
     dev.send_signal(signal.SIGINT)
 

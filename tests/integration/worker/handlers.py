@@ -24,7 +24,12 @@ def told(job):
 
 
 def add(ctx, job):
-    return {"pid": os.getpid(), "attempt": ctx.attempt, "fence": ctx.fence > 0, "deadline": ctx.deadline is not None}
+    return {
+        "pid": os.getpid(),
+        "attempt": ctx.attempt,
+        "fence": ctx.fence > 0,
+        "deadline": ctx.deadline is not None,
+    }
 
 
 async def add_async(ctx, job):

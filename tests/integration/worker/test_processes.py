@@ -32,7 +32,7 @@ class Floor:
 
     def __init__(self, driver, **options):
         self.driver = driver
-        self.deaths = []
+        self.deaths: list[ChildDied] = []
         self.entropy = Entropy()
         bus = EventBus()
         bus.listen(self.deaths.append, ChildDied)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,15 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.settlement import Settlement
 
+_VARIABLES = (
+    "TASKHARBOR_URL",
+    "TASKHARBOR_APP",
+    "TASKHARBOR_CONFIG",
+    "TASKHARBOR_PROFILE",
+    "TASKHARBOR_JSON",
+    "NO_COLOR",
+    "FORCE_COLOR",
+)
 _numbers = itertools.count(1)
 _entropy = Entropy(7)
 
@@ -91,7 +101,12 @@ class Shell:
         job: JobRecord = self.store(go)
         return job
 
-    def get(self, job_id: str) -> JobRecord | None:
+    def get(self, job_id: str) -> JobRecord:
+        job = self.find(job_id)
+        assert job is not None
+        return job
+
+    def find(self, job_id: str) -> JobRecord | None:
         async def go(driver: Driver) -> JobRecord | None:
             return (await driver.get([job_id]))[0]
 
@@ -100,8 +115,15 @@ class Shell:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Shell:
-    for name in ("TASKHARBOR_URL", "NO_COLOR", "FORCE_COLOR", "TASKHARBOR_JSON"):
-        monkeypatch.delenv(name, raising=False)
+def shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> Iterator[Shell]:
+    for name in _VARIABLES:
+        monkeypatch.setenv(name, "")  # so that what a command sets is undone afterwards
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    return Shell(f"memory://cli-{next(_numbers)}", capsys)
+    root = logging.getLogger()
+    level = root.level
+    yield Shell(f"memory://cli-{next(_numbers)}", capsys)
+    root.handlers[:] = [handler for handler in root.handlers if type(handler).__name__ != "StderrHandler"]
+    root.setLevel(level)

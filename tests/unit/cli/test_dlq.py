@@ -75,8 +75,8 @@ def test_purge_forgets_dead_letters_and_nothing_else(shell: Shell) -> None:
     answer = shell("dlq", "purge", "--all", "--yes", "--json")
 
     assert answer.json == {"matched": 3, "changed": 3, "skipped": 0, "dry_run": False}
-    assert [shell.get(letter) for letter in letters] == [None, None, None]
-    assert shell.get(done) is not None
+    assert [shell.find(letter) for letter in letters] == [None, None, None]
+    assert shell.find(done) is not None
 
 
 def test_purge_asks_also_for_single_ids(shell: Shell) -> None:
@@ -85,11 +85,11 @@ def test_purge_asks_also_for_single_ids(shell: Shell) -> None:
     asked = shell("dlq", "purge", letter)
     dry = shell("dlq", "purge", letter, "--dry-run")
     assert (asked.code, dry.code) == (2, 0)
-    assert shell.get(letter) is not None
+    assert shell.find(letter) is not None
 
     gone = shell("dlq", "purge", letter, "--yes", "--json")
     assert gone.json["items"][0]["result"] == "purged"
-    assert shell.get(letter) is None
+    assert shell.find(letter) is None
 
 
 def test_purge_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
@@ -97,4 +97,4 @@ def test_purge_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
     done = shell.end(lambda job: Ack(job.lease))
 
     assert shell("dlq", "purge", done, "--yes").code == 3
-    assert shell.get(done) is not None
+    assert shell.find(done) is not None

@@ -100,3 +100,51 @@ def test_what_cannot_be_a_job_is_a_usage_error(shell: Shell, args: list[str], wo
     assert answer.code == 2
     assert word in answer.err
     assert shell("queues", "list", "--json").json["items"] == []
+
+
+APP = """
+from taskharbor.harbor import Harbor
+
+harbor = Harbor()
+
+@harbor.task(queue="mail", max_attempts=4, priority=7)
+async def send_welcome(user_id: int, name: str = "you") -> str: ...
+"""
+
+
+@pytest.fixture
+def app(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"app_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(APP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_an_app_brings_its_tasks_options_and_flags_go_over_them(shell: Shell, app: str) -> None:
+    plain = shell("enqueue", "send_welcome", "user_id=7", "--app", app).out.strip()
+    changed = shell(
+        "enqueue", "send_welcome", "user_id=7", "-A", f"{app}:harbor", "--queue", "vip"
+    ).out.strip()
+    by_place = shell("enqueue", "send_welcome", "--payload", '[8, "Ann"]', "-A", app).out.strip()
+
+    job, vip = shell.get(plain), shell.get(changed)
+    assert (job.queue, job.max_attempts, job.priority) == ("mail", 4, 7)
+    assert (vip.queue, vip.max_attempts) == ("vip", 4)
+    assert json.loads(shell.get(by_place).payload) == {"user_id": 8, "name": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["nosuch"], "send_welcome"),  # it lists what there is
+        (["send_welcome"], "user_id"),
+        (["send_welcome", "user_id=x"], "user_id"),
+        (["send_welcome", "user_id=1", "colour=red"], "colour"),
+    ],
+)
+def test_an_app_checks_the_arguments(shell: Shell, app: str, args: list[str], word: str) -> None:
+    answer = shell("enqueue", *args, "--app", app)
+
+    assert answer.code == 2
+    assert word in answer.err
+    assert shell("queues", "list", "--json").json["items"] == []

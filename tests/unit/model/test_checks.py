@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 
 from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
@@ -248,3 +249,16 @@ def test_a_call_holds_at_most_ten_thousand_jobs():
     checks.check_new_jobs([job()] * 10_000, NOW)
     with pytest.raises(InvalidArgument, match="in parts"):
         checks.check_new_jobs([job()] * 10_001, NOW)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"id": "x"}, {"payload": "text"}, {"payload": b"x" * 11}, {"headers": {"a": 1}}, {"id": ID.upper()}],
+    ids=str,
+)
+def test_a_bad_job_behind_one_of_its_like_is_refused(fields):
+    good = job(timeout=timedelta(0))
+    bad = msgspec.structs.replace(good, **fields)
+
+    with pytest.raises(InvalidArgument):
+        checks.check_new_jobs([good, bad], NOW, max_payload=10)

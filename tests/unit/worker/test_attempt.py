@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from datetime import timedelta
 
@@ -116,7 +117,11 @@ async def test_a_failure_waits_for_its_backoff(yard):
         raise ValueError("no luck")
 
     record = await outcome_of(yard, handler, max_attempts=5)
-    assert (record.state, record.attempts, record.last_error) == (JobState.SCHEDULED, 1, "ValueError: no luck")
+    assert (record.state, record.attempts, record.last_error) == (
+        JobState.SCHEDULED,
+        1,
+        "ValueError: no luck",
+    )
     assert record.run_at == record.failed_at + timedelta(seconds=1)
     assert "no luck" in (record.history[0].error or "")
     assert "Traceback" in (record.history[0].error or "")
@@ -426,7 +431,11 @@ async def test_a_handler_is_cancelled_when_its_time_is_over(yard):
         record = await yard.job(job_id)
 
     assert reasons[0] == "timeout"
-    assert (record.state, record.attempts, record.failure_kind) == (JobState.SCHEDULED, 1, FailureKind.TIMEOUT)
+    assert (record.state, record.attempts, record.failure_kind) == (
+        JobState.SCHEDULED,
+        1,
+        FailureKind.TIMEOUT,
+    )
     assert "time limit of 2 s" in (record.last_error or "")
     assert record.failed_at == record.created_at + timedelta(seconds=2)
 
@@ -469,10 +478,8 @@ async def test_a_handler_that_ignores_its_time_limit_is_given_up_and_its_slot_re
 
     async def stubborn(ctx, job):
         while not go_on.is_set():
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await go_on.wait()
-            except asyncio.CancelledError:
-                pass
 
     async def polite(ctx, job):
         second.append(job.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ async def test_the_newest_token_is_used_everywhere(yard):
 
 async def test_a_refused_extension_stops_the_handler_and_nothing_is_reported(yard):
     """R000-29, R000-40, R002-8, R002-29"""
-    seen = []
+    seen: list[Any] = []
     job_id = await yard.put()
     async with yard.at_work(yard.worker({"work": sleeps(300, seen)})) as task:
         await yard.pass_time(1)
@@ -141,12 +142,12 @@ async def test_without_an_answer_the_handler_stops_before_its_lease_ends(yard):
 
     assert stopped[0][0] == "lease_lost"
     assert 37.0 <= lost_at < 40.0, "the store's end of the lease is at 40 s"
-    assert [event.cause for event in yard.heard(LeaseWasLost) if event.job_id == job_id][0] == "deadline"
+    assert next(event.cause for event in yard.heard(LeaseWasLost) if event.job_id == job_id) == "deadline"
 
 
 async def test_an_extension_that_never_answers_blocks_nothing(yard):
     """C32: a call that hangs is given up, and the local deadline still holds."""
-    seen = []
+    seen: list[Any] = []
     hangs = asyncio.Event()
     await yard.put()
     async with yard.at_work(yard.worker({"work": sleeps(300, seen)})):
@@ -171,7 +172,9 @@ async def test_a_job_is_not_extended_after_its_settlement_was_sent(yard):
     async with yard.at_work(yard.worker({"work": sleeps(25)})):
         await yard.pass_time(120)
 
-    verbs = [verb for verb, call in yard.driver.calls if verb == "extend_leases" or (verb == "settle" and call[0])]
+    verbs = [
+        verb for verb, call in yard.driver.calls if verb == "extend_leases" or (verb == "settle" and call[0])
+    ]
     assert verbs == ["extend_leases", "extend_leases", "settle"]
 
 
@@ -272,7 +275,9 @@ async def test_no_second_delivery_while_a_lease_is_valid(yard):
         held.discard(job.id)
 
     ids = await yard.put_many(500)
-    workers = [yard.worker({"work": handler}, concurrency=4, lease=timedelta(milliseconds=200)) for _ in range(8)]
+    workers = [
+        yard.worker({"work": handler}, concurrency=4, lease=timedelta(milliseconds=200)) for _ in range(8)
+    ]
     tasks = [yard.start(worker, until_idle=True) for worker in workers]
     for task in tasks:
         await yard.until_done(task)

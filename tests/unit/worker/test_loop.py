@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor.errors import ConfigurationError, DriverUnavailable
 from taskharbor.events import DriverTrouble, WorkerStarted, WorkerStopped
+from taskharbor.model.limits import RateLimit
 from taskharbor.model.state import JobState
 from taskharbor.tasks import job_handler
 from taskharbor.worker import Worker, WorkerConfig
@@ -189,7 +190,9 @@ async def test_a_bug_in_a_driver_does_not_end_the_loop_either(yard):
 def test_the_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
     """R000-18, R002-7"""
     assert WorkerConfig(lease=timedelta(seconds=30)).renew_every == timedelta(seconds=10)
-    assert WorkerConfig(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=14)).renew_every.seconds == 14
+    assert (
+        WorkerConfig(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=14)).renew_every.seconds == 14
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,6 +320,21 @@ async def test_it_ends_after_its_last_job_so_that_a_fresh_one_can_start(yard):
     assert [event.why for event in yard.heard(WorkerStopped)] == ["recycle"]
     counts = (await yard.driver.count(["default"], now=yard.clock.now()))["default"]
     assert (counts.completed, counts.ready) == (4, 6)
+
+
+async def test_a_worker_keeps_to_its_own_rate(yard):
+    started = []
+
+    async def handler(ctx, job):
+        started.append(ctx.clock.monotonic())
+
+    await yard.put_many(12)
+    rate = RateLimit(5, timedelta(seconds=10))
+    async with yard.at_work(yard.worker({"work": handler}, rate=rate)):
+        await yard.pass_time(25)
+
+    assert len(started) == 12
+    assert all(later - earlier >= 10 for earlier, later in zip(started, started[5:], strict=False))
 
 
 async def test_a_quiet_worker_claims_nothing_more_and_stays(yard):

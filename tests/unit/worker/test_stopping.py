@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
+from typing import Any
 
 from taskharbor.events import AttemptFinished, HandlerAbandoned, WorkerStopped
 from taskharbor.model.retry import RetryPolicy
@@ -29,10 +31,8 @@ class Stubborn:
 
     async def __call__(self, ctx, job):
         while not self.let_go.is_set():
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await self.let_go.wait()
-            except asyncio.CancelledError:
-                pass
 
 
 async def cancel(yard, *ids):
@@ -44,7 +44,7 @@ async def cancel(yard, *ids):
 
 async def test_a_running_handler_is_cancelled_by_a_wakeup_at_once(yard):
     """R003-24"""
-    seen = []
+    seen: list[Any] = []
     job_id = await yard.put()
     async with yard.at_work(yard.worker({"work": sleeps(300, seen)})):
         await yard.pass_time(1)
@@ -58,7 +58,7 @@ async def test_a_running_handler_is_cancelled_by_a_wakeup_at_once(yard):
 
 async def test_without_a_wakeup_the_next_heartbeat_tells(yard):
     """R003-24"""
-    seen = []
+    seen: list[Any] = []
     job_id = await yard.put()
     yard.driver._store.listeners.cancel = lambda *_: None  # the hint is lost
     async with yard.at_work(yard.worker({"work": sleeps(300, seen)})):
@@ -72,7 +72,7 @@ async def test_without_a_wakeup_the_next_heartbeat_tells(yard):
 
 async def test_a_wrong_hint_cancels_nothing(yard):
     """Hints may be wrong: only the lease says whether a cancel was requested."""
-    seen = []
+    seen: list[Any] = []
     job_id = await yard.put()
     worker = yard.worker({"work": sleeps(5, seen)})
     async with yard.at_work(worker):
@@ -140,7 +140,9 @@ async def test_a_cancel_that_arrives_after_the_end_was_decided_still_wins(yard):
 
     record = await yard.job(job_id)
     assert (record.state, record.result) == (JobState.CANCELLED, None)
-    assert [(event.outcome, event.state) for event in yard.heard(AttemptFinished)] == [("completed", "cancelled")]
+    assert [(event.outcome, event.state) for event in yard.heard(AttemptFinished)] == [
+        ("completed", "cancelled")
+    ]
 
 
 async def test_a_cancelled_job_that_ignores_it_keeps_its_lease_until_its_time_limit(yard):
@@ -191,7 +193,7 @@ async def test_a_job_shorter_than_the_grace_time_is_done(yard):
 
 async def test_a_job_longer_than_the_grace_time_is_told_and_handed_back_untouched(yard):
     """C06"""
-    seen = []
+    seen: list[Any] = []
     job_id = await yard.put()
     worker = yard.worker({"work": sleeps(3600, seen)}, grace=timedelta(seconds=30))
     task = yard.start(worker)

@@ -86,7 +86,8 @@ class Demo:
             with self._workers() as workers:
                 await self._until_at_work(driver, workers)
                 producer = Producer(ledger)
-                await producer.fixed_amount()
+                # A single worker has no supervisor to replace it.
+                await producer.fixed_amount(lose_a_worker=self._processes > 1)
                 self._out.say(f"{ledger.results.total()} requests are in; {self._processes} workers run them")
                 in_time = await self._until_over(driver, producer, timeout)
                 code = await self._stop(workers)
@@ -174,7 +175,7 @@ class Demo:
             "--concurrency",
             "8",
             "--lease",
-            "10s",
+            "3s",
             "--grace",
             "5s",
         ]

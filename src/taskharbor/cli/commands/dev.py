@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from taskharbor.cli.exits import DONE
+from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, with_output
 from taskharbor.cli.watching import changes
 
 _STOP_SECONDS = 15.0
@@ -21,7 +21,7 @@ _STOP_SECONDS = 15.0
 @with_output
 def command(
     out: Output,
-    app: Annotated[str, typer.Argument(metavar="APP", help="module:attribute of a Harbor, like app:harbor.")],
+    app: AppArgument = None,
     queues: Annotated[
         str | None, typer.Option("--queues", "-q", help="With commas; all of the app's when left out.")
     ] = None,
@@ -36,6 +36,11 @@ def command(
 
     Running jobs get a moment to finish, then they are given back and run again. Ctrl+C stops.
     """
+    from taskharbor.cli.apps import chosen_app
+
+    app = chosen_app(app)
+    if app is None:
+        raise UsageProblem("which app? `taskharbor dev module:attribute`, for example app:harbor")
     shared = ["--url", url] if url else []
     worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
     commands = [worker + (["--queues", queues] if queues else [])]

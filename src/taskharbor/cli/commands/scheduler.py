@@ -11,16 +11,14 @@ import typer
 from taskharbor.cli.exits import DONE
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import UrlFlag, store_url, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, store_url, with_output
 from taskharbor.drivers import Driver, connect
 
 
 @with_output
 def command(
     out: Output,
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:attribute; its schedules are stored first.")
-    ] = None,
+    app: AppArgument = None,
     name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
@@ -28,8 +26,12 @@ def command(
 ) -> int:
     """Fire schedules, sweep lost leases, start speculative copies and forget old jobs.
 
-    Start as many as you like: one of them leads, the others stand by.
+    Start as many as you like: one of them leads, the others stand by. The schedules of APP are stored
+    first; without APP it serves what the store already has.
     """
+    from taskharbor.cli.apps import chosen_app
+
+    app = chosen_app(app)
     log_to_stderr(log_format, log_level)
     asyncio.run(_run(_driver(out, app, url), app, name))
     return DONE

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.logs import LogFormat, LogLevel
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration, parse_size
-from taskharbor.cli.session import UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, with_output
 
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 
@@ -19,9 +19,7 @@ _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 @with_output
 def command(
     out: Output,
-    app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:attribute of a Harbor, like app:harbor.")
-    ] = None,
+    app: AppArgument = None,
     queues: Annotated[
         str | None,
         typer.Option("--queues", "-q", help="With commas; the queues of the app's tasks when left out."),
@@ -79,8 +77,10 @@ def command(
 
     --url is for an app whose Harbor names no store itself.
     """
-    from taskharbor.cli.work import Plan, work
+    from taskharbor.cli.apps import chosen_app
+    from taskharbor.cli.work import Plan, work_here, work_in_processes
 
+    app = chosen_app(app)
     if app is None and not handle:
         raise UsageProblem("which app? `taskharbor worker module:attribute`, for example app:harbor")
     plan = Plan(
@@ -96,13 +96,13 @@ def command(
         name=name,
         max_jobs=max_jobs,
         max_memory=max_memory,
-        burst=burst,
         log_format=log_format,
         log_level=log_level,
     )
-    why = work(plan, processes=processes, health=(health_host, health_port), out=out)
-    out.detail(f"ended: {why}")
-    return DONE
+    health = (health_host, health_port)
+    if processes == 1:
+        return work_here(plan, burst=burst, health=health, out=out)
+    return work_in_processes(plan, processes, burst=burst, health=health)
 
 
 def _names(queues: str | None) -> tuple[str, ...] | None:

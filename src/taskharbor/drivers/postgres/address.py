@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
@@ -56,7 +57,7 @@ def address_of(url: str) -> Address:
     if "pooler" in ours:
         options["behind_pooler"] = _pooler(ours["pooler"])
     if "listen_url" in ours:
-        options["listen_dsn"] = ours["listen_url"] if ours["listen_url"] else None
+        options["listen_dsn"] = ours["listen_url"] or None
     return Address(dsn=_dsn(parts, said), **options)
 
 
@@ -67,12 +68,20 @@ def _dsn(parts: SplitResult, said: dict[str, str]) -> str:
 def _schema(ours: dict[str, str]) -> str:
     schema = ours.get("schema", DEFAULT_SCHEMA)
     if namespace := ours.get("namespace"):
-        schema = f"{schema}_{namespace}"
+        schema = f"{schema}_{_as_identifier(namespace)}"
     if not _SCHEMA.fullmatch(schema):
         raise ConfigurationError(
             f"schema {schema!r} is not usable: lower-case letters, digits and '_', at most 40, no digit first"
         )
     return schema
+
+
+def _as_identifier(namespace: str) -> str:
+    """A namespace as part of a schema's name; two namespaces never meet in one."""
+    plain = re.sub(r"[^a-z0-9_]", "_", namespace.lower())[:16]
+    if plain == namespace:
+        return plain
+    return f"{plain}_{hashlib.sha256(namespace.encode()).hexdigest()[:8]}"
 
 
 def _pool_size(text: str) -> int:

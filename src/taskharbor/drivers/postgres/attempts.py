@@ -6,10 +6,10 @@ settled record by record in a transaction that the claim then joins.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
 from taskharbor.drivers.postgres.connections import Connections
@@ -36,6 +36,7 @@ from taskharbor.model.transitions import (
 
 Answer = Settled | LeaseLost
 _SWEPT_PER_CLAIM = 100
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AT, _FLAGS, _DONE, _VERSIONS = 24, 25, 26, 27  # of the first row of exchange.sql
 
 
@@ -57,15 +58,17 @@ class Attempts:
         answers: dict[int, Answer] = {}
         quick, others = _parted(settlements)
         if not others:
-            jobs = await self._at_once(answers, quick, settlements, claim, now)
-            if jobs is not None:
-                return _in_order(answers), jobs
+            handed_out = await self._at_once(answers, quick, settlements, claim, now)
+            if handed_out is not None:
+                return _in_order(answers), handed_out
 
         async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
             done = dict(answers)
             done |= await self._settle(connection, others, settlements, now)
             if others and quick:
-                rows = await connection.fetch(self._sql["exchange"], *_arguments(quick, settlements, None, now))
+                rows = await connection.fetch(
+                    self._sql["exchange"], *_arguments(quick, settlements, None, now)
+                )
                 done |= _done(rows[0], quick, settlements)
             left = [place for place in range(len(settlements)) if place not in done]
             done |= await self._settle(connection, left, settlements, now)
@@ -136,8 +139,16 @@ class Attempts:
         again = _repeated(leases)
         if again:  # the same job twice in one call: one after the other
             first = [place for place in range(len(leases)) if place not in again]
-            answers = dict(zip(first, await self.extend([leases[p] for p in first], lease_for, progress, now), strict=True))
-            answers |= zip(again, await self.extend([leases[p] for p in again], lease_for, progress, now), strict=True)
+            answers = dict(
+                zip(
+                    first,
+                    await self.extend([leases[p] for p in first], lease_for, progress, now),
+                    strict=True,
+                )
+            )
+            answers |= zip(
+                again, await self.extend([leases[p] for p in again], lease_for, progress, now), strict=True
+            )
             return [answers[place] for place in range(len(leases))]
         return await self._extend(leases, lease_for, progress, now)
 
@@ -174,7 +185,10 @@ class Attempts:
 
     async def _why_lost(self, leases: Sequence[Lease], now: datetime | None) -> list[LeaseLost]:
         rows = await self._connections.rows(
-            self._sql["read_leases"], [lease.job_id for lease in leases if is_id(lease.job_id)], now, writes=False
+            self._sql["read_leases"],
+            [lease.job_id for lease in leases if is_id(lease.job_id)],
+            now,
+            writes=False,
         )
         seen = {row[0]: row for row in rows}
         return [_lease_error(seen.get(lease.job_id), lease) for lease in leases]
@@ -207,7 +221,8 @@ def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
     ids = [item.lease.job_id for item in settlements]
     if len(set(ids)) < len(ids):  # the same job twice: the order counts
         return [], list(range(len(ids)))
-    quick, others = [], []
+    quick: list[int] = []
+    others: list[int] = []
     for place, item in enumerate(settlements):
         (quick if isinstance(item, Ack) and is_usable(item.lease) else others).append(place)
     # Sorted, so that two batches over the same jobs never wait for each other crosswise.
@@ -217,16 +232,16 @@ def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
 
 def _repeated(leases: Sequence[Lease]) -> list[int]:
     seen: set[str] = set()
-    return [place for place, lease in enumerate(leases) if lease.job_id in seen or seen.add(lease.job_id)]
+    again = []
+    for place, lease in enumerate(leases):
+        if lease.job_id in seen:
+            again.append(place)
+        seen.add(lease.job_id)
+    return again
 
 
 def is_id(text: str) -> bool:
-    if len(text) != 36:
-        return False
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
+    return _ID.fullmatch(text) is not None
 
 
 def is_usable(lease: Lease) -> bool:
@@ -257,7 +272,15 @@ def _arguments(
         return [now, *mine, [], [], "", 0, 0, "", None, None, None, False, False]
     rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
     return [
-        *(now, *mine, list(claim.queues), list(claim.lanes), claim.worker_id, claim.limit, span_us(claim.lease_for)),
+        *(
+            now,
+            *mine,
+            list(claim.queues),
+            list(claim.lanes),
+            claim.worker_id,
+            claim.limit,
+            span_us(claim.lease_for),
+        ),
         *(token, None if claim.types is None else list(claim.types), *rate, sweeps, is_idle),
     ]
 

@@ -26,9 +26,9 @@ Step = Callable[[Any], Awaitable[_T]]
 class Connections:
     """The connections of one driver handle."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, first: Any = None) -> None:
         self._address = address
-        self._idle: list[Any] = []
+        self._idle: list[Any] = [] if first is None else [first]
         self._room = asyncio.Semaphore(address.pool_size)
         self._is_closed = False
 
@@ -42,7 +42,7 @@ class Connections:
         """Several statements in one transaction."""
 
         async def in_transaction(connection: Any) -> _T:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 return await step(connection)
 
         return await self._tried(in_transaction, writes)
@@ -88,11 +88,14 @@ class Connections:
 
 async def connect(address: Address, *, to_listen: bool = False) -> Any:
     """A new connection; foreign errors come out as they are."""
+    settings = {"application_name": "taskharbor"}
+    if not address.behind_pooler:  # a pooler would refuse it, and its administrator knows
+        settings["default_transaction_isolation"] = "read committed"
     return await asyncpg.connect(
         address.listen_dsn if to_listen and address.listen_dsn else address.dsn,
         timeout=CONNECT_SECONDS,
         statement_cache_size=0 if address.behind_pooler else 200,
-        server_settings={"application_name": "taskharbor"},
+        server_settings=settings,
     )
 
 

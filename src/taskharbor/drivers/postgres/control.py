@@ -77,9 +77,7 @@ class Control:
     ) -> list[Deleted | JobNotFound | ConflictError]:
         return await self._each(ids, now, _delete)
 
-    async def speculate(
-        self, job_id: str, now: datetime | None
-    ) -> Speculated | JobNotFound | ConflictError:
+    async def speculate(self, job_id: str, now: datetime | None) -> Speculated | JobNotFound | ConflictError:
         return (await self._each([job_id], now, _speculate))[0]
 
     async def _each(

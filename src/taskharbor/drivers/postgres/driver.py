@@ -82,7 +82,7 @@ class PostgresDriver(Driver):
     def from_url(
         cls, url: str, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> PostgresDriver:
-        """postgresql://user@host/database, with ?schema=, ?namespace=, ?pool_size=, ?pooler=, ?listen_url=."""
+        """postgresql://user@host/database?schema=…; the other options are in address.py."""
         return cls(address_of(url), clock=clock, entropy=entropy)
 
     def another(self) -> PostgresDriver:
@@ -102,10 +102,12 @@ class PostgresDriver(Driver):
             if self._checks_schema:
                 schema.check(await schema.applied_names(connection, self.address), self.address)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            raise ours(error, writes=False) from error
-        finally:
             connection.terminate()
-        self._connections = Connections(self.address)
+            raise ours(error, writes=False) from error
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connections = Connections(self.address, first=connection)
         self._attempts = Attempts(self._connections, self._sql, self.entropy)
         self._control = Control(self._connections, self._sql)
         self._looking = Looking(self._connections, self._sql)
@@ -121,13 +123,15 @@ class PostgresDriver(Driver):
             raise ours(error, writes=False) from error
 
     async def _check_server(self, connection: Any) -> None:
-        version = int(await connection.fetchval("select current_setting('server_version_num')"))
+        version, is_standby, is_read_only = await connection.fetchrow(self._sql["server"])
         if version < schema.OLDEST_SERVER:
             raise StoreRefused(f"Postgres {version // 10000} is too old; 14 or newer is needed")
-        if await connection.fetchval("select pg_is_in_recovery()"):
+        if is_standby:
             raise StoreRefused("this server is a standby and takes no writes; connect to the primary")
-        if await connection.fetchval("select current_setting('default_transaction_read_only')::boolean"):
-            raise StoreRefused("this database is set read-only (default_transaction_read_only); jobs need writes")
+        if is_read_only:
+            raise StoreRefused(
+                "this database is set read-only (default_transaction_read_only); jobs need writes"
+            )
 
     async def do_close(self) -> None:
         await self._listening.close()
@@ -144,7 +148,8 @@ class PostgresDriver(Driver):
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         """For an async connection in `tx` the answer is a coroutine to await."""
-        return self._blocking.enqueue(jobs, now, tx)
+        answers: list[Enqueued] = self._blocking.enqueue(jobs, now, tx)
+        return answers
 
     # ------------------------------------------------------------------ attempts
 

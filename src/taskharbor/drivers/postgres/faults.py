@@ -5,7 +5,6 @@ What a message says comes from the server's own words, never from the connection
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,7 +42,7 @@ def translated(*, writes: bool = True) -> Iterator[None]:
     """Foreign errors raised inside come out as ours."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, OSError, asyncio.TimeoutError) as error:
+    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, OSError) as error:
         raise ours(error, writes=writes) from error
 
 
@@ -80,7 +79,9 @@ def _lost(error: BaseException, writes: bool) -> DriverError:
         return DriverUnavailable(
             f"the connection was lost ({type(error).__name__}); the call may have been carried out", done=None
         )
-    return DriverUnavailable(f"the connection was lost ({type(error).__name__}); nothing was written", done=False)
+    return DriverUnavailable(
+        f"the connection was lost ({type(error).__name__}); nothing was written", done=False
+    )
 
 
 def _said(error: BaseException) -> str:

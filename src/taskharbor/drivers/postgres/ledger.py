@@ -14,7 +14,6 @@ import msgspec
 
 from taskharbor.drivers.postgres.rows import (
     CODES,
-    COLUMNS,
     HAD_COPY,
     IS_COPY,
     IS_KEYED,
@@ -78,7 +77,10 @@ class Ledger:
         facts = await self._connection.fetchrow(self._sql["facts"], wanted, now)
         self.at = facts[0]
         self._aliases = dict(zip(facts[1] or (), facts[2] or (), strict=True))
-        self._rules = {name: rules_of(_settings.decode(text)) for name, text in zip(facts[3] or (), facts[4] or (), strict=True)}
+        self._rules = {
+            name: rules_of(_settings.decode(text))
+            for name, text in zip(facts[3] or (), facts[4] or (), strict=True)
+        }
 
     def find(self, job_id: str) -> JobRecord | None:
         """The job of an id, or the one it stands for."""
@@ -182,7 +184,16 @@ class Ledger:
         ties |= IS_COPY if job.speculates_on is not None else 0
         is_running = job.state is JobState.RUNNING
         return (
-            *(job.id, job.version, job.requires, -job.priority, CODES[job.state], ties, job.eligible_at, job.run_at),
+            *(
+                job.id,
+                job.version,
+                job.requires,
+                -job.priority,
+                CODES[job.state],
+                ties,
+                job.eligible_at,
+                job.run_at,
+            ),
             *(job.updated_at, job.attempts, job.stalls, job.starts, job.fence, job.cancel_requested),
             *(job.token if is_running else job.settled_token, job.claimed_by, job.lease_expires_at),
             *(job.started_at, job.finished_at, flags_of(job.update), job.last_error, job.failed_at),

@@ -92,7 +92,9 @@ class Listening:
             try:
                 connection = await connect(self._address, to_listen=True)
             except _FOREIGN as error:
-                log.warning("no connection to listen for wake-ups (%s); polling goes on", type(error).__name__)
+                log.warning(
+                    "no connection to listen for wake-ups (%s); polling goes on", type(error).__name__
+                )
             else:
                 pause = 0.05
                 await self._until_lost(connection)

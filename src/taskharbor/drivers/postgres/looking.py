@@ -39,7 +39,9 @@ class Looking:
 
     async def find(self, query: Query, now: datetime | None) -> Page:
         codes = _codes(query)
-        statement = self._sql.directed("find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first)
+        statement = self._sql.directed(
+            "find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first
+        )
         after = seq_of(query)
         if after is None:
             after = (1 << 62) if query.newest_first else -1

@@ -103,8 +103,11 @@ class Presence:
     # ------------------------------------------------------------------ roles
 
     async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        [row] = await self._connections.rows(self._sql["hold_role"], role, holder, span_us(ttl), now)
-        return RoleLease(role, row[0], row[1], row[2], row[3])
+        while True:
+            rows = await self._connections.rows(self._sql["hold_role"], role, holder, span_us(ttl), now)
+            # No row: somebody took it this very moment, and the statement could not see who yet.
+            for holds, term, expires_at, is_mine in rows:
+                return RoleLease(role, holds, term, expires_at, is_mine)
 
     async def release(self, role: str, holder: str, now: datetime | None) -> bool:
         return bool(await self._connections.rows(self._sql["release_role"], role, holder, now))
@@ -150,9 +153,19 @@ def _stored(row: Sequence[Any]) -> StoredSchedule:
 def _rule_columns(rules: QueueRules) -> Sequence[object]:
     keep = rules.retention
     return (
-        *(rules.paused, rules.max_running, *_rate(rules.enqueue_rate), *_rate(rules.execute_rate), rules.fail_queue),
+        *(
+            rules.paused,
+            rules.max_running,
+            *_rate(rules.enqueue_rate),
+            *_rate(rules.execute_rate),
+            rules.fail_queue,
+        ),
         keep is not None,
-        *((None, None, None) if keep is None else map(span_us, (keep.completed, keep.failed, keep.cancelled))),
+        *(
+            (None, None, None)
+            if keep is None
+            else map(span_us, (keep.completed, keep.failed, keep.cancelled))
+        ),
     )
 
 

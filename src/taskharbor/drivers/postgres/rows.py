@@ -28,9 +28,10 @@ IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY = 1, 2, 4, 8
 COLUMNS = """
     p.id::text, p.seq, j.type, p.queue, p.state, j.payload, j.created_at, p.updated_at, p.version, j.key,
     j.idempotency_key, j.headers::text, p.rank, p.lane, p.run_at, j.timeout_us, p.attempts, j.max_attempts,
-    p.stalls, j.max_stalls, p.starts, j.min_backoff_us, j.max_backoff_us, p.token, p.fence, p.lease_expires_at,
-    p.claimed_by, p.cancel_requested, p.last_error, p.failed_at, p.failure_kind, p.started_at, p.finished_at,
-    p.result, p.progress::text, p.history::text, p.flags, j.speculates_on::text, j.avoid_worker, p.ties
+    p.stalls, j.max_stalls, p.starts, j.min_backoff_us, j.max_backoff_us, p.token, p.fence,
+    p.lease_expires_at, p.claimed_by, p.cancel_requested, p.last_error, p.failed_at, p.failure_kind,
+    p.started_at, p.finished_at, p.result, p.progress::text, p.history::text, p.flags,
+    j.speculates_on::text, j.avoid_worker, p.ties
 """
 """A whole record, from `place p` and `job j`; the order of `record_of`."""
 
@@ -95,52 +96,71 @@ def shown(job: JobRecord, now: datetime) -> JobRecord:
     state = job.state
     if state is JobState.SCHEDULED or state is JobState.READY:
         state = waiting_state(job.run_at, now)
-    return job if state is job.state and job.token is None else msgspec.structs.replace(job, state=state, token=None)
-
-
-def claimed_of(row: Sequence[Any], claim_token: str, worker: str, at: datetime, expires_at: datetime) -> JobRecord:
-    """A record that `exchange` handed out."""
-    story = _story.decode(row[23]) if row[23] else _NO_STORY
-    return JobRecord(
-        id=row[0],
-        seq=row[1],
-        type=row[2],
-        queue=row[3],
-        state=JobState.RUNNING,
-        payload=row[4],
-        created_at=row[5],
-        updated_at=at,
-        version=row[6],
-        key=row[7],
-        idempotency_key=row[8],
-        headers=_strings.decode(row[9]) if row[9] else {},
-        priority=-row[10],
-        requires=row[11],
-        run_at=row[12],
-        timeout=span(row[13]) or NO_TIME,
-        attempts=row[14],
-        max_attempts=row[15],
-        stalls=row[16],
-        max_stalls=row[17],
-        starts=row[18],
-        min_backoff=span(row[19]),
-        max_backoff=span(row[20]),
-        fence=row[21],
-        cancel_requested=row[22],
-        token=claim_token,
-        lease_expires_at=expires_at,
-        claimed_by=worker,
-        started_at=at,
-        last_error=story[0],
-        failed_at=None if story[1] is None else instant(story[1]),
-        failure_kind=story[2],
-        history=history_of(story[3]) if story[3] else (),
-        speculates_on=story[4],
-        avoid_worker=story[5],
+    return (
+        job
+        if state is job.state and job.token is None
+        else msgspec.structs.replace(job, state=state, token=None)
     )
 
 
-_NO_STORY = (None, None, None, None, None, None)
+def claimed_of(row: Sequence[Any], token: str, worker: str, at: datetime, expires_at: datetime) -> JobRecord:
+    """A record that `exchange` handed out. Hot: what is rarely set is only looked at when it is."""
+    job_id, seq, type_, queue, payload, created_at, version, key, idempotency_key, headers, rank, lane = row[
+        :12
+    ]
+    run_at, timeout, attempts, max_attempts, stalls, max_stalls, starts, min_backoff, max_backoff = row[12:21]
+    fence, cancel_requested, story = row[21:24]
+    record = JobRecord(
+        id=job_id,
+        seq=seq,
+        type=type_,
+        queue=queue,
+        state=_RUNNING,
+        payload=payload,
+        created_at=created_at,
+        updated_at=at,
+        version=version,
+        priority=-rank,
+        requires=lane,
+        run_at=run_at,
+        max_attempts=max_attempts,
+        max_stalls=max_stalls,
+        starts=starts,
+        token=token,
+        fence=fence,
+        lease_expires_at=expires_at,
+        claimed_by=worker,
+        started_at=at,
+    )
+    rare = (story, key, headers, idempotency_key, min_backoff, max_backoff)
+    if rare == _NOTHING_RARE and not (timeout or attempts or stalls or cancel_requested):
+        return record
+    last_error, failed_at, kind, history, speculates_on, avoid_worker = (
+        _story.decode(story) if story else _NO_STORY
+    )
+    return msgspec.structs.replace(
+        record,
+        key=key,
+        idempotency_key=idempotency_key,
+        headers=_strings.decode(headers) if headers else {},
+        timeout=span(timeout) or NO_TIME,
+        attempts=attempts,
+        stalls=stalls,
+        min_backoff=span(min_backoff),
+        max_backoff=span(max_backoff),
+        cancel_requested=cancel_requested,
+        last_error=last_error,
+        failed_at=None if failed_at is None else instant(failed_at),
+        failure_kind=kind,
+        history=history_of(history) if history else (),
+        speculates_on=speculates_on,
+        avoid_worker=avoid_worker,
+    )
+
+
+_RUNNING = JobState.RUNNING
+_NOTHING_RARE = (None,) * 6
+_NO_STORY = (None,) * 6
 
 # ------------------------------------------------------------------ values
 
@@ -175,7 +195,9 @@ def history_of(entries: Sequence[Any]) -> tuple[AttemptRecord, ...]:
 def history_text(history: tuple[AttemptRecord, ...]) -> str | None:
     if not history:
         return None
-    entries = [(a.fence, a.worker, micros(a.started_at), micros(a.ended_at), a.outcome, a.error) for a in history]
+    entries = [
+        (a.fence, a.worker, micros(a.started_at), micros(a.ended_at), a.outcome, a.error) for a in history
+    ]
     return msgspec.json.encode(entries).decode()
 
 
@@ -188,13 +210,18 @@ def flags_of(update: Update | None) -> str | None:
     """The flags of an update as four signs; see enqueue in the migrations."""
     if update is None:
         return None
-    return _SIGNS[update.data] + _RUN_AT_SIGNS[update.run_at] + _SIGNS[update.retry] + _SIGNS[update.reset_counts]
+    return (
+        _SIGNS[update.data]
+        + _RUN_AT_SIGNS[update.run_at]
+        + _SIGNS[update.retry]
+        + _SIGNS[update.reset_counts]
+    )
 
 
 def update_of(flags: str | None) -> Update | None:
     if flags is None:
         return None
-    data, run_at, retry, reset = flags
+    data, run_at, retry, reset = tuple(flags)
     return Update(
         data=data == "1",
         run_at=_RUN_AT_RULES[run_at],

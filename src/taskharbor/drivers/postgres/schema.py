@@ -35,7 +35,7 @@ def filled(text: str, address: Address) -> str:
 
 def migrations_text(address: Address) -> str:
     """Everything as one script, for whoever applies it by hand."""
-    marks = "\n".join(f"insert into {{schema}}.migration (name) values ('{m.name}');" for m in MIGRATIONS)
+    marks = "\n".join(f"insert into {{schema}}.migration (name) values ('{m.name}');" for m in MIGRATIONS)  # noqa: S608
     return filled(f"{_LEDGER.strip()};\n\n{printed(MIGRATIONS)}\n{marks}\n", address)
 
 
@@ -89,6 +89,7 @@ def migrate_blocking(url: str) -> list[str]:
         for migration in missing:
             connection.execute(filled(migration.text, address).encode())
             connection.execute(
-                filled("insert into {schema}.migration (name) values (%s)", address).encode(), [migration.name]
+                filled("insert into {schema}.migration (name) values (%s)", address).encode(),
+                [migration.name],
             )
     return [migration.name for migration in missing]

@@ -24,11 +24,13 @@ def run_in(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T 
     for kind in type(tx).__mro__:
         run = _KNOWN.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if run is not None:
-            return run(tx, statement, arguments, then)
+            answer: _T | Awaitable[_T] = run(tx, statement, arguments, then)
+            return answer
     if isinstance(tx, str):
         return _django(_django_connection(tx), statement, arguments, then)
     raise InvalidArgument(
-        f"tx={type(tx).__module__}.{type(tx).__name__} is no connection of psycopg, asyncpg, SQLAlchemy or Django"
+        f"tx is a {type(tx).__module__}.{type(tx).__name__}, "
+        "which is no connection of psycopg, asyncpg, SQLAlchemy or Django"
     )
 
 

@@ -165,6 +165,8 @@ class Commits:
             self._tell(hints)
 
     def _carry_out(self, posts: list[Post], hints: Hints) -> None:
+        if self._connection.in_transaction:  # what a failing rollback may have left open
+            self._undo()
         begin(self._connection, self._location, self._entropy)
         if len(posts) == 1:
             self._run(posts[0], hints)

@@ -14,7 +14,7 @@ from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.records import Records, json_text
 from taskharbor.drivers.sqlite.rows import micros_or_none, traits_of_new, traits_with_headers
 from taskharbor.drivers.sqlite.statements import SIZES
-from taskharbor.drivers.sqlite.step import BLOCK_BITS, Step
+from taskharbor.drivers.sqlite.step import Step, blocks_of
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import absorb, new_record, starting_at
@@ -129,10 +129,7 @@ def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
 
 
 def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:
-    if len(rows) == 3:
-        step.count(queue, first + rows[0], state, 1)
-        return
-    for block, count in Counter((first + place) >> BLOCK_BITS for place in rows[::3]).items():
+    for block, count in blocks_of([first + place for place in rows[::3]]).items():
         step.count_block(queue, block, state, count)
 
 

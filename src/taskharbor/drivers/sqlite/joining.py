@@ -19,10 +19,12 @@ T = TypeVar("T")
 
 def do_in(tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime) -> T:
     """Carry out a step in the caller's transaction: all of it or nothing, and the caller commits."""
-    _check(tx, location)
+    if not isinstance(tx, sqlite3.Connection):
+        raise InvalidArgument(f"tx must be a sqlite3.Connection on {location.path}, not {type(tx).__name__}")
     kept_factories = tx.row_factory, tx.text_factory
     tx.row_factory, tx.text_factory = None, str
     try:
+        _check(tx, location)
         with translated(location.path):
             return _in_savepoint(tx, work, sql, now)
     finally:
@@ -45,9 +47,7 @@ def _in_savepoint(tx: sqlite3.Connection, work: Callable[[Step], T], sql: Statem
     return answer
 
 
-def _check(tx: Any, location: Location) -> None:
-    if not isinstance(tx, sqlite3.Connection):
-        raise InvalidArgument(f"tx must be a sqlite3.Connection on {location.path}, not {type(tx).__name__}")
+def _check(tx: sqlite3.Connection, location: Location) -> None:
     if not _is_same_file(tx, location.path):
         raise InvalidArgument(f"tx is connected to another file than {location.path}; enqueue without tx")
     if not tx.in_transaction:

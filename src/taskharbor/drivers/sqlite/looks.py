@@ -66,6 +66,7 @@ class Looks:
 
     def _look(self, post: Post) -> None:
         step = Step(self._connection, self._sql, self._kept, post.now or self._clock.now(), Hints())
+        self._end()  # what a failing rollback may have left open
         try:
             self._connection.execute("begin")
             post.answer = post.work(step)

@@ -11,9 +11,10 @@
 
 The fixture gives an open driver on a fresh, empty namespace, once per case. The kit speaks only
 through the contract, passes an explicit `now` and never sleeps. It skips a case only when the
-driver does not declare the ability that the case is about. Async tests need a plugin such as
-pytest-asyncio in auto mode; give the star import a file of its own, because the kit also brings a
-fixture that checks the books after every case.
+driver does not declare the ability that the case is about, or an optional fixture is missing:
+`driver_url` (by which other processes open the store) and `other_namespace_url`. Async tests need
+a plugin such as pytest-asyncio in auto mode; give the star import a file of its own, because the kit
+also brings a fixture that checks the books after every case.
 
 Every module of this package but `kit` is one topic. The docstring of a case starts with its
 numbers, e.g. "E05: …"; the letter is the topic.

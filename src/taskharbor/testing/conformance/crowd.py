@@ -64,7 +64,7 @@ async def processes(
 ) -> list[Answer]:
     """Run `act(url, *arguments)`, a function of a module, in a fresh process for each of the arguments."""
     requires(driver, "multiprocess")
-    url = driver_url(request)
+    url = url_from(request, "driver_url")
     loop = asyncio.get_running_loop()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(len(arguments), mp_context=spawn) as pool:
@@ -73,12 +73,12 @@ async def processes(
             return await asyncio.gather(*calls)
 
 
-def driver_url(request: pytest.FixtureRequest) -> str:
-    """The URL of the driver under test, from the optional fixture `driver_url`."""
+def url_from(request: pytest.FixtureRequest, fixture: str) -> str:
+    """The URL that an optional fixture gives; without the fixture, or with None, the case is skipped."""
     try:
-        url = request.getfixturevalue("driver_url")
+        url = request.getfixturevalue(fixture)
     except pytest.FixtureLookupError:
         url = None
     if url is None:
-        pytest.skip("no driver_url fixture: other processes cannot open this store")
+        pytest.skip(f"no fixture {fixture}: the kit cannot open this store a second time")
     return str(url)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelResult, EnqueueResult, ReclaimResult, Requeued
+from taskharbor.errors import LeaseMismatch
 from taskharbor.model.job import JobRecord, RunAtRule, Update
 from taskharbor.model.settlement import Ack, Release, Retry, Stalled
 from taskharbor.model.state import JobState
@@ -25,20 +27,25 @@ from taskharbor.testing.conformance.keyed_table import (
     once_failed_and_stalled,
 )
 from taskharbor.testing.conformance.kit import (
+    ENDS,
     HOUR,
     LEASE,
+    MICROSECOND,
     MINUTE,
+    OTHER_WORKER,
     QUEUE,
     START,
     enqueue_one,
     found_ids,
     get_one,
     new_job,
+    refused,
     reserve,
     reserve_one,
     running,
     settle_one,
     state_of,
+    unchanged,
 )
 
 THEN = START + LEASE
@@ -208,6 +215,42 @@ async def test_reset_counts_follows_data_unless_said_otherwise(driver: Driver) -
 
         merged = await get_one(driver, job.id)
         assert (merged.attempts, merged.stalls) == expected
+
+
+async def test_a_late_worker_of_a_key_harms_neither_the_next_run_nor_the_blocked_job(driver: Driver) -> None:
+    """R004-20 AM34 D04: whatever it tries with its old lease."""
+    late = await running(driver, key=b"key")
+    again = await reserve_one(driver, now=THEN, worker_id=OTHER_WORKER, lease_for=HOUR)
+    blocked = await enqueue_one(driver, now=THEN, key=b"key")
+
+    async with unchanged(driver, again.id, blocked.id, now=THEN):
+        for end in ENDS.values():
+            assert isinstance(await refused(driver, end(late.lease), now=THEN), LeaseMismatch)
+
+    await settle_one(driver, Ack(again.lease), now=THEN)
+    assert await state_of(driver, blocked.id, now=THEN) is JobState.READY
+
+
+async def test_one_sweep_deals_with_expiries_of_every_kind(driver: Driver) -> None:
+    """R004-32 R004-36 G12: cancelled, failed, merged and plain ones side by side, oldest first, none left."""
+    kinds: list[dict[str, Any]] = [{}, {"key": b"merged"}, {"max_stalls": 1}, {"key": b"cancelled"}] * 30
+    jobs = []
+    for number, fields in enumerate(kinds):
+        key = {"key": fields["key"] + b"-%d" % number} if "key" in fields else {}
+        jobs.append(new_job(queue=f"kit-{number}", **fields | key))
+    await driver.enqueue(jobs, now=START)
+    for number, job in enumerate(jobs):
+        await reserve(driver, now=START + number * MICROSECOND, queues=(job.queue,))
+    keyed = [job for job in jobs if job.key is not None]
+    await driver.enqueue([new_job(queue=job.queue, key=job.key) for job in keyed], now=START)
+    await driver.cancel([job.id for job in jobs[3::4]], now=START)
+
+    sweeps = [await driver.reclaim(now=START + HOUR) for _ in range(3)]
+
+    assert [len(answers) for answers in sweeps] == [100, 20, 0]
+    assert [answer.id for answers in sweeps for answer in answers] == [job.id for job in jobs]
+    results = [answer.result for answers in sweeps for answer in answers]
+    assert results == ["requeued", "merged", "failed", "cancelled"] * 30
 
 
 # ------------------------------------------------------------------ aliases

@@ -8,12 +8,14 @@ from contextlib import suppress
 import pytest
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import Counts, EnqueueResult
 from taskharbor.errors import DriverClosed, InvalidArgument, LeaseLost
 from taskharbor.model.job import Lease
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack
-from taskharbor.testing.conformance.crowd import Member, crowd
+from taskharbor.model.state import JobState
+from taskharbor.testing.conformance.crowd import Member, crowd, url_from
 from taskharbor.testing.conformance.kit import (
     LEASE,
     QUEUE,
@@ -91,25 +93,24 @@ async def test_a_handle_works_in_a_thread_with_a_loop_of_its_own(driver: Driver)
 async def test_two_namespaces_of_one_store_do_not_know_each_other(
     driver: Driver, request: pytest.FixtureRequest
 ) -> None:
-    """V09 I19: jobs, keys, settings and roles; needs the optional fixture `other_namespace`."""
-    try:
-        other: Driver = request.getfixturevalue("other_namespace")
-    except pytest.FixtureLookupError:
-        pytest.skip("no other_namespace fixture")
+    """V09 I19: jobs, keys, settings and roles; needs the optional fixture `other_namespace_url`."""
     job = await running(driver, key=b"key", idempotency_key=b"once")
     await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, paused=True), now=START)
     await driver.hold_role("leader", "a", LEASE, now=START)
 
-    assert await other.get([job.id], now=START) == [None]
-    assert await other.count(now=START) == {}
-    assert await other.queues(now=START) == []
-    assert (
-        await enqueue_one(other, id=job.id, key=b"key", idempotency_key=b"once")
-    ).result is EnqueueResult.CREATED
-    assert len(await reserve(other)) == 1, "the pause of one harbor is not the other's"
-    assert (await other.hold_role("leader", "b", LEASE, now=START)).is_mine
-    assert await other.reclaim(now=START + LEASE) != []
-    assert [found.id for found in [await get_one(driver, job.id)]] == [job.id]
+    async with connect(url_from(request, "other_namespace_url")) as other:
+        assert await other.get([job.id], now=START) == [None]
+        assert (await other.count(now=START), await other.queues(now=START)) == ({}, [])
+        same = new_job(id=job.id, key=b"key", idempotency_key=b"once")
+        [answer] = await other.enqueue([same], now=START)
+        assert answer.result is EnqueueResult.CREATED
+        assert len(await reserve(other)) == 1, "the pause of one harbor is not the other's"
+        assert (await other.hold_role("leader", "b", LEASE, now=START)).is_mine
+        assert len(await other.reclaim(now=START + LEASE)) == 1
+        await other.cancel([job.id], now=START + LEASE)
+
+    record = await get_one(driver, job.id)
+    assert (record.state, record.version) == (JobState.RUNNING, job.version)
     assert await found_ids(driver) == [job.id]
 
 

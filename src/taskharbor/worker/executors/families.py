@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from taskharbor.model.clock import SystemClock
 
 MARK = "TASKHARBOR_CHILD"
 """The environment variable by which descendants are known, even when they left the session."""
@@ -15,6 +19,7 @@ MARK = "TASKHARBOR_CHILD"
 LOST_CONNECTION = 97
 """The exit code of a process that can no longer hear its worker."""
 
+_clock = SystemClock()
 _PR_SET_PDEATHSIG = 1
 _OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
@@ -82,3 +87,30 @@ def oom_kills() -> int:
                 if name == "oom_kill":
                     return int(count)
     return 0
+
+
+async def exited(process: subprocess.Popen[bytes]) -> int:
+    """Its exit status, once it has ended."""
+    if not await _seen_by_pidfd(process.pid):
+        while process.poll() is None:
+            await _clock.sleep(0.05)
+    return process.wait()
+
+
+async def _seen_by_pidfd(pid: int) -> bool:
+    """Wait for the end of a process the cheap way; False where there is none."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return False
+    loop = asyncio.get_running_loop()
+    is_over = asyncio.Event()
+    try:
+        loop.add_reader(handle, is_over.set)
+        await is_over.wait()
+    except NotImplementedError:
+        return False
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+    return True

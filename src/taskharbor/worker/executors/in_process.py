@@ -203,6 +203,7 @@ class ProcessExecutor:
         self._modules: list[str] = []
         self._idle: list[Child] = []
         self._all: set[Child] = set()
+        self._hiring: asyncio.Task[None] | None = None
         self._is_closing = False
 
     def call_of(self, handler: Handler) -> Callable[[Held], Call]:
@@ -286,7 +287,8 @@ class ProcessExecutor:
             ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)
         )
         if job_id is not None and not self._idle:
-            asyncio.get_running_loop().create_task(self._spare()).add_done_callback(_hear_out)
+            self._hiring = asyncio.get_running_loop().create_task(self._spare())
+            self._hiring.add_done_callback(_hear_out)
 
     async def _spare(self) -> None:
         """Somebody to take the next job at once."""

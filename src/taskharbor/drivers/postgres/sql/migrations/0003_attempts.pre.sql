@@ -109,9 +109,10 @@ begin
                 select c.ctid from place c
                 where c.queue = v_queue and c.lane = v_lane and c.state = 1
                   and (c.run_at is null or c.run_at <= v_now)  -- a clock that went back
-                  and (c.ties & 4 = 0 or not exists (
-                      select from job k where k.id = c.id and k.avoid_worker = p_worker))
-                  and (p_types is null or exists (select from job k where k.id = c.id and k.type = any (p_types)))
+                  -- One look-up per row, never a hashed scan of the whole table: so no `exists` here.
+                  and (c.ties & 4 = 0 or (
+                      select k.avoid_worker is distinct from p_worker from job k where k.id = c.id))
+                  and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
                 order by c.rank, c.eligible_at, c.seq
                 limit v_room
                 for update skip locked))

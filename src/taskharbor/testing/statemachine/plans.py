@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from taskharbor.drivers.messages import Claim, Query
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import Lease, NewJob, Progress, Update
+from taskharbor.model.job import Lease, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
@@ -57,12 +57,13 @@ _RESTS: list[dict[str, Any]] = [
     {"max_attempts": 1, "min_backoff": SECOND, "max_backoff": 9 * SECOND},
     {"timeout": 4 * SECOND, "headers": {"a": "ä", "b": ""}, "payload": b"{}"},
 ]
+_RUN_AT_RULES: tuple[RunAtRule, ...] = (True, False, "if_later", "if_earlier")
 _UPDATES = [
     None,
     *(
         Update(data, run_at, retry, reset)
         for reset, retry, run_at, data in product(
-            (None, True, False), (True, False), (True, False, "if_later", "if_earlier"), (True, False)
+            (None, True, False), (True, False), _RUN_AT_RULES, (True, False)
         )
     ),
 ]
@@ -77,19 +78,20 @@ def _job_fields(
 
 JOBS = st.builds(_job_fields, st.sampled_from(_PLACES), st.sampled_from(_WHENS), st.sampled_from(_RESTS))
 KEYED = st.sampled_from([{"key": key, "update": update} for update, key in product(_UPDATES, KEYS)])
-IDEMPOTENCY_KEYS = st.sampled_from([b"once", b"twice", b"thrice"])
+IDEMPOTENCY_KEYS = st.sampled_from([b"once", b"twice"])
 
 
 def new_job(job_id: str, fields: JobFields, now: datetime) -> NewJob:
     """The job of a plan: its run_at counts from `now`."""
     offset = fields.get("run_at")
-    return NewJob(**{"id": job_id} | fields | {"run_at": None if offset is None else now + offset})
+    run_at = None if offset is None else now + offset
+    return NewJob(**fields | {"id": fields.get("id", job_id), "run_at": run_at})
 
 
 # ------------------------------------------------------------------ attempts
 
 LEASES = (5 * SECOND, SECOND, 20 * SECOND)
-_RATE = RateLimit(2, 4 * SECOND)
+RATE = RateLimit(2, 4 * SECOND)
 _QUEUE_LISTS = [("left",), ("left", "right"), ("right", "left"), ("left", FAIL_QUEUE, "right")]
 _LANE_LISTS = [("cpu", "any", "gpu"), ("any",), ("any", "gpu"), ("gpu", "cpu", "any")]
 _TYPE_LISTS = [None, None, ("mail", "taskharbor.failed"), ("report",)]
@@ -105,16 +107,19 @@ CLAIMS = st.builds(
     st.sampled_from(_QUEUE_LISTS),
     st.sampled_from(_LANE_LISTS),
     st.sampled_from(WORKERS),
-    st.sampled_from(list(product(_TYPE_LISTS, LEASES, (None, None, None, _RATE)))),
+    st.sampled_from(list(product(_TYPE_LISTS, LEASES, (None, None, None, RATE)))),
 )
 LIMITS = st.integers(1, 4)
 WHICH = st.integers(0, 7)
 
 
-def wide_claim(worker: str, lease_for: timedelta, limit: int = 3) -> Claim:
+DEEDS = st.sampled_from(["find", "reserve", "reserve one queue", "extend", "enqueue"])
+
+
+def wide_claim(worker: str, lease_for: timedelta, *, rate: RateLimit | None = None) -> Claim:
     """Whatever there is."""
     return Claim(
-        queues=(*QUEUES, FAIL_QUEUE), lanes=LANES, worker_id=worker, limit=limit, lease_for=lease_for
+        queues=(*QUEUES, FAIL_QUEUE), lanes=LANES, worker_id=worker, limit=4, lease_for=lease_for, rate=rate
     )
 
 
@@ -169,7 +174,9 @@ EDITS = st.sampled_from(
         Edit(max_attempts=2, max_stalls=1, min_backoff=None, max_backoff=SECOND),
     ]
 )
-REQUEUE_WHENS = st.sampled_from([(None, None), (None, None), (None, 5 * SECOND), (-SECOND, None), (2 * SECOND, None)])
+REQUEUE_WHENS = st.sampled_from(
+    [(None, None), (None, None), (None, 5 * SECOND), (-SECOND, None), (2 * SECOND, None)]
+)
 SPANS = st.sampled_from(
     [MICROSECOND, SECOND / 2, SECOND, SECOND, 3 * SECOND, 6 * SECOND, 31 * SECOND, HOUR, 25 * HOUR]
 )

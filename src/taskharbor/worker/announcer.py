@@ -1,0 +1,174 @@
+"""What a worker says about its work: the counters, the log lines for trouble, and the events.
+
+An event on the way of every job is built only when somebody listens for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from taskharbor.drivers.messages import Settled
+from taskharbor.events import (
+    AttemptFinished,
+    DriverTrouble,
+    EventBus,
+    HandlerAbandoned,
+    JobStarted,
+    LeasesExtended,
+    LeaseWasLost,
+    WorkerStarted,
+    WorkerStopped,
+)
+from taskharbor.model.outcome import Failed, Snoozed
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.held import Held
+
+_log = logging.getLogger("taskharbor.worker")
+
+_OUTCOMES: dict[type, str] = {
+    Ack: "completed",
+    Retry: "retried",
+    Fail: "failed",
+    Stalled: "stalled",
+    Cancelled: "cancelled",
+    Release: "released",
+}
+
+
+class Announcer:
+    """Speaks for one run of a worker, from the event loop and from the heartbeat's thread."""
+
+    def __init__(self, config: WorkerConfig, worker_id: str, events: EventBus) -> None:
+        self._config = config
+        self._worker_id = worker_id
+        self._events = events
+        self.counts: Counter[str] = Counter()
+        """finished, released, leases_lost, abandoned, driver_errors"""
+
+    # ------------------------------------------------------------------ the worker
+
+    def worker_started(self) -> None:
+        config = self._config
+        _log.info(
+            "worker %s serves %s, %d at once", self._worker_id, ", ".join(config.queues), config.concurrency
+        )
+        self._events.emit(
+            WorkerStarted(
+                worker_id=self._worker_id,
+                kind=config.kind,
+                queues=config.queues,
+                concurrency=config.concurrency,
+            )
+        )
+
+    def worker_stopped(self, why: str) -> None:
+        _log.info("worker %s has stopped (%s)", self._worker_id, why)
+        self._events.emit(
+            WorkerStopped(
+                worker_id=self._worker_id, kind=self._config.kind, why=why, released=self.counts["released"]
+            )
+        )
+
+    # ------------------------------------------------------------------ the way of a job
+
+    def started(self, held: Held) -> None:
+        if JobStarted not in self._events.heard:
+            return
+        record = held.record
+        claimed_at = record.started_at or record.updated_at
+        self._events.emit(
+            JobStarted(
+                job_id=record.id,
+                type=record.type,
+                queue=record.queue,
+                worker_id=self._worker_id,
+                kind=self._config.kind,
+                attempt=record.attempts + 1,
+                fence=record.fence,
+                waited_seconds=max((claimed_at - record.eligible_at).total_seconds(), 0.0),
+            )
+        )
+
+    def settled(self, held: Held, answer: Settled) -> None:
+        """The store has accepted it: only now is it counted."""
+        self.counts["finished"] += 1
+        if isinstance(held.settlement, Release):
+            self.counts["released"] += 1
+        if AttemptFinished in self._events.heard:
+            self._events.emit(self._finish_of(held, answer))
+
+    def _finish_of(self, held: Held, answer: Settled) -> AttemptFinished:
+        record, outcome = held.record, held.outcome
+        return AttemptFinished(
+            job_id=record.id,
+            type=record.type,
+            queue=record.queue,
+            worker_id=self._worker_id,
+            kind=self._config.kind,
+            attempt=record.attempts + 1,
+            fence=record.fence,
+            outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(held.settlement)],
+            state=str(answer.state),
+            seconds=0.0 if held.started is None else held.ended - held.started,
+            error=getattr(outcome, "reason", None),
+            failure_kind=outcome.kind if isinstance(outcome, Failed) else None,
+            is_copy=record.speculates_on is not None,
+        )
+
+    # ------------------------------------------------------------------ trouble
+
+    def lost(self, held: Held, cause: str) -> None:
+        """`cause` is one word, a colon, and the rest."""
+        record = held.record
+        self.counts["leases_lost"] += 1
+        _log.warning("lost the lease of job %s (%s): %s", record.id, record.type, cause)
+        word, _, error = cause.partition(": ")
+        self._events.emit(
+            LeaseWasLost(
+                job_id=record.id,
+                type=record.type,
+                queue=record.queue,
+                worker_id=self._worker_id,
+                fence=record.fence,
+                cause=word,
+                error=error,
+            )
+        )
+
+    def abandoned(self, held: Held, where: str) -> None:
+        record, reason = held.record, held.cancellation.reason or "timeout"
+        self.counts["abandoned"] += 1
+        _log.warning(
+            "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
+            record.id,
+            record.type,
+            reason,
+            where,
+        )
+        self._events.emit(
+            HandlerAbandoned(
+                job_id=record.id,
+                type=record.type,
+                queue=record.queue,
+                worker_id=self._worker_id,
+                where=where,
+                reason=reason,
+            )
+        )
+
+    def trouble(self, verb: str, error: BaseException, failures: int) -> None:
+        self.counts["driver_errors"] += 1
+        _log.warning("%s failed (%d in a row): %s", verb, failures, error)
+        if DriverTrouble in self._events.heard:
+            told = f"{type(error).__name__}: {error}"
+            self._events.emit(
+                DriverTrouble(worker_id=self._worker_id, verb=verb, error=told, failures=failures)
+            )
+
+    def extended(self, count: int, refused: int, seconds: float) -> None:
+        if LeasesExtended in self._events.heard:
+            self._events.emit(
+                LeasesExtended(worker_id=self._worker_id, count=count, refused=refused, seconds=seconds)
+            )

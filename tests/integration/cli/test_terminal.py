@@ -1,0 +1,105 @@
+"""What only happens on a terminal: questions, boxes and the live demo."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+
+import pytest
+
+from taskharbor.model.state import JobState
+from tests.integration.cli.conftest import Command
+
+_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, taskharbor: Command, *args: str) -> None:
+        self.text = ""
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.chdir(taskharbor.folder)
+            environment = {**taskharbor.environment, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
+            os.execve(sys.executable, [sys.executable, "-m", "taskharbor", *args], environment)
+
+    def wait_for(self, words: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.text:
+            assert time.monotonic() < deadline, self.text[-2000:]
+            if not self._read():
+                assert words in self.text, self.text[-2000:]
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def end(self, seconds: float = 60) -> int:
+        """Read to the end; answers the exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read() and time.monotonic() < deadline:
+            pass
+        if time.monotonic() >= deadline:
+            os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._terminal)
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._terminal], [], [], 0.5)
+        if not ready:
+            return True
+        try:
+            data = os.read(self._terminal, 65536)
+        except OSError:  # what Linux answers when the other end is gone
+            return False
+        self.text += _SEQUENCES.sub("", data.decode("utf-8", "replace"))
+        return bool(data)
+
+
+# pty.fork is used in a process with threads only to exec at once.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("answer", "state"), [("y", JobState.CANCELLED), ("n", JobState.READY)])
+def test_a_bulk_step_shows_what_it_would_do_and_asks(
+    taskharbor: Command, answer: str, state: JobState
+) -> None:
+    job_id = taskharbor.put("send_welcome", "mail")
+
+    terminal = Terminal(taskharbor, "jobs", "cancel", "--where", "queue:mail")
+    terminal.wait_for("Cancel 1 job? [y/N]")
+    terminal.type(f"{answer}\n")
+
+    assert terminal.end() == 0
+    assert "1 job would be cancelled (mail 1)" in terminal.text
+    assert taskharbor.job(job_id).state is state
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_while_waiting_is_exit_code_130(taskharbor: Command) -> None:
+    job_id = taskharbor.put("send_welcome", "mail")
+
+    terminal = Terminal(taskharbor, "jobs", "wait", job_id, "-v")
+    terminal.wait_for("waiting for 1 job")
+    terminal.type("\x03")
+
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.text
+
+
+@pytest.mark.timeout(120)
+def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: Command) -> None:
+    terminal = Terminal(taskharbor, "demo")
+    terminal.wait_for("jobs/s")
+    terminal.wait_for("for good")  # something has happened
+    terminal.type("\x03")
+
+    assert terminal.end() == 0, terminal.text[-3000:]
+    assert "every job is accounted for" in terminal.text

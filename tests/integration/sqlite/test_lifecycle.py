@@ -1,0 +1,146 @@
+"""Opening, closing, forking, giving up: nothing hangs, and nobody is left without an answer."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from taskharbor.drivers.messages import Enqueued
+from taskharbor.errors import DriverClosed
+from tests.integration.sqlite.stores import claim, driver_on, is_sound, new_job, writing
+
+
+async def test_operations_in_flight_are_finished_before_it_closes(tmp_path):
+    path = tmp_path / "jobs.db"
+    driver = await driver_on(path).open()
+    posted = [asyncio.ensure_future(driver.enqueue([new_job()])) for _ in range(50)]
+    await asyncio.sleep(0)
+
+    await driver.close()
+    answers = await asyncio.gather(*posted, return_exceptions=True)
+
+    stored = [answer for answer in answers if isinstance(answer, list)]
+    assert all(isinstance(answer, DriverClosed) for answer in answers if not isinstance(answer, list))
+    assert all(isinstance(answer, Enqueued) for [answer] in stored)
+    async with driver_on(path) as again:
+        assert sum(counts.ready for counts in (await again.count()).values()) == len(stored)
+    with pytest.raises(DriverClosed):
+        await driver.enqueue([new_job()])
+
+
+async def test_a_closed_driver_can_be_opened_again(tmp_path):
+    driver = driver_on(tmp_path / "jobs.db")
+    for _ in range(3):
+        await driver.open()
+        await driver.enqueue([new_job()])
+        await driver.close()
+        await driver.close()
+
+    async with driver:
+        assert (await driver.count())["default"].ready == 3
+
+
+async def test_closing_ends_its_threads_and_listeners(tmp_path):
+    before = threading.active_count()
+    driver = await driver_on(tmp_path / "jobs.db").open()
+    listener = driver.wakeups(["default"], "worker-1")
+    assert os.listdir(tmp_path / "jobs.db.wake") != []
+
+    await driver.close()
+
+    assert [hint async for hint in listener] == []
+    assert os.listdir(tmp_path / "jobs.db.wake") == []
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("taskharbor-sqlite")]
+    assert names == []
+    assert threading.active_count() <= before + 3  # the loop's own pool
+
+
+async def test_another_handle_has_connections_of_its_own(tmp_path):
+    first = await driver_on(tmp_path / "jobs.db").open()
+    second = await first.another().open()
+    await first.enqueue([new_job(), new_job()])
+    await first.close()
+
+    assert len(await second.reserve(claim(5))) == 2
+    await second.close()
+
+
+async def test_a_handle_serves_several_event_loops(tmp_path):
+    driver = await driver_on(tmp_path / "jobs.db").open()
+    answers = []
+
+    def elsewhere():
+        answers.append(asyncio.run(driver.enqueue([new_job()])))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    await driver.enqueue([new_job()])
+    await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+    assert len(answers) == 1
+    assert (await driver.count())["default"].ready == 2
+    await driver.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+async def test_a_forked_child_is_told_to_open_its_own(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        await driver.enqueue([new_job()])
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = "nothing was raised"
+            try:
+                driver.enqueue_blocking([new_job()])
+            except DriverClosed as error:
+                said = str(error)
+            finally:
+                os.write(writing, said.encode())
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+
+        said = os.read(reading, 1000).decode()
+        os.close(reading)
+        assert "open another() in the child" in said
+        await driver.enqueue([new_job()])
+        assert (await driver.count())["default"].ready == 2
+    assert is_sound(path)
+
+
+async def test_many_single_enqueues_share_commits(tmp_path):
+    """Group commit: what waits together is written together."""
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        commits = []
+        connection = writing(driver)
+        connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "commit" else None)
+
+        await asyncio.gather(*(driver.enqueue([new_job()]) for _ in range(200)))
+        connection.set_trace_callback(None)
+
+        assert 1 <= len(commits) < 100
+        assert (await driver.count())["default"].ready == 200
+
+
+async def test_one_failing_operation_does_not_fail_its_neighbours(tmp_path):
+    async with driver_on(tmp_path / "jobs.db") as driver:
+
+        def broken(step):
+            step.run("put_key", queue="q", key=b"k", place=0, seq=1)
+            raise RuntimeError("a bug")
+
+        answers = await asyncio.gather(
+            driver.enqueue([new_job()]),
+            driver._write(broken, None),
+            driver.enqueue([new_job()]),
+            return_exceptions=True,
+        )
+
+        assert isinstance(answers[1], RuntimeError)
+        assert isinstance(answers[0], list)
+        assert isinstance(answers[2], list)
+        assert (await driver.count())["default"].ready == 2
+        [waiting] = await driver.enqueue([new_job(queue="q", key=b"k")])
+        assert waiting.result == "created"

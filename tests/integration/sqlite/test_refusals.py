@@ -1,0 +1,198 @@
+"""A store that cannot be used says so in our words, and nothing is half done."""
+
+import os
+import sqlite3
+import subprocess
+import threading
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.drivers.messages import Query
+from taskharbor.drivers.sqlite.schema import MIGRATIONS
+from taskharbor.errors import DriverUnavailable, SchemaOutOfDate, StoreFull, StoreRefused
+from taskharbor.model.job import Lease
+from taskharbor.model.settlement import Ack
+from tests.integration.sqlite.stores import claim, content, driver_on, is_sound, new_job, writing
+
+
+async def fill(driver):
+    """Twenty jobs a call until no more go in."""
+    for _ in range(400):
+        await driver.enqueue([new_job(payload=b"x" * 1000) for _ in range(20)])
+
+
+async def test_a_file_that_is_not_a_database_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("milk, bread, " * 200)
+
+    with pytest.raises(StoreRefused, match="not a SQLite database"):
+        await driver_on(path).open()
+
+    assert path.read_text().startswith("milk")
+
+
+async def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(StoreRefused, match="there is no folder"):
+        await driver_on(tmp_path / "nowhere" / "jobs.db").open()
+
+
+async def test_a_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path):
+        pass
+    with sqlite3.connect(path) as connection:
+        connection.execute("insert into th_migration values ('0999_from_the_future', 0)")
+    before = content(path)
+
+    with pytest.raises(SchemaOutOfDate, match=r"0999_from_the_future.*Upgrade taskharbor"):
+        await driver_on(path).open()
+
+    assert content(path) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_read_only_folder_is_refused(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+
+    with pytest.raises(StoreRefused, match="rights of file and folder"):
+        await driver_on(folder / "jobs.db").open()
+
+
+async def test_a_file_that_turns_read_only_refuses_writes_and_goes_on_showing(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        job = new_job()
+        await driver.enqueue([job])
+        writing(driver).execute("pragma query_only = on")  # what a read-only remount does to it
+
+        with pytest.raises(StoreRefused):
+            await driver.enqueue([new_job()])
+
+        assert [found.id for found in (await driver.find(Query())).jobs] == [job.id]
+        writing(driver).execute("pragma query_only = off")
+        await driver.enqueue([new_job()])
+
+
+async def test_a_full_store_refuses_whole_calls_and_works_again_when_there_is_room(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        (pages,) = writing(driver).execute("pragma page_count").fetchone()
+        writing(driver).execute(f"pragma max_page_count = {pages + 20}")
+
+        with pytest.raises(StoreFull, match="no room"):
+            await fill(driver)
+
+        assert (await driver.count())["default"].ready % 20 == 0
+        writing(driver).execute("pragma max_page_count = 100000")
+        await driver.enqueue([new_job()])
+    assert is_sound(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+async def test_a_full_disk_is_a_full_store(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        path = disk / "jobs.db"
+        async with driver_on(path) as driver:
+            with pytest.raises(StoreFull):
+                await fill(driver)
+            assert (await driver.count())["default"].ready % 20 == 0
+            await driver.prune()  # nothing to forget, but it still answers
+        assert is_sound(path)
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
+async def test_a_store_that_stays_locked_is_unavailable_and_then_works_again(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path, "timeout=0.2&durability=normal") as driver:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("begin immediate")
+
+        with pytest.raises(DriverUnavailable, match="locked by another writer") as caught:
+            await driver.enqueue([new_job()])
+        assert caught.value.done is False
+        assert await driver.count() == {}  # looking does not wait for a writer
+
+        other.execute("rollback")
+        other.close()
+        await driver.enqueue([new_job()])
+        assert (await driver.count())["default"].ready == 1
+
+
+async def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path, "timeout=30&durability=normal") as driver:
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("begin immediate")
+        threading.Timer(0.2, other.close).start()
+
+        [answer] = await driver.enqueue([new_job()])
+
+        assert answer.result == "created"
+
+
+async def test_a_long_reader_holds_up_no_writer(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path, "timeout=1&durability=normal") as driver:
+        await driver.enqueue([new_job()])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("begin")
+        other.execute("select * from th_body").fetchone()
+
+        for _ in range(20):
+            await driver.enqueue([new_job() for _ in range(20)])
+        [job] = await driver.reserve(claim(1))
+        await driver.settle([Ack(job.lease)])
+
+        assert other.execute("select count(*) from th_body").fetchone() == (1,)
+        other.close()
+
+
+async def test_a_thousand_errors_leave_no_connection_behind(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("milk, bread, " * 200)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    for _ in range(500):
+        with pytest.raises(StoreRefused):
+            await driver_on(path).open()
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        job = new_job()
+        await driver.enqueue([job])
+        [taken] = await driver.reserve(claim(1))
+        for _ in range(500):
+            await driver.settle([Ack(Lease(job.id, "not the token"))])
+        [record] = await driver.get([job.id])
+        assert record is not None
+        assert record.version == taken.version
+
+    after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after <= before + 2  # the loop's own
+
+
+async def test_opening_again_migrates_nothing(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        assert await driver.pending_migrations() == []
+        assert await driver.migrate() == []
+        assert (await driver.info()).schema == MIGRATIONS[-1].name
+
+    async with driver_on(path) as driver:
+        await driver.enqueue([new_job(delay=timedelta(seconds=5))])
+
+
+@pytest.mark.parametrize(("word", "level"), [("full", "D3"), ("normal", "D2")])
+async def test_info_names_the_durability(tmp_path, word, level):
+    async with driver_on(tmp_path / "jobs.db", f"durability={word}") as driver:
+        info = await driver.info()
+
+        assert info.durability == level
+        expected = {"full": 2, "normal": 1}[word]
+        assert writing(driver).execute("pragma synchronous").fetchone() == (expected,)

@@ -1,0 +1,90 @@
+"""An app for worker processes of their own: `python -m tests.integration.worker.app OPTIONS`.
+
+Handlers leave lines in a folder, so that a test can wait for what they do: `started`, `ended`,
+`cancelled`, each with the job's id and the process's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from taskharbor.drivers import connect
+from taskharbor.worker import Worker
+
+FOLDER = Path(os.environ.get("YARD", "."))
+
+
+def note(what: str, job_id: str, **more: Any) -> None:
+    line = (
+        json.dumps({"what": what, "job": job_id, "pid": os.getpid(), "at": time.monotonic(), **more}) + "\n"
+    )
+    with (FOLDER / "notes").open("a") as file:
+        file.write(line)
+
+
+async def sleeper(ctx, job):
+    """Sleeps for as many seconds as its payload says."""
+    note("started", job.id, attempt=ctx.attempt)
+    try:
+        await asyncio.sleep(float(job.payload or b"0"))
+    except asyncio.CancelledError:
+        note("cancelled", job.id, reason=ctx.cancelled.reason)
+        raise
+    note("ended", job.id)
+    return os.getpid()
+
+
+async def stubborn(ctx, job):
+    """Ignores every cancellation."""
+    note("started", job.id)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            note("cancelled", job.id, reason=ctx.cancelled.reason)
+
+
+def writer(ctx, job):
+    """Writes again and again into a table that refuses a lower fence, until it is told to stop."""
+    note("started", job.id, fence=ctx.fence)
+    turns = 0
+    with sqlite3.connect(FOLDER / "fenced.db", timeout=30) as db:
+        db.execute("create table if not exists fenced (job text primary key, fence int, turns int)")
+        while not ctx.cancelled.is_set() and turns < float(job.payload):
+            turns += 1
+            db.execute(
+                "insert into fenced values (?, ?, ?) on conflict (job) do update"
+                " set fence = excluded.fence, turns = excluded.turns where excluded.fence >= fenced.fence",
+                (job.id, ctx.fence, turns),
+            )
+            db.commit()
+            time.sleep(0.02)
+    note("stopped", job.id, reason=ctx.cancelled.reason, turns=turns)
+
+
+def make_worker(**options: Any) -> Worker:
+    for name in ("lease", "grace", "heartbeat", "patience"):
+        if isinstance(options.get(name), int | float):
+            options[name] = timedelta(seconds=options[name])
+    worker = Worker(connect(os.environ["YARD_URL"]), **options)
+    for name, handler in {"sleeper": sleeper, "stubborn": stubborn, "writer": writer}.items():
+        worker.register(name, handler)
+    return worker
+
+
+not_a_worker = 42
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO")
+    why = make_worker(**json.loads(sys.argv[1])).run()
+    note("worker ended", "", why=why)

@@ -1,0 +1,234 @@
+"""Worker processes that are killed, frozen and asked to leave: C01, C03, C05 to C11, Z10, Z13 to Z15."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from taskharbor.model.state import JobState
+from tests.integration.worker.ground import is_alive
+
+
+async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(ground):
+    """C01, Z10: within the lease and two seconds, with one stall counted."""
+    first = ground.worker(lease=3)
+    job_id = await ground.put(payload=600)
+    await ground.note("started", job_id)
+    second = ground.worker(lease=3)
+    await ground.note("started", await ground.put(payload=0))  # a second one is at work
+    first.kill()
+    died = time.monotonic()
+
+    again = await ground.note("started", job_id, nth=2)
+    record = await ground.job(job_id)
+
+    assert again["at"] - died <= 3 + 2
+    assert again["pid"] == second.pid
+    assert (record.stalls, record.attempts, record.starts) == (1, 0, 2)
+
+
+async def test_all_jobs_of_killed_workers_are_done_by_new_ones(ground):
+    """C03"""
+    worker = ground.worker(lease=2, concurrency=10)
+    ids = [await ground.put(payload=2) for _ in range(10)]
+    await ground.note("started", nth=10)
+    worker.kill()
+    worker.wait()
+    ground.worker(lease=2, concurrency=10)
+
+    for job_id in ids:
+        record = await ground.ended(job_id)
+        assert (record.state, record.stalls, record.starts) == (JobState.COMPLETED, 1, 2)
+
+
+async def test_sigterm_lets_a_short_job_finish(ground):
+    """C05: done, exit code 0, nothing released; and nothing new is claimed."""
+    worker = ground.worker(concurrency=1)
+    job_id = await ground.put(payload=1)
+    await ground.note("started", job_id)
+    worker.terminate()
+    later = await ground.put(payload=0)
+
+    assert await ground.exit_code(worker) == 0
+    assert (await ground.job(job_id)).state is JobState.COMPLETED
+    assert ((await ground.job(later)).state, (await ground.job(later)).starts) == (JobState.READY, 0)
+
+
+async def test_sigterm_tells_a_long_job_after_the_grace_time_and_hands_it_back(ground):
+    """C06, Z14: attempts and stalls unchanged, and the next worker starts it at once."""
+    worker = ground.worker(grace=1)
+    job_id = await ground.put(payload=600)
+    await ground.note("started", job_id)
+    worker.terminate()
+    told = time.monotonic()
+
+    assert await ground.exit_code(worker) == 0
+    assert time.monotonic() - told >= 1
+    assert (await ground.note("cancelled", job_id))["reason"] == "shutdown"
+    record = await ground.job(job_id)
+    assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+    ground.worker()
+    await ground.note("started", job_id, nth=2)
+
+
+async def test_a_second_sigterm_releases_at_once_even_what_will_not_stop(ground):
+    """C07, Z15"""
+    worker = ground.worker(grace=600)
+    ids = [await ground.put(payload=600), await ground.put("stubborn")]
+    for job_id in ids:
+        await ground.note("started", job_id)
+    worker.terminate()
+    await ground.until(lambda: "told to stop" in ground.log(worker), "the first signal to be seen")
+    worker.terminate()
+
+    assert await ground.exit_code(worker) == 0
+    for job_id in ids:
+        record = await ground.job(job_id)
+        assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+
+
+async def test_heartbeats_go_on_while_a_worker_drains(ground):
+    """C09: longer than the lease, shorter than the grace time."""
+    worker = ground.worker(lease=1, grace=30)
+    ground.worker(lease=1)  # would take it if the lease ran out
+    job_id = await ground.put(payload=4)
+    note = await ground.note("started", job_id)
+    owner = next(process for process in ground.processes if process.pid == note["pid"])
+    owner.terminate()
+
+    assert await ground.exit_code(owner) == 0
+    record = await ground.ended(job_id)
+    assert (record.state, record.starts, record.stalls) == (JobState.COMPLETED, 1, 0)
+    assert worker in ground.processes
+
+
+async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(ground):
+    """C10: SIGQUIT shows where it stands, SIGHUP reopens logs, SIGUSR1 stops claiming, SIGINT is SIGTERM."""
+    worker = ground.worker()
+    job_id = await ground.put(payload=3)
+    await ground.note("started", job_id)
+
+    worker.send_signal(signal.SIGQUIT)
+    await ground.until(lambda: "most recent call first" in ground.log(worker), "the stacks")
+    worker.send_signal(signal.SIGHUP)
+    worker.send_signal(signal.SIGUSR1)
+    await ground.until(lambda: "quiet" in ground.log(worker), "silence")
+    unclaimed = await ground.put()
+    assert (await ground.ended(job_id)).state is JobState.COMPLETED
+    assert worker.poll() is None
+    worker.send_signal(signal.SIGINT)
+
+    assert await ground.exit_code(worker) == 0
+    assert (await ground.job(unclaimed)).starts == 0
+
+
+async def test_a_frozen_worker_that_comes_back_can_change_nothing(ground):
+    """C11, Z13: its handler is stopped, its result refused, the fenced table keeps the other's rows."""
+    frozen = ground.worker(lease=2)
+    job_id = await ground.put("writer", payload=150)
+    old = await ground.note("started", job_id)
+    frozen.send_signal(signal.SIGSTOP)
+    ground.worker(lease=2)
+    new = await ground.note("started", job_id, nth=2)
+    assert new["fence"] > old["fence"]
+
+    frozen.send_signal(signal.SIGCONT)
+    stopped = await ground.note("stopped", job_id)
+
+    assert (stopped["pid"], stopped["reason"]) == (frozen.pid, "lease_lost")
+    record = await ground.ended(job_id)
+    assert (record.state, record.stalls, record.starts) == (JobState.COMPLETED, 1, 2)
+    with sqlite3.connect(ground.folder / "fenced.db") as db:
+        assert db.execute("select fence, turns from fenced").fetchall() == [(new["fence"], 150)]
+    assert "lost the lease" in ground.log(frozen)
+    frozen.terminate()
+    assert await ground.exit_code(frozen) == 0
+
+
+# ------------------------------------------------------------------ the supervisor
+
+
+async def test_a_killed_worker_process_is_replaced_and_its_job_done(ground):
+    """C02 for a whole worker: the supervisor starts a successor, the lease brings the job back."""
+    supervisor = ground.supervisor(options={"lease": 2})
+    job_id = await ground.put(payload=2)
+    first = await ground.note("started", job_id)
+    os.kill(first["pid"], signal.SIGKILL)
+
+    record = await ground.ended(job_id)
+    again = ground.notes("started", job_id)[1]
+    assert (record.state, record.stalls) == (JobState.COMPLETED, 1)
+    assert again["pid"] not in (first["pid"], supervisor.pid)
+    assert "killed by SIGKILL" in ground.log(supervisor)
+    supervisor.terminate()
+    assert await ground.exit_code(supervisor) == 0
+
+
+async def test_the_workers_of_a_killed_supervisor_die_with_it(ground):
+    """C01"""
+    supervisor = ground.supervisor(processes=2, options={"concurrency": 1})
+    ids = [await ground.put(payload=600) for _ in range(2)]
+    pids = {(await ground.note("started", job_id))["pid"] for job_id in ids}
+    assert len(pids) == 2
+    supervisor.kill()
+
+    await ground.until(lambda: not any(is_alive(pid) for pid in pids), "the workers to go")
+
+
+async def test_a_supervisor_passes_sigterm_on_and_ends_after_its_workers(ground):
+    supervisor = ground.supervisor(processes=2, options={"concurrency": 1})
+    ids = [await ground.put(payload=1) for _ in range(2)]
+    pids = {(await ground.note("started", job_id))["pid"] for job_id in ids}
+    supervisor.terminate()
+
+    assert await ground.exit_code(supervisor) == 0
+    assert not any(is_alive(pid) for pid in pids)
+    assert [(await ground.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 2
+
+
+async def test_a_second_sigterm_reaches_the_workers_too(ground):
+    supervisor = ground.supervisor(options={"grace": 600}, grace_seconds=600)
+    job_id = await ground.put(payload=600)
+    await ground.note("started", job_id)
+    supervisor.terminate()
+    await ground.until(lambda: ground.log(supervisor).count("told to stop") >= 2, "both to have been told")
+    supervisor.terminate()
+
+    assert await ground.exit_code(supervisor) == 0
+    record = await ground.job(job_id)
+    assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+
+
+async def test_workers_are_recycled_and_nothing_is_lost(ground):
+    supervisor = ground.supervisor(options={"max_jobs": 5, "concurrency": 2}, until_idle=True)
+    ids = [await ground.put() for _ in range(12)]
+
+    assert await ground.exit_code(supervisor) == 0
+    assert [(await ground.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 12
+    assert len({note["pid"] for note in ground.notes("started")}) >= 2
+    assert "has done its share" in ground.log(supervisor)
+
+
+async def test_a_worker_that_takes_too_much_memory_makes_room_for_another(ground):
+    supervisor = ground.supervisor(options={"max_memory": 1})
+    await ground.until(lambda: ground.log(supervisor).count("has done its share") >= 2, "two successors")
+    supervisor.terminate()
+    assert await ground.exit_code(supervisor) == 0
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        "no_such_module:app",
+        "tests.integration.worker.app:nothing_there",
+        "tests.integration.worker.app:not_a_worker",
+    ],
+)
+async def test_an_app_that_cannot_start_ends_the_supervisor(ground, app):
+    supervisor = ground.supervisor(app=app, processes=2)
+    assert await ground.exit_code(supervisor) == 2
+    assert "cannot start" in ground.log(supervisor)

@@ -1,0 +1,143 @@
+"""A test of the tests: a memory driver with one planted bug never passes beside the model."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from taskharbor.drivers.memory import MemoryDriver, driver, gates, store
+from taskharbor.errors import LeaseLost
+from taskharbor.model import limits, transitions
+from taskharbor.model.job import JobRecord, Lease, NewJob
+from taskharbor.model.settlement import Retry, Settlement
+from taskharbor.model.state import JobState
+from taskharbor.testing.statemachine import hold_to_the_model
+
+STEPS = 6_000
+Patch = pytest.MonkeyPatch
+
+
+def a_lease_is_reclaimed_one_instant_late(patch: Patch) -> None:
+    patch.setattr(store, "_expired", lambda leases, now: takewhile(lambda entry: entry[0] < now, leases))
+
+
+def a_lease_still_writes_at_its_last_instant(patch: Patch) -> None:
+    def held(job: JobRecord | None, lease: Lease, now: datetime) -> JobRecord | LeaseLost:
+        return transitions.held(job, lease, now - timedelta(microseconds=1))
+
+    patch.setattr(store, "held", held)
+    patch.setattr(driver, "held", held)
+
+
+def a_stall_counts_as_an_attempt(patch: Patch) -> None:
+    def stalled(job: JobRecord, reason: str, now: datetime) -> JobRecord:
+        after = transitions.stalled(job, reason, now)
+        return replace(after, attempts=after.attempts + 1)
+
+    patch.setattr(store, "stalled", stalled)
+
+
+def a_merge_forgets_the_flags(patch: Patch) -> None:
+    def merged(again: JobRecord, blocked: JobRecord, now: datetime) -> JobRecord:
+        return transitions.merged(again, replace(blocked, update=None), now)
+
+    patch.setattr(store, "merged", merged)
+
+
+def expired_leases_count_against_max_running(patch: Patch) -> None:
+    def running(self: gates.Gates, queue: str, now: datetime) -> int:
+        leases = self._records.leases
+        return sum(len(held) for name, held in list(leases.items()) if queue in ("*", name))
+
+    patch.setattr(gates.Gates, "_running", running)
+
+
+def a_rate_window_is_one_microsecond_too_long(patch: Patch) -> None:
+    def forget(self: limits.Window, until_us: int) -> None:
+        while self.entries and self.entries[0][0] < until_us:
+            self.spent -= self.entries.popleft()[1]
+
+    patch.setattr(limits.Window, "_forget", forget)
+
+
+def a_rate_window_is_one_microsecond_too_short(patch: Patch) -> None:
+    sound = limits.Window._forget
+    patch.setattr(limits.Window, "_forget", lambda self, until_us: sound(self, until_us + 1))
+
+
+def a_retry_loses_the_cancel(patch: Patch) -> None:
+    def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
+        forgetful = replace(job, cancel_requested=False) if isinstance(settlement, Retry) else job
+        return transitions.settled(forgetful, settlement, now)
+
+    patch.setattr(store, "settled", settled)
+
+
+def nobody_unblocks_after_a_failure(patch: Patch) -> None:
+    sound = store.Store._leave
+
+    def leave(self: store.Store, before: JobRecord, after: JobRecord, now: datetime) -> JobRecord:
+        if after.state is not JobState.FAILED:
+            return sound(self, before, after, now)
+        self.records.put(after)
+        self.end(after, now)
+        return after
+
+    patch.setattr(store.Store, "_leave", leave)
+
+
+def an_absorbed_idempotency_key_is_forgotten(patch: Patch) -> None:
+    sound = store.Store._absorb
+    patch.setattr(
+        store.Store,
+        "_absorb",
+        lambda self, there, job, now: sound(self, there, replace(job, idempotency_key=None), now),
+    )
+
+
+def a_fence_starts_anew_after_a_requeue(patch: Patch) -> None:
+    def requeued(job: JobRecord, *arguments: Any, **options: Any) -> JobRecord:
+        return replace(transitions.requeued(job, *arguments, **options), fence=0)
+
+    patch.setattr(driver, "requeued", requeued)
+
+
+def a_copy_does_not_complete_its_original(patch: Patch) -> None:
+    patch.setattr(store.Store, "_win", lambda self, original_id, result, now: None)
+
+
+def a_later_run_at_loses_against_an_empty_one(patch: Patch) -> None:
+    def absorb(there: JobRecord, job: NewJob, now: datetime) -> JobRecord:
+        after = transitions.absorb(there, job, now)
+        is_wrong = job.update is not None and job.update.run_at == "if_later" and there.run_at is None
+        return replace(after, run_at=None) if is_wrong else after
+
+    patch.setattr(store, "absorb", absorb)
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    a_lease_is_reclaimed_one_instant_late,
+    a_lease_still_writes_at_its_last_instant,
+    a_stall_counts_as_an_attempt,
+    a_merge_forgets_the_flags,
+    expired_leases_count_against_max_running,
+    a_rate_window_is_one_microsecond_too_long,
+    a_rate_window_is_one_microsecond_too_short,
+    a_retry_loses_the_cancel,
+    nobody_unblocks_after_a_failure,
+    an_absorbed_idempotency_key_is_forgotten,
+    a_fence_starts_anew_after_a_requeue,
+    a_copy_does_not_complete_its_original,
+    a_later_run_at_loses_against_an_empty_one,
+]
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError) as found:
+        hold_to_the_model(MemoryDriver, steps=STEPS, least=0, shrink=False)
+    assert "met fewer than" not in str(found.value)
