@@ -3,13 +3,20 @@
 import re
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Claim
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.job import JobRecord
+from taskharbor.model.settlement import Ack
+from taskharbor.model.state import JobState
 from taskharbor.testing.conformance import *  # noqa: F403
+from taskharbor.testing.conformance.kit import START, claim, running
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending" / "write-a-driver.md"
 BLOCK = re.compile(r"<!-- file: (?P<file>[\w.]+) -->\n```python\n(?P<code>.*?)```", re.DOTALL)
@@ -34,6 +41,37 @@ toy = module_from_page("toy_driver.py")
 async def driver() -> AsyncIterator[Driver]:
     async with toy.ToyDriver() as driver:
         yield driver
+
+
+@pytest.fixture
+def driver_url() -> None:
+    """A dict has no address that others could open."""
+
+
+@pytest.fixture
+def other_namespace_url() -> None:
+    """Nor has it two harbors."""
+
+
+class CutOffDriver(toy.ToyDriver):  # type: ignore[name-defined, misc]
+    """Settles, and then cannot be reached."""
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        raise DriverUnavailable("the store is gone")
+
+
+async def test_a_failing_claim_comes_back_with_the_settlements(driver: Driver) -> None:
+    """B25: the exchange that every driver inherits never gives an error instead of answers."""
+    job = await running(driver)
+    async with CutOffDriver(toy_shelf(driver)) as cut_off:
+        answers = await cut_off.exchange([Ack(job.lease)], claim(), now=START)
+
+    assert [answer.state for answer in answers.settled] == [JobState.COMPLETED]
+    assert (answers.claimed, type(answers.error)) == ([], DriverUnavailable)
+
+
+def toy_shelf(driver: Driver) -> object:
+    return vars(driver)["shelf"]
 
 
 def test_the_page_runs_the_kit_the_way_we_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,3 +77,20 @@ def test_the_names_for_tests_of_users_are_these():
         "enqueued",
         "in_memory",
     ]
+
+
+@pytest.mark.parametrize("name", taskharbor.testing.__all__)
+def test_a_name_for_tests_of_users_is_there_and_no_module(name):
+    script = f"from taskharbor.testing import {name}; import types; assert callable({name}), {name}"
+
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_pytest_plugin_costs_next_to_nothing_until_it_is_used():
+    script = (
+        "import sys, taskharbor.testing.pytest_plugin\n"
+        "print([one for one in sys.modules if one.startswith(('taskharbor.harbor', 'taskharbor.worker'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

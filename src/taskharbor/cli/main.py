@@ -7,7 +7,6 @@ else only the module of the called command is imported.
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -100,6 +99,8 @@ def help_text() -> str:
 
 
 def _print_version(*, as_json: bool) -> None:
+    import platform
+
     from taskharbor import __version__
 
     python = platform.python_version()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -103,6 +102,8 @@ class Output:
     def error(self, error: BaseException) -> None:
         """What went wrong, in the error's own words; the traceback only with -vv."""
         if self.verbosity >= 2:
+            import traceback
+
             self.say("".join(traceback.format_exception(error)).rstrip())
         self.say(f"error: {str(error) or type(error).__name__}")
 

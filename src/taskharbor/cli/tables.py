@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -78,6 +77,8 @@ def rich_table(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) ->
 
 
 def write_csv(stream: TextIO, columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> None:
+    import csv
+
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.title.lower() for column in columns])
     for item in items:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -131,6 +130,8 @@ def _matches(pattern: str | None, value: str | None) -> bool:
 
 
 def _not_understood(word: str, field: str) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(field, _FIELDS, n=1)
     hint = (
         f"did you mean {close[0]}:…?" if close and field not in _FIELDS else f"fields: {', '.join(_FIELDS)}"

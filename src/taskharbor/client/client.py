@@ -135,7 +135,10 @@ class Client:
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
         if not self._layers and (self._calls_directly or tx is not None):
             driver = self._connections.blocking or self._connections.for_blocking()
-            return self._handles(jobs, driver.enqueue_blocking(jobs, now=self.now(), tx=tx))
+            answers = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
+            if tx is not None:
+                _refuse_coroutine(answers)
+            return self._handles(jobs, answers)
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
         self._connections.for_blocking()
@@ -315,6 +318,13 @@ def refuse_in_loop(verb: str) -> None:
         raise InvalidArgument(
             f"{verb}() would block the event loop that runs here: use `await a{verb}()`; nothing was done"
         )
+
+
+def _refuse_coroutine(answers: object) -> None:
+    """An async connection as `tx` makes a driver answer with a coroutine; nothing has happened yet."""
+    if inspect.iscoroutine(answers):
+        answers.close()
+        raise InvalidArgument("tx is an async connection: use `await aenqueue()`; nothing was stored")
 
 
 _JSON = JsonCodec()

@@ -73,7 +73,7 @@ from taskharbor.model.checks import (
     check_when,
     check_worker_id,
 )
-from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.model.clock import Clock, SystemClock, utc
 from taskharbor.model.edit import NO_EDIT, Edit, check_edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
@@ -142,7 +142,7 @@ class Driver(OneJobForms, DriverSteps):
             InvalidArgument: a job is malformed, or the batch can never fit its enqueue rate.
             RateLimited: over the budget of a queue or of the harbor. Duplicates spend nothing.
         """
-        self._check(now)
+        now = self._check(now)
         if not jobs:
             return []
         check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
@@ -156,7 +156,7 @@ class Driver(OneJobForms, DriverSteps):
         With `tx`, the caller's own connection, the jobs exist if and only if its transaction
         commits (capability `tx`); the caller commits.
         """
-        self._check(now)
+        now = self._check(now)
         if not self.capabilities.blocking_enqueue:
             raise InvalidArgument("this store has no blocking enqueue; use enqueue()")
         if tx is not None and not self.capabilities.tx:
@@ -184,7 +184,7 @@ class Driver(OneJobForms, DriverSteps):
         Raises:
             InvalidLeaseDuration: lease_for is not above zero.
         """
-        self._check(now)
+        now = self._check(now)
         check_claim(claim)
         return await self.do_reserve(claim, now)
 
@@ -201,7 +201,7 @@ class Driver(OneJobForms, DriverSteps):
         `progress`, by job id, is stored with the lease. The answer carries the lease to use from
         now on. An expired lease is never revived.
         """
-        self._check(now)
+        now = self._check(now)
         check_lease_for(lease_for)
         check_leases(leases)
         return await self.do_extend_leases(leases, lease_for, progress, now) if leases else []
@@ -223,7 +223,7 @@ class Driver(OneJobForms, DriverSteps):
         lost reply, answered JobNotInflight, can be told from a loss. The history keeps the last
         ten attempts that were not a first-try success.
         """
-        self._check(now)
+        now = self._check(now)
         check_settlements(settlements, now or self.clock.now(), self.max_payload)
         return await self.do_settle(settlements, now) if settlements else []
 
@@ -235,7 +235,7 @@ class Driver(OneJobForms, DriverSteps):
         Arguments are checked first. When the claim fails after that, its error comes back with the
         answers of the settlements, never instead of them.
         """
-        self._check(now)
+        now = self._check(now)
         check_claim(claim)
         check_settlements(settlements, now or self.clock.now(), self.max_payload)
         return await self.do_exchange(settlements, claim, now)
@@ -249,13 +249,13 @@ class Driver(OneJobForms, DriverSteps):
         cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
         key → merged; otherwise ready with run_at emptied. Attempts are left alone.
         """
-        self._check(now)
+        now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_reclaim(limit, now)
 
     async def promote(self, limit: int = 1000, *, now: datetime | None = None) -> int:
         """Move up to `limit` due jobs of all queues to the ready ones. Correct without it, faster with it."""
-        self._check(now)
+        now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_promote(limit, now)
 
@@ -264,7 +264,7 @@ class Driver(OneJobForms, DriverSteps):
 
         Idempotency keys go 24 hours after the end of their job, also when the job itself is long gone.
         """
-        self._check(now)
+        now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_prune(limit, now)
 
@@ -276,13 +276,13 @@ class Driver(OneJobForms, DriverSteps):
         Final: from here on any end of the job is `cancelled`. A copy is cancelled with its original.
         Repeating it changes nothing.
         """
-        self._check(now)
+        now = self._check(now)
         check_ids(ids)
         return await self.do_cancel(ids, now) if ids else []
 
     async def cancel_waiting(self, queue: str, key: bytes, *, now: datetime | None = None) -> bool:
         """Cancel the waiting or blocked job of a key, leave a running one alone; was there one?"""
-        self._check(now)
+        now = self._check(now)
         check_name(queue, "queue")
         check_key(key, "key")
         return await self.do_cancel_waiting(queue, key, now)
@@ -305,7 +305,7 @@ class Driver(OneJobForms, DriverSteps):
         stalls and the last error. A keyed job whose key runs becomes blocked; one whose key
         waits or is blocked is refused with DuplicateJob; one that is not over with NotAllowedInState.
         """
-        self._check(now)
+        now = self._check(now)
         check_ids(ids)
         check_edit(edit, self.max_payload)
         check_when(run_at, delay, now or self.clock.now())
@@ -319,7 +319,7 @@ class Driver(OneJobForms, DriverSteps):
         One that is not over is refused with NotAllowedInState: cancel it first. Idempotency keys
         stay for their 24 hours, as they do with prune.
         """
-        self._check(now)
+        now = self._check(now)
         check_ids(ids)
         return await self.do_delete(ids, now) if ids else []
 
@@ -328,7 +328,7 @@ class Driver(OneJobForms, DriverSteps):
 
         A field left out stays as it is, None takes it away. Answers what holds now on that level.
         """
-        self._check(now)
+        now = self._check(now)
         check_settings(settings)
         return await self.do_configure_queue(settings, now)
 
@@ -341,7 +341,7 @@ class Driver(OneJobForms, DriverSteps):
         copy, or one copy already lives. Copies count against max_running and execute rates, not
         against enqueue rates; find and count do not show them.
         """
-        self._check(now)
+        now = self._check(now)
         check_id(job_id)
         return await self.do_speculate(job_id, now)
 
@@ -349,7 +349,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def get(self, ids: Sequence[str], *, now: datetime | None = None) -> list[JobRecord | None]:
         """The records of these ids, in this order; unknown → None. An alias gives the job it stands for."""
-        self._check(now)
+        now = self._check(now)
         check_ids(ids)
         return await self.do_get(ids, now) if ids else []
 
@@ -360,7 +360,7 @@ class Driver(OneJobForms, DriverSteps):
         meanwhile. Queue and state are indexed; other filters do bounded work per page, so a page
         may come back short, with a cursor to go on.
         """
-        self._check(now)
+        now = self._check(now)
         check_query(query)
         return await self.do_find(query, now)
 
@@ -368,14 +368,14 @@ class Driver(OneJobForms, DriverSteps):
         self, queues: Sequence[str] | None = None, *, now: datetime | None = None
     ) -> dict[str, Counts]:
         """How many jobs stand where, per queue, in bounded time; None: every queue with a job."""
-        self._check(now)
+        now = self._check(now)
         for queue in queues or ():
             check_name(queue, "queue")
         return await self.do_count(queues, now)
 
     async def queues(self, *, now: datetime | None = None) -> list[QueueInfo]:
         """Every queue that has a job or settings, by name; the harbor's own settings under `*`."""
-        self._check(now)
+        now = self._check(now)
         return await self.do_queues(now)
 
     async def info(self) -> DriverInfo:
@@ -394,7 +394,7 @@ class Driver(OneJobForms, DriverSteps):
         now: datetime | None = None,
     ) -> None:
         """Say that a worker lives for `ttl`, and fold its durations into its average and its types'."""
-        self._check(now)
+        now = self._check(now)
         check_worker_id(report.worker_id)
         check_span(ttl, "ttl")
         for sample in samples:
@@ -404,18 +404,18 @@ class Driver(OneJobForms, DriverSteps):
 
     async def forget_worker(self, worker_id: str, *, now: datetime | None = None) -> bool:
         """Drop a worker's report, as it does when it leaves; was there one?"""
-        self._check(now)
+        now = self._check(now)
         check_worker_id(worker_id)
         return await self.do_forget_worker(worker_id, now)
 
     async def workers(self, *, now: datetime | None = None) -> list[WorkerInfo]:
         """The workers whose report has not lapsed, fastest first."""
-        self._check(now)
+        now = self._check(now)
         return await self.do_workers(now)
 
     async def types(self, *, now: datetime | None = None) -> list[TypeInfo]:
         """How long jobs of each type usually take, by name."""
-        self._check(now)
+        now = self._check(now)
         return await self.do_types(now)
 
     async def hold_role(
@@ -426,7 +426,7 @@ class Driver(OneJobForms, DriverSteps):
         The term is issued by the store: the same while one holder keeps the role without a gap,
         higher each time it is taken anew, never reused.
         """
-        self._check(now)
+        now = self._check(now)
         check_name(role, "role")
         check_worker_id(holder)
         check_lease_for(ttl)
@@ -434,7 +434,7 @@ class Driver(OneJobForms, DriverSteps):
 
     async def release_role(self, role: str, holder: str, *, now: datetime | None = None) -> bool:
         """Give a role up before its time; did this holder have it?"""
-        self._check(now)
+        now = self._check(now)
         check_name(role, "role")
         check_worker_id(holder)
         return await self.do_release_role(role, holder, now)
@@ -454,26 +454,26 @@ class Driver(OneJobForms, DriverSteps):
 
     async def put_schedule(self, schedule: Schedule, *, now: datetime | None = None) -> StoredSchedule:
         """Store a schedule under its name. A new one starts from now; a changed rule forgets missed ticks."""
-        self._check(now)
+        now = self._check(now)
         check_schedule(schedule, now or self.clock.now())
         return await self.do_put_schedule(schedule, now)
 
     async def advance_schedule(self, name: str, tick: datetime, *, now: datetime | None = None) -> bool:
         """Remember that every tick up to `tick` was dealt with; never goes back. Is there such a schedule?"""
-        self._check(now)
+        now = self._check(now)
         check_name(name, "schedule name")
         check_instant(tick, "tick")
-        return await self.do_advance_schedule(name, tick, now)
+        return await self.do_advance_schedule(name, utc(tick), now)
 
     async def delete_schedule(self, name: str, *, now: datetime | None = None) -> bool:
         """Forget a schedule; was there one?"""
-        self._check(now)
+        now = self._check(now)
         check_name(name, "schedule name")
         return await self.do_delete_schedule(name, now)
 
     async def schedules(self, *, now: datetime | None = None) -> list[StoredSchedule]:
         """Every schedule, by name."""
-        self._check(now)
+        now = self._check(now)
         return await self.do_schedules(now)
 
     # ------------------------------------------------------------------ schema
@@ -490,9 +490,11 @@ class Driver(OneJobForms, DriverSteps):
 
     # ------------------------------------------------------------------ shared checks
 
-    def _check(self, now: datetime | None) -> None:
-        """Closed comes before everything else; then the clock that was given."""
+    def _check(self, now: datetime | None) -> datetime | None:
+        """Closed comes before everything else; then the clock that was given, from here on in UTC."""
         if not self._is_open:
             raise DriverClosed
-        if now is not None:
-            check_instant(now, "now")
+        if now is None:
+            return None
+        check_instant(now, "now")
+        return utc(now)

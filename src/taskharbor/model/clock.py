@@ -31,6 +31,11 @@ def span_micros(span: timedelta) -> int:
     return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
 
 
+def utc(at: datetime) -> datetime:
+    """The same instant, told in UTC."""
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
+
+
 class Clock(Protocol):
     """Where time comes from."""
 

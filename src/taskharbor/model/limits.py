@@ -60,7 +60,8 @@ class Window:
 
     def wait_us(self, rate: RateLimit, wanted: int, now_us: int) -> int:
         """How long until `wanted` fit, in µs; 0 when they fit now."""
-        missing = wanted - self.room(rate, now_us)
+        self._forget(now_us - rate.per_us)
+        missing = wanted + self.spent - rate.count  # a rate that was lowered may be spent more than once over
         for at, count in self.entries:
             if missing <= 0:
                 break

@@ -5,6 +5,7 @@ delay(n) = base × multiplier^(n−1), capped at `maximum`, spread by ±jitter, 
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Literal
 
@@ -34,6 +35,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.shape not in ("exponential", "linear", "fixed"):
             raise ConfigurationError(f"shape={self.shape!r} must be exponential, linear or fixed")
+        if not (math.isfinite(self.multiplier) and math.isfinite(self.jitter)):
+            raise ConfigurationError("multiplier and jitter must be finite numbers")
         if self.max_attempts < 0:
             raise ConfigurationError(
                 f"max_attempts={self.max_attempts} must not be negative; 0 leaves it at 25"

@@ -9,14 +9,14 @@ conformance kit. Each function makes exactly one new version of each record it r
 from __future__ import annotations
 
 import base64
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
-from taskharbor.model.clock import micros
+from taskharbor.model.clock import micros, utc
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import derived_id
 from taskharbor.model.job import (
@@ -216,7 +216,7 @@ def _retried(job: JobRecord, retry: Retry, now: datetime) -> JobRecord:
         attempts=job.attempts + 1 if retry.attempts is None else retry.attempts,
         last_error=safe_text(retry.reason, ERROR_LIMIT),
         failure_kind=retry.kind,
-        failed_at=retry.failed_at or now,
+        failed_at=utc(retry.failed_at or now),
     )
 
 
@@ -387,7 +387,7 @@ def dropped(copy: JobRecord, now: datetime) -> JobRecord:
 def starting_at(run_at: datetime | None, delay: timedelta | None, now: datetime) -> datetime | None:
     """The stored run_at of a request: `delay` counts from the deciding clock, nothing means now."""
     if run_at is not None:
-        return run_at
+        return run_at.astimezone(UTC)
     return now + delay if delay is not None and delay > NO_TIME else None
 
 

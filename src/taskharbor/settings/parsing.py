@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -55,16 +54,6 @@ def _whole(value: Any) -> int:
         raise ValueError("a whole number") from None
 
 
-def _number(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("a number") from None
-    if not math.isfinite(number):
-        raise ValueError("a number")
-    return number
-
-
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -89,7 +78,6 @@ def _names(value: Any) -> tuple[str, ...]:
 
 _PARSERS: dict[Any, Callable[[Any], Any]] = {
     int: _whole,
-    float: _number,
     bool: _flag,
     timedelta: _span,
     tuple[str, ...]: _names,

@@ -1,10 +1,10 @@
-"""Help for tests: of applications that use TaskHarbor, and of drivers that serve it."""
+"""Help for tests: of applications that use TaskHarbor, and of drivers that serve it.
 
-from taskharbor.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
-from taskharbor.testing.clock import SimulatedClock
-from taskharbor.testing.drain import adrain, drain
-from taskharbor.testing.inline import InlineHarbor
-from taskharbor.testing.store import in_memory
+Names are loaded when they are first used: pytest imports this package at every start, for its fixtures.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "InlineHarbor",
@@ -16,3 +16,30 @@ __all__ = [
     "enqueued",
     "in_memory",
 ]
+
+if TYPE_CHECKING:
+    from taskharbor.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
+    from taskharbor.testing.clock import SimulatedClock
+    from taskharbor.testing.draining import adrain, drain
+    from taskharbor.testing.inline import InlineHarbor
+    from taskharbor.testing.store import in_memory
+
+_HOME_OF = {
+    "InlineHarbor": "inline",
+    "SimulatedClock": "clock",
+    "adrain": "draining",
+    "assert_enqueued": "assertions",
+    "assert_not_enqueued": "assertions",
+    "drain": "draining",
+    "enqueued": "assertions",
+    "in_memory": "store",
+}
+
+if not TYPE_CHECKING:  # the type checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'taskharbor.testing' has no attribute {name!r}")
+        value = getattr(import_module(f"taskharbor.testing.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value

@@ -44,8 +44,13 @@ class Announcer:
         self._config = config
         self._worker_id = worker_id
         self._events = events
-        self.counts: Counter[str] = Counter()
+        self.finished = 0
+        self._rare: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> dict[str, int]:
         """finished, released, leases_lost, abandoned, driver_errors"""
+        return {"finished": self.finished, **self._rare}
 
     # ------------------------------------------------------------------ the worker
 
@@ -67,7 +72,7 @@ class Announcer:
         _log.info("worker %s has stopped (%s)", self._worker_id, why)
         self._events.emit(
             WorkerStopped(
-                worker_id=self._worker_id, kind=self._config.kind, why=why, released=self.counts["released"]
+                worker_id=self._worker_id, kind=self._config.kind, why=why, released=self._rare["released"]
             )
         )
 
@@ -93,9 +98,9 @@ class Announcer:
 
     def settled(self, held: Held, answer: Settled) -> None:
         """The store has accepted it: only now is it counted."""
-        self.counts["finished"] += 1
-        if isinstance(held.settlement, Release):
-            self.counts["released"] += 1
+        self.finished += 1
+        if type(held.settlement) is Release:
+            self._rare["released"] += 1
         if AttemptFinished in self._events.heard:
             self._events.emit(self._finish_of(held, answer))
 
@@ -122,7 +127,7 @@ class Announcer:
     def lost(self, held: Held, cause: str) -> None:
         """`cause` is one word, a colon, and the rest."""
         record = held.record
-        self.counts["leases_lost"] += 1
+        self._rare["leases_lost"] += 1
         _log.warning("lost the lease of job %s (%s): %s", record.id, record.type, cause)
         word, _, error = cause.partition(": ")
         self._events.emit(
@@ -139,7 +144,7 @@ class Announcer:
 
     def abandoned(self, held: Held, where: str) -> None:
         record, reason = held.record, held.cancellation.reason or "timeout"
-        self.counts["abandoned"] += 1
+        self._rare["abandoned"] += 1
         _log.warning(
             "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
             record.id,
@@ -159,7 +164,7 @@ class Announcer:
         )
 
     def trouble(self, verb: str, error: BaseException, failures: int) -> None:
-        self.counts["driver_errors"] += 1
+        self._rare["driver_errors"] += 1
         _log.warning("%s failed (%d in a row): %s", verb, failures, error)
         if DriverTrouble in self._events.heard:
             told = f"{type(error).__name__}: {error}"

@@ -27,10 +27,15 @@ def main() -> int:
     sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
     try:
         worker = build_worker(config.app, config.options)
-    except (ConfigurationError, ImportError, AttributeError) as error:
+    except Exception:  # noqa: BLE001 - an app may raise anything while it is imported
+        _log.exception("cannot start %s", config.app)
+        return MISCONFIGURED
+    try:
+        why = worker.run(until_idle=config.until_idle)
+    except ConfigurationError as error:
         _log.error("cannot start %s: %s", config.app, error)
         return MISCONFIGURED
-    return RECYCLED if worker.run(until_idle=config.until_idle) == "recycle" else 0
+    return RECYCLED if why == "recycle" else 0
 
 
 def build_worker(app: str, options: dict[str, Any]) -> Worker:

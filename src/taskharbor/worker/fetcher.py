@@ -81,7 +81,8 @@ class Fetcher:
 
     def ring(self) -> None:
         """Something has changed; look again."""
-        self._bell.set()
+        if not self._bell.is_set():
+            self._bell.set()
 
     def hint(self) -> None:
         """There may be work."""

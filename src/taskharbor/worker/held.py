@@ -21,6 +21,7 @@ from taskharbor.worker.context import Cancellation
 
 if TYPE_CHECKING:
     from taskharbor.worker.executors.contract import Executor
+    from taskharbor.worker.watch import Watch
 
 
 class Held:
@@ -40,6 +41,7 @@ class Held:
     is_lost = False
     is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
     is_watched = False
+    watch: Watch | None = None  # who keeps its time limit
     executor: Executor | None = None
     task: Any = None  # the slot's task while the handler runs in it
     work: Any = None  # what the executor needs to stop it

@@ -22,9 +22,8 @@ from taskharbor.errors import LeaseLost
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
-from taskharbor.model.outcome import Outcome, Released
-from taskharbor.model.retry import RetryPolicy
-from taskharbor.model.settlement import Retry, attempts_allowed, decide
+from taskharbor.model.outcome import Failed, Outcome, Released
+from taskharbor.model.settlement import Retry, Settlement, attempts_allowed, decide
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner, stopped_by
 from taskharbor.worker.config import WorkerConfig
@@ -221,21 +220,25 @@ class Shift:
             self._durations.append((record.type, held.ended - held.started))
         if held.is_lost:
             self._free(held)
+            self._fetcher.ring()
             return
         held.outcome = outcome
-        policy = self._policy(record.type)
-        limit = attempts_allowed(record.max_attempts, policy.max_attempts)
-        self._settler.add(
-            held, decide(record, outcome, limit=limit, backoff=lambda n: self._backoff(policy, record, n))
-        )
+        self._settler.add(held, self._decided(record, outcome))
         self._fetcher.ring()
 
-    def _policy(self, type_name: str) -> RetryPolicy:
-        runner = self._runners.get(type_name)
-        return self._config.retry if runner is None else runner.handler.retry or self._config.retry
+    def _decided(self, record: JobRecord, outcome: Outcome) -> Settlement:
+        if not isinstance(outcome, Failed):
+            return decide(record, outcome, limit=0, backoff=_never)
+        runner = self._runners.get(record.type)
+        policy = (runner and runner.handler.retry) or self._config.retry
 
-    def _backoff(self, policy: RetryPolicy, record: JobRecord, failures: int) -> timedelta:
-        return policy.next_delay(failures, self._entropy, least=record.min_backoff, most=record.max_backoff)
+        def backoff(failures: int) -> timedelta:
+            return policy.next_delay(
+                failures, self._entropy, least=record.min_backoff, most=record.max_backoff
+            )
+
+        limit = attempts_allowed(record.max_attempts, policy.max_attempts)
+        return decide(record, outcome, limit=limit, backoff=backoff)
 
     def _release(self, held: Held) -> None:
         held.is_over = True
@@ -244,17 +247,16 @@ class Shift:
     def _settled(self, held: Held, answer: Settled) -> None:
         self.announcer.settled(held, answer)
         settlement = held.settlement
-        if isinstance(settlement, Retry) and settlement.delay is not None:
+        if type(settlement) is Retry and settlement.delay is not None:
             self._fetcher.expect_after(settlement.delay.total_seconds())
         self._free(held)
-        if self.announcer.counts["finished"] == self._config.max_jobs:
+        if self.announcer.finished == self._config.max_jobs:
             self.stop("recycle")
 
     def _free(self, held: Held) -> None:
         self.holdings.leave(held)
         if not self.holdings.count:
             self._has_news.set()
-        self._fetcher.ring()
 
     # ------------------------------------------------------------------ a job that must stop
 
@@ -360,3 +362,7 @@ class Shift:
 async def _ended(task: asyncio.Task[None]) -> None:
     with suppress(asyncio.CancelledError, Exception):
         await task
+
+
+def _never(failures: int) -> timedelta:
+    raise AssertionError("only a failure waits for another try")

@@ -127,7 +127,7 @@ class Slots:
         runner = self._runners.get(held.record.type)
         now = self._timing.monotonic()
         if runner is None or self._must_not_start(held, now):
-            outcome = _refusal(held)
+            outcome = _refusal(held, is_known=runner is not None)
         else:
             self._begin(held, runner, task, now)
             outcome = await run_attempt(held, runner, self._timing, self._max_result)
@@ -147,15 +147,13 @@ class Slots:
         held.task = task
         timeout = held.record.timeout
         if timeout:
-            held.ends = now + timeout.total_seconds()
-            self._watch.start(held, held.ends)
+            held.watch = self._watch
+            self._watch.start(held, now + timeout.total_seconds())
         self._on_start(held)
 
     def _must_not_start(self, held: Held, now: float) -> bool:
         return (
-            held.cancellation.reason is not None
-            or held.trusted_until <= now
-            or held.record.cancel_requested
+            held.cancellation.reason is not None or held.trusted_until <= now or held.record.cancel_requested
         )
 
     async def _wait_for_work(self) -> None:
@@ -174,11 +172,11 @@ class Slots:
             self._turn_began = now
 
 
-def _refusal(held: Held) -> Outcome:
-    """Why a job did not start: it was cancelled, its lease is too old, or nobody handles it."""
+def _refusal(held: Held, *, is_known: bool) -> Outcome:
+    """Why a job did not start: it was cancelled, its lease cannot be trusted, or nobody handles it."""
     reason = held.cancellation.reason
     if reason == "cancel" or held.record.cancel_requested:
         return WasCancelled("cancelled before it started")
-    if held.lease_is_over(reason):
+    if is_known or reason is not None:
         return Released()
     return Failed(f"no handler is registered for {held.record.type!r}", FailureKind.NO_HANDLER)

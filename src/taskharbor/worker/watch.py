@@ -32,7 +32,8 @@ class Watch:
         self._alarm = Alarm(timing, self.look)
 
     def start(self, held: Held, ends: float) -> None:
-        """A handler with a time limit starts."""
+        """A handler with a time limit starts, or starts anew."""
+        held.ends = ends
         held.is_watched = True
         self._watched[held] = None
         self._alarm.set(ends)
@@ -52,8 +53,7 @@ class Watch:
             held.executor.stop(held)
         if held.cancellation.reason in _IMPATIENT:
             patience = self._patience if patience_seconds is None else patience_seconds
-            held.ends = held.told + patience
-            self.start(held, held.ends)
+            self.start(held, held.told + patience)
 
     def look(self) -> None:
         """Deal with every deadline that has passed and wait for the next."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import ConfigurationError
+from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware, check_layer
 from taskharbor.model.clock import Clock
@@ -151,6 +151,10 @@ class Worker:
         jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
         reopens log files.
         """
+        if asyncio._get_running_loop() is not None:
+            raise InvalidArgument(
+                "run() would block the event loop that runs here: use `await arun()`; nothing was done"
+            )
         return run_to_the_end(self._run_with_signals(until_idle))
 
     def stop(self, *, now: bool = False) -> None:
@@ -177,7 +181,7 @@ class Worker:
     @property
     def counts(self) -> dict[str, int]:
         """What this run, or the last one, saw: finished, released, leases_lost, abandoned, driver_errors."""
-        return self._counts if self._shift is None else dict(self._shift.announcer.counts)
+        return self._counts if self._shift is None else self._shift.announcer.counts
 
     async def _run_with_signals(self, until_idle: bool) -> str:
         with Signals(self):
@@ -211,7 +215,7 @@ class Worker:
         try:
             await shift.run(until_idle=until_idle)
         finally:
-            self._counts = dict(shift.announcer.counts)
+            self._counts = shift.announcer.counts
             self._shift = self._loop = None
             self._stops_early = False
         return shift.why

@@ -109,6 +109,25 @@ async def test_a_full_disk_is_a_full_store(tmp_path):
         subprocess.run(["umount", str(disk)], check=False)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+async def test_a_disk_that_is_mounted_read_only_is_refused(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=False).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        async with driver_on(disk / "jobs.db") as driver:
+            await driver.enqueue([new_job()])
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+
+        with pytest.raises(StoreRefused):
+            await driver_on(disk / "jobs.db").open()
+        with pytest.raises(StoreRefused):
+            await driver_on(disk / "new.db").open()
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
 async def test_a_store_that_stays_locked_is_unavailable_and_then_works_again(tmp_path):
     path = tmp_path / "jobs.db"
     async with driver_on(path, "timeout=0.2&durability=normal") as driver:

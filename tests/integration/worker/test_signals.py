@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -126,12 +128,33 @@ async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(ground):
     assert (await ground.job(unclaimed)).starts == 0
 
 
+async def freeze(ground, process):
+    """Stop a process at a moment when it does not hold the write lock of a database file."""
+    for _ in range(200):
+        process.send_signal(signal.SIGSTOP)
+        if all(is_free(ground.folder / name) for name in ("jobs.db", "fenced.db")):
+            return
+        process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.01)
+    raise AssertionError("it always held a lock")
+
+
+def is_free(path) -> bool:
+    try:
+        with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as db:
+            db.execute("begin immediate")
+            db.execute("rollback")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
 async def test_a_frozen_worker_that_comes_back_can_change_nothing(ground):
     """C11, Z13: its handler is stopped, its result refused, the fenced table keeps the other's rows."""
     frozen = ground.worker(lease=2)
     job_id = await ground.put("writer", payload=150)
     old = await ground.note("started", job_id)
-    frozen.send_signal(signal.SIGSTOP)
+    await freeze(ground, frozen)
     ground.worker(lease=2)
     new = await ground.note("started", job_id, nth=2)
     assert new["fence"] > old["fence"]

@@ -143,6 +143,38 @@ def test_a_transaction_is_refused_by_a_store_that_cannot_join_one(client):
         client.enqueue(JobRequest(type="t"), tx="a connection")
 
 
+class WithAsyncTransactions(MemoryDriver):
+    """A store that answers with a coroutine when the transaction is an async one."""
+
+    capabilities = Capabilities(tx=True, blocking_enqueue=True)
+
+    def another(self):
+        return WithAsyncTransactions(store=self._store)
+
+    def do_enqueue_blocking(self, jobs, now, tx):
+        return self.do_enqueue_later(jobs, now) if tx else super().do_enqueue_blocking(jobs, now, tx)
+
+    async def do_enqueue_later(self, jobs, now):
+        return super().do_enqueue_blocking(jobs, now, None)
+
+
+def test_an_async_transaction_is_refused_in_blocking_code():
+    with Client(WithAsyncTransactions()) as client:
+        with pytest.raises(InvalidArgument, match="use `await aenqueue"):
+            client.enqueue(JobRequest(type="t"), tx="an async connection")
+
+        assert client.find().jobs == []
+
+
+async def test_an_async_transaction_is_awaited_in_async_code():
+    async with WithAsyncTransactions() as driver:
+        client = Client(driver)
+        job = await client.aenqueue(JobRequest(type="t"), tx="an async connection")
+        [other] = await client.aenqueue_many([JobRequest(type="t")], tx="an async connection")
+
+        assert [record.id for record in (await client.afind()).jobs] == [job.id, other.id]
+
+
 def test_a_closed_client_opens_again_when_it_is_used(client):
     first = client.enqueue(JobRequest(type="t"))
     client.close()

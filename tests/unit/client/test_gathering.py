@@ -171,6 +171,22 @@ async def test_the_first_may_stop_waiting_without_harm_to_the_others(client, dri
     assert driver.calls == [1, 2]
 
 
+async def test_when_the_sender_is_cancelled_nobody_waits_for_ever(client, driver):
+    tasks = start(client, 1202)
+    await driver.let_through()
+    client._connections.at_hand().gathering._sender.cancel()
+    await turn_loop()
+
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 1201
+    assert await total(driver) == 1
+    again = start(client)
+    driver.gates.clear()
+    await driver.let_through()
+    await asyncio.gather(*again)
+
+
 async def test_very_many_are_sent_in_parts(client, driver):
     tasks = start(client, 1201)
     for _ in range(4):

@@ -356,6 +356,15 @@ async def test_a_harbor_serves_one_event_loop_after_the_other():
     await harbor.aclose()
 
 
+def test_event_loops_that_are_over_are_forgotten():
+    harbor = Harbor("memory://")
+
+    for _ in range(5):
+        asyncio.run(harbor.client.adriver())
+
+    assert len(harbor.client._connections._by_loop) == 1
+
+
 async def test_async_with_opens_and_closes():
     driver = MemoryDriver()
     async with Harbor(driver=driver) as harbor:

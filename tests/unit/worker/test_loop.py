@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.errors import ConfigurationError, DriverUnavailable
+from taskharbor.errors import ConfigurationError, DriverUnavailable, InvalidArgument
 from taskharbor.events import DriverTrouble, WorkerStarted, WorkerStopped
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.state import JobState
@@ -310,6 +310,11 @@ async def test_one_worker_runs_once_at_a_time(yard):
     async with yard.at_work(worker):
         with pytest.raises(ConfigurationError, match="already running"):
             await worker.arun()
+
+
+async def test_the_blocking_run_is_refused_inside_an_event_loop(yard):
+    with pytest.raises(InvalidArgument, match="await arun"):
+        yard.worker({"work": nothing}).run()
 
 
 async def test_it_ends_after_its_last_job_so_that_a_fresh_one_can_start(yard):

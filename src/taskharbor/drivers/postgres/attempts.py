@@ -13,10 +13,12 @@ from typing import Any
 
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
 from taskharbor.drivers.postgres.connections import Connections
+from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
 from taskharbor.drivers.postgres.ledger import Ledger
 from taskharbor.drivers.postgres.rows import claimed_of, progress_text, span_us
 from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.errors import JobNotInflight, LeaseLost
+from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement
@@ -43,10 +45,13 @@ _AT, _FLAGS, _DONE, _VERSIONS = 24, 25, 26, 27  # of the first row of exchange.s
 class Attempts:
     """The attempt verbs of one driver handle."""
 
-    def __init__(self, connections: Connections, statements: Statements, entropy: Entropy) -> None:
+    def __init__(
+        self, connections: Connections, statements: Statements, entropy: Entropy, clock: Clock
+    ) -> None:
         self._connections = connections
         self._sql = statements
         self._entropy = entropy
+        self._floors = Floors(clock)
         self.marks_hungry = False  # while somebody listens for wake-ups on this handle
         self.found_enough = False  # whether the last claim brought all it asked for
 
@@ -62,12 +67,14 @@ class Attempts:
             if handed_out is not None:
                 return _in_order(answers), handed_out
 
+        self._floors.forget()
+
         async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
             done = dict(answers)
             done |= await self._settle(connection, others, settlements, now)
             if others and quick:
                 rows = await connection.fetch(
-                    self._sql["exchange"], *_arguments(quick, settlements, None, now)
+                    self._sql["exchange"], *_arguments(quick, settlements, None, now), *NO_FLOORS
                 )
                 done |= _done(rows[0], quick, settlements)
             left = [place for place in range(len(settlements)) if place not in done]
@@ -87,19 +94,28 @@ class Attempts:
     ) -> list[JobRecord] | None:
         """One statement for everything; None when something is left over and nothing was claimed."""
         token = self._entropy.token()
+        floors = NO_FLOORS if claim is None else self._floors.arguments(claim, now)
         rows = await self._connections.rows(
             self._sql["exchange"],
             *_arguments(quick, settlements, claim, now, token, sweeps=True, is_idle=self.marks_hungry),
+            *floors,
         )
         answers |= _done(rows[0], quick, settlements)
-        return None if rows[0][_FLAGS] else self._handed_out(rows, claim, token)
+        if rows[0][_FLAGS]:
+            return None
+        jobs = self._handed_out(rows, claim, token)
+        if claim is not None:
+            self._floors.learn(claim, jobs, rows[0][_AT], now)
+        return jobs
 
     async def _reserve(self, connection: Any, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim inside a transaction, after the expired leases of its queues were dealt with."""
         await self._sweep(connection, claim.queues, _SWEPT_PER_CLAIM, now)
         token = self._entropy.token()
         rows = await connection.fetch(
-            self._sql["exchange"], *_arguments([], (), claim, now, token, is_idle=self.marks_hungry)
+            self._sql["exchange"],
+            *_arguments([], (), claim, now, token, is_idle=self.marks_hungry),
+            *NO_FLOORS,
         )
         return self._handed_out(rows, claim, token)
 
@@ -128,6 +144,10 @@ class Attempts:
         answers = {place: settle_one(ledger, settlements[place]) for place in places}
         await ledger.write()
         return answers
+
+    async def settle_in(self, connection: Any, settlement: Settlement, now: datetime | None) -> Answer:
+        """One settlement inside a transaction that somebody else began and will commit."""
+        return (await self._settle(connection, [0], [settlement], now))[0]
 
     async def extend(
         self,

@@ -7,13 +7,14 @@ pooler in transaction mode. Serialisation failures and deadlocks are tried again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
 
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.faults import RETRYABLE, ours, sqlstate
+from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate, translated
 
 _T = TypeVar("_T")
 _TRIES = 6  # the first and five more
@@ -47,6 +48,16 @@ class Connections:
 
         return await self._tried(in_transaction, writes)
 
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Any]:
+        """A connection for as long as somebody else's code wants it; it is not one of the handful."""
+        with translated(writes=False):
+            connection = await self._take()
+        try:
+            yield connection
+        finally:
+            self._give_back(connection)
+
     async def close(self) -> None:
         self._is_closed = True
         idle, self._idle = self._idle, []
@@ -57,7 +68,7 @@ class Connections:
         for left in reversed(range(_TRIES)):
             try:
                 return await self._once(step)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except FOREIGN as error:
                 if left and sqlstate(error) in RETRYABLE:
                     continue
                 raise ours(error, writes=writes) from error
@@ -102,5 +113,5 @@ async def connect(address: Address, *, to_listen: bool = False) -> Any:
 async def _hang_up(connection: Any) -> None:
     try:
         await connection.close(timeout=2)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+    except FOREIGN:
         connection.terminate()

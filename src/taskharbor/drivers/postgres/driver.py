@@ -8,11 +8,10 @@ Each verb is one statement or one short transaction on a connection of its own. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
-
-import asyncpg
 
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
@@ -41,7 +40,7 @@ from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.blocking import Blocking
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
-from taskharbor.drivers.postgres.faults import ours
+from taskharbor.drivers.postgres.faults import FOREIGN, ours, translated
 from taskharbor.drivers.postgres.listen import Listening
 from taskharbor.drivers.postgres.looking import Looking
 from taskharbor.drivers.postgres.presence import Presence
@@ -54,7 +53,7 @@ from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
-from taskharbor.model.settlement import Settlement
+from taskharbor.model.settlement import Ack, Settlement
 
 
 class PostgresDriver(Driver):
@@ -101,14 +100,14 @@ class PostgresDriver(Driver):
             await self._check_server(connection)
             if self._checks_schema:
                 schema.check(await schema.applied_names(connection, self.address), self.address)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except FOREIGN as error:
             connection.terminate()
             raise ours(error, writes=False) from error
         except BaseException:
             connection.terminate()
             raise
         self._connections = Connections(self.address, first=connection)
-        self._attempts = Attempts(self._connections, self._sql, self.entropy)
+        self._attempts = Attempts(self._connections, self._sql, self.entropy, self.clock)
         self._control = Control(self._connections, self._sql)
         self._looking = Looking(self._connections, self._sql)
         self._presence = Presence(self._connections, self._sql)
@@ -119,7 +118,7 @@ class PostgresDriver(Driver):
     async def _first_connection(self) -> Any:
         try:
             return await connect(self.address)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, ValueError) as error:
+        except (*FOREIGN, ValueError) as error:
             raise ours(error, writes=False) from error
 
     async def _check_server(self, connection: Any) -> None:
@@ -177,6 +176,39 @@ class PostgresDriver(Driver):
     ) -> Exchanged:
         answers, jobs = await self._attempts.exchange(settlements, claim, now)
         return Exchanged(answers, jobs)
+
+    @asynccontextmanager
+    async def transaction(
+        self, lease: Lease, *, result: bytes | None = None, now: datetime | None = None
+    ) -> AsyncIterator[Any]:
+        """A transaction whose commit carries the ack of this lease: both happen, or neither.
+
+        Hands out an asyncpg connection with the transaction begun. When the block ends, the job is
+        completed in it and it is committed; when the block raises, it is rolled back and the lease
+        stays as it was. A settlement of the same lease afterwards answers JobNotInflight, and the
+        record's `settled_token` tells that it was this one.
+
+        Raises:
+            LeaseLost: the lease no longer holds; everything was rolled back.
+        """
+        self._check(now)
+        async with self._connections.lend() as connection:
+            transaction = connection.transaction(isolation="read_committed")
+            with translated(writes=False):
+                await transaction.start()
+            try:
+                yield connection
+                with translated(writes=False):
+                    answer = await self._attempts.settle_in(connection, Ack(lease, result), now)
+                if isinstance(answer, LeaseLost):
+                    raise answer
+            except BaseException:
+                if not connection.is_closed():
+                    with suppress(*FOREIGN):
+                        await transaction.rollback()
+                raise
+            with translated():
+                await transaction.commit()
 
     # ------------------------------------------------------------------ time
 
@@ -300,7 +332,7 @@ class PostgresDriver(Driver):
         connection = await self._first_connection()
         try:
             return await schema.migrate(connection, self.address)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except FOREIGN as error:
             raise ours(error) from error
         finally:
             connection.terminate()

@@ -20,6 +20,16 @@ from taskharbor.errors import (
     StoreRefused,
 )
 
+FOREIGN = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what a connection says that dies in the middle of an answer
+    psycopg.Error,
+    OSError,
+    TimeoutError,
+)
+"""Everything that the database libraries raise."""
+
 RETRYABLE = frozenset({"40001", "40P01"})
 """Serialisation failure and deadlock: the server undid everything and says so."""
 
@@ -42,7 +52,7 @@ def translated(*, writes: bool = True) -> Iterator[None]:
     """Foreign errors raised inside come out as ours."""
     try:
         yield
-    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, OSError) as error:
+    except FOREIGN as error:
         raise ours(error, writes=writes) from error
 
 
@@ -73,6 +83,8 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def _lost(error: BaseException, writes: bool) -> DriverError:
+    if isinstance(error, ValueError):
+        return DriverMisbehaved(f"an argument that cannot be sent to the server: {_said(error)}")
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
         return DriverUnavailable("the server does not accept connections; nothing was written", done=False)
     if writes:

@@ -13,12 +13,11 @@ import logging
 from contextlib import suppress
 from typing import Any, Self
 
-import asyncpg
-
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.faults import FOREIGN
 from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
@@ -26,7 +25,6 @@ from taskharbor.model.entropy import Entropy
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
-_FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _PROBE_SECONDS = 15.0
 _LONGEST_PAUSE = 3.0
 
@@ -91,7 +89,7 @@ class Listening:
         while True:
             try:
                 connection = await connect(self._address, to_listen=True)
-            except _FOREIGN as error:
+            except FOREIGN as error:
                 log.warning(
                     "no connection to listen for wake-ups (%s); polling goes on", type(error).__name__
                 )
@@ -109,7 +107,7 @@ class Listening:
             await self._everybody_looks()
             while not await self._is_lost_within(_PROBE_SECONDS):
                 await connection.execute("select 1", timeout=_PROBE_SECONDS)
-        except _FOREIGN as error:
+        except FOREIGN as error:
             log.warning("the listening connection was lost (%s); polling goes on", type(error).__name__)
         finally:
             self._is_connected.clear()

@@ -98,6 +98,7 @@ def _named(statement: str, arguments: list[Any]) -> tuple[Any, dict[str, Any]]:
 def _django(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
     if tx.vendor != "postgresql":
         raise InvalidArgument(f"tx is a Django connection to {tx.vendor}; the jobs live in Postgres")
+    _refuse_autocommit(tx.get_autocommit() and not tx.in_atomic_block)
     with _ours(), tx.cursor() as cursor:
         cursor.execute(numbered(statement, lambda _: "%s"), arguments)
         rows = cursor.fetchall()
@@ -142,4 +143,5 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "sqlalchemy.AsyncConnection": _sqlalchemy_async,
     "sqlalchemy.async_scoped_session": _sqlalchemy_async,
     "django.BaseDatabaseWrapper": _django,
+    "django.ConnectionProxy": _django,
 }

@@ -160,7 +160,7 @@ class Commits:
             self._undo()
             for post in posts:
                 post.error = post.error or error
-        _answer(posts)
+        answer(posts)
         if hints:
             self._tell(hints)
 
@@ -235,7 +235,7 @@ async def _answered(post: Post) -> None:
             await post.future
 
 
-def _answer(posts: list[Post]) -> None:
+def answer(posts: list[Post]) -> None:
     """One message per event loop, however many wait there."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Post]] = defaultdict(list)
     for post in posts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -76,6 +76,7 @@ def _store(step: Step, groups: Groups, first: int, count: int) -> None:
         is_later = run_at is not None and run_at > step.now
         if not is_later:
             step.hints.queues.add(queue)
+            step.has_timed |= run_at is not None
         _count(step, queue, first, rows, JobState.SCHEDULED if is_later else JobState.READY)
 
 
@@ -129,7 +130,12 @@ def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
 
 
 def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:
-    for block, count in blocks_of([first + place for place in rows[::3]]).items():
+    places = rows[::3]
+    if len(places) == places[-1] - places[0] + 1:  # no other job between them
+        seqs: Collection[int] = range(first + places[0], first + places[-1] + 1)
+    else:
+        seqs = [first + place for place in places]
+    for block, count in blocks_of(seqs).items():
         step.count_block(queue, block, state, count)
 
 

@@ -68,7 +68,7 @@ def _listed(step: Step, seqs: list[int]) -> list[JobRecord]:
 def _ranges(step: Step, query: Query, after: int | None) -> Iterator[tuple[int, int]]:
     """Up to 64 ranges of seqs behind the cursor that hold jobs of the queue and states asked for."""
     name = "find_blocks_newest" if query.newest_first else "find_blocks"
-    values: dict[str, Any] = dict(zip(PLACES, _wanted(query), strict=True))
+    values: dict[str, Any] = dict(zip(PLACES, _wanted(step, query), strict=True))
     if query.queue is None:
         name += "_anywhere"
     else:
@@ -84,13 +84,20 @@ def _ranges(step: Step, query: Query, after: int | None) -> Iterator[tuple[int, 
             yield low, high
 
 
-def _wanted(query: Query) -> list[bool]:
-    """Ready and scheduled are told apart by the clock, so one brings the other."""
+def _wanted(step: Step, query: Query) -> list[bool]:
+    """The stored states to look at. A scheduled job may read ready, and after a step back of the clock the
+    reverse; only then does one bring the other."""
     asked = set(query.states or JobState)
-    due_or_not = {JobState.READY, JobState.SCHEDULED}
-    if asked & due_or_not:
-        asked |= due_or_not
+    if JobState.READY in asked and _is_any_due(step, query):
+        asked.add(JobState.SCHEDULED)
+    if JobState.SCHEDULED in asked and step.us < step.one("find_timed_until")[0]:
+        asked.add(JobState.READY)
     return [JobState(name) in asked for name in PLACES]
+
+
+def _is_any_due(step: Step, query: Query) -> bool:
+    names = [query.queue] if query.queue is not None else [name for (name,) in step.all("promote_queues")]
+    return step.one("find_due", queues=json_text(names), now=step.us) is not None
 
 
 def _seqs_in(step: Step, query: Query, low: int, high: int, limit: int) -> list[int]:

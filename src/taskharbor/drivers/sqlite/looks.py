@@ -13,7 +13,7 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TypeVar
 
-from taskharbor.drivers.sqlite.commits import Post, _answer
+from taskharbor.drivers.sqlite.commits import Post, answer
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.statements import Statements
@@ -61,7 +61,7 @@ class Looks:
     def _serve(self) -> None:
         while (post := self._posts.get()) is not None:
             self._look(post)
-            _answer([post])
+            answer([post])
         self._connection.close()
 
     def _look(self, post: Post) -> None:

@@ -185,6 +185,7 @@ class Records:
                 "put_ready", job, has_past, eligible_at=micros(job.eligible_at), timed=job.run_at is not None
             )
             step.hints.queues.add(job.queue)
+            step.has_timed |= job.run_at is not None
         elif state is JobState.SCHEDULED and job.run_at is not None:
             self._enter_line("put_later", job, has_past, run_at=micros(job.run_at))
         elif job.finished_at is not None:

@@ -54,6 +54,7 @@ def promote(step: Step, queue: str, limit: int) -> int:
     step.run("promote_ready", **bound)
     step.run("promote_unlater", **bound)
     step.hints.queues.add(queue)
+    step.has_timed = True
     return moved
 
 
@@ -128,23 +129,29 @@ class _Hand:
         seq_of = self._step.kept.seq_of
         if len(seq_of) > Kept.MOST_SEQS:
             seq_of.clear()
-        models: dict[tuple[int, str | None, int | None], JobRecord] = {}
         jobs: list[JobRecord] = []
+        add = jobs.append
+        # Neighbours mostly share all that is asked for here, so the last model fits the next job.
+        model = self._model(lane, 0, None, None)
+        model_rank, model_traits, model_run_at = 0, None, None
         end, created_us, created_at = 0, -1, self._step.now
         for seq, job_id, type_, size, flags, rank, eligible_at, before_run_at, traits in rows:
             start, end = end, end + size
             seq_of[job_id] = seq
             if flags:
-                jobs.append(closer[seq])
+                add(closer[seq])
                 continue
-            run_at = None if before_run_at is None else eligible_at
-            created = eligible_at if before_run_at is None else before_run_at
+            if before_run_at is None:
+                run_at, created = None, eligible_at
+            else:
+                run_at, created = eligible_at, before_run_at
             if created != created_us:
                 created_us, created_at = created, instant(created)
-            model = models.get((rank, traits, run_at))
-            if model is None:
-                model = models[rank, traits, run_at] = self._model(lane, -rank, traits, run_at)
-            jobs.append(
+            if rank != model_rank or traits != model_traits or run_at != model_run_at:
+                model = self._model(lane, -rank, traits, run_at)
+                model_rank, model_traits, model_run_at = rank, traits, run_at
+            headers = model.headers
+            add(
                 replace(
                     model,
                     id=job_id,
@@ -152,7 +159,7 @@ class _Hand:
                     type=type_,
                     payload=payloads[start:end],
                     created_at=created_at,
-                    headers=model.headers.copy(),
+                    headers=headers.copy() if headers else {},
                 )
             )
         return jobs

@@ -36,46 +36,42 @@ def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
     """Per settlement the stored state or why it was refused; one never affects another."""
     if not settlements:
         return []
-    seq_of = step.kept.seq_of
-    answers = _all_complete(step, settlements)
+    ids = [settlement.lease.job_id for settlement in settlements]
+    answers = _all_complete(step, settlements, ids)
     if answers is None:
         answers = _some_complete(step, settlements)
-    for settlement in settlements:
-        seq_of.pop(settlement.lease.job_id, None)
+    forget = step.kept.seq_of.pop
+    for job_id in ids:
+        forget(job_id, None)
     return answers
 
 
 # ------------------------------------------------------------------ all at once
 
 
-def _all_complete(step: Step, settlements: Sequence[Settlement]) -> Answers | None:
+def _all_complete(step: Step, settlements: Sequence[Settlement], ids: list[str]) -> Answers | None:
     """The usual batch: successes of jobs that one claim handed out here. Otherwise None, and nothing done."""
-    token, worker = settlements[0].lease.token, settlements[0].lease.claimed_by
+    acks = [settlement for settlement in settlements if isinstance(settlement, Ack)]
+    leases = {(ack.lease.token, ack.lease.claimed_by) for ack in acks}
     seq_of = step.kept.seq_of
-    results: dict[int, bytes | None] = {}
-    for settlement in settlements:
-        lease = settlement.lease
-        seq = seq_of.get(lease.job_id)
-        if type(settlement) is not Ack or seq is None or lease.token != token or lease.claimed_by != worker:
-            return None
-        results[seq] = settlement.result
-    grant = _valid_grant(step, token)
-    if grant is None or worker not in (None, grant.worker) or len(results) < len(settlements):
+    if len(leases) != 1 or len(acks) < len(ids) or not all(map(seq_of.__contains__, ids)):
         return None
-    if not _end_leases(step, grant.no, list(results)):
+    token, worker = leases.pop()
+    grants = _valid_grants(step, token)
+    results = {seq_of[job_id]: ack.result for job_id, ack in zip(ids, acks, strict=True)}
+    if len(grants) != 1 or worker not in (None, grants[0].worker) or len(results) < len(ids):
         return None
-    version = _complete(step, grant, results)
+    if not _end_leases(step, grants[0].no, list(results)):
+        return None
+    version = _complete(step, grants[0], results)
     completed, now = JobState.COMPLETED, step.now
-    return [Settled(settlement.lease.job_id, completed, now, version) for settlement in settlements]
+    return [Settled(job_id, completed, now, version) for job_id in ids]
 
 
-def _valid_grant(step: Step, token: str) -> _Grant | None:
-    """The only grant of this token, if its time is not over."""
-    grants = step.all("settle_grants", token=token)
-    if len(grants) != 1:
-        return None
-    grant = _Grant(token, *grants[0])
-    return grant if grant.expires_at > step.us else None
+def _valid_grants(step: Step, token: str) -> list[_Grant]:
+    """The grants of this token whose time is not over: one per queue of the claim, more after extensions."""
+    grants = [_Grant(token, *row) for row in step.all("settle_grants", token=token)]
+    return [grant for grant in grants if grant.expires_at > step.us]
 
 
 def _complete(step: Step, grant: _Grant, results: dict[int, bytes | None]) -> int:
@@ -91,8 +87,10 @@ def _complete(step: Step, grant: _Grant, results: dict[int, bytes | None]) -> in
 
 def _some_complete(step: Step, settlements: Sequence[Settlement]) -> Answers:
     answers: dict[int, Settled | LeaseLost] = {}
-    for token, places in _acks_by_token(settlements).items():
-        answers.update(_complete_some(step, token, settlements, places))
+    for token, acks in _acks_by_token(settlements).items():
+        for grant in _valid_grants(step, token):
+            left = {place: ack for place, ack in acks.items() if place not in answers}
+            answers.update(_complete_some(step, grant, left))
     if len(answers) < len(settlements):
         ends = Ends(step, Records(step))
         for place, settlement in enumerate(settlements):
@@ -101,30 +99,21 @@ def _some_complete(step: Step, settlements: Sequence[Settlement]) -> Answers:
     return [answers[place] for place in range(len(settlements))]
 
 
-def _acks_by_token(settlements: Sequence[Settlement]) -> dict[str, list[int]]:
+def _acks_by_token(settlements: Sequence[Settlement]) -> dict[str, dict[int, Ack]]:
     """Where the successes stand, less those of jobs that are settled twice here: there the order decides."""
     named = Counter(settlement.lease.job_id for settlement in settlements)
     is_once = len(named) == len(settlements)
-    places: dict[str, list[int]] = {}
+    acks: dict[str, dict[int, Ack]] = {}
     for place, settlement in enumerate(settlements):
-        if type(settlement) is Ack and (is_once or named[settlement.lease.job_id] == 1):
-            places.setdefault(settlement.lease.token, []).append(place)
-    return places
+        if isinstance(settlement, Ack) and (is_once or named[settlement.lease.job_id] == 1):
+            acks.setdefault(settlement.lease.token, {})[place] = settlement
+    return acks
 
 
-def _complete_some(
-    step: Step, token: str, settlements: Sequence[Settlement], places: list[int]
-) -> dict[int, Settled | LeaseLost]:
-    """Complete what needs no closer look; the others are not in the answer."""
-    grant = _valid_grant(step, token)
-    if grant is None:
-        return {}
-    acks = {
-        place: ack
-        for place in places
-        if isinstance(ack := settlements[place], Ack) and ack.lease.claimed_by in (None, grant.worker)
-    }
-    ended = _by_seq(step, grant.no, acks)
+def _complete_some(step: Step, grant: _Grant, acks: dict[int, Ack]) -> dict[int, Settled | LeaseLost]:
+    """Complete what this grant covers and needs no closer look; the others are not in the answer."""
+    mine = {place: ack for place, ack in acks.items() if ack.lease.claimed_by in (None, grant.worker)}
+    ended = _by_seq(step, grant.no, mine)
     if not ended:
         return {}
     version = _complete(step, grant, {seq: ack.result for seq, (_, ack) in ended.items()})

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
@@ -27,9 +28,16 @@ _INDEX = {JobState(name): index for index, name in enumerate(PLACES)}
 
 def blocks_of(seqs: Collection[int]) -> dict[int, int]:
     """How many of these lie in which block. Jobs that were enqueued together mostly share one."""
-    low, high = min(seqs) >> BLOCK_BITS, max(seqs) >> BLOCK_BITS
-    if low == high:
-        return {low: len(seqs)}
+    low, high = min(seqs), max(seqs)
+    if low >> BLOCK_BITS == high >> BLOCK_BITS:
+        return {low >> BLOCK_BITS: len(seqs)}
+    if isinstance(seqs, range):
+        edges = [
+            low,
+            *(block << BLOCK_BITS for block in range((low >> BLOCK_BITS) + 1, (high >> BLOCK_BITS) + 1)),
+            high + 1,
+        ]
+        return {start >> BLOCK_BITS: end - start for start, end in pairwise(edges)}
     return Counter(seq >> BLOCK_BITS for seq in seqs)
 
 
@@ -71,6 +79,7 @@ class Step:
         "_next_seq",
         "_rules_version",
         "connection",
+        "has_timed",
         "hints",
         "kept",
         "now",
@@ -89,6 +98,7 @@ class Step:
         self.hints = hints
         self._execute = connection.execute
         self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
+        self.has_timed = False  # whether a job with a run_at was lined up as ready
         self._next_seq: int | None = None
         self._rules_version: int | None = None
 
@@ -119,6 +129,7 @@ class Step:
             if not self.connection.in_transaction:
                 raise
             self._counts.clear()
+            self.has_timed = False
             self.seqs_undone()
             self._execute("rollback to part")
             self._execute("release part")
@@ -164,7 +175,10 @@ class Step:
             self.count(job.queue, job.seq, state, by)
 
     def finish(self) -> None:
-        """Write the counts. Part of the step: before its commit, or it did not happen."""
+        """Write what was collected. Part of the step: before its commit, or it did not happen."""
+        if self.has_timed:
+            self.run("step_timed", now=self.us)
+            self.has_timed = False
         for (queue, block), differences in self._counts.items():
             if any(differences):
                 self.run(

@@ -115,6 +115,7 @@ class Bell:
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
+            self._socket = None
         self._folder.close()
 
     def _listening(self) -> dict[str, Ear | None]:

@@ -91,7 +91,7 @@ class Gated(Shelf):
     def _spend(self, what: str, whose: str, count: int, now: datetime) -> None:
         self.spent.setdefault((what, whose), []).extend([now] * count)
 
-    def _window_ends(self) -> set[datetime]:
+    def window_ends(self) -> set[datetime]:
         """When spent budget comes back."""
         ends: set[datetime] = set()
         for (what, whose), spent in self.spent.items():

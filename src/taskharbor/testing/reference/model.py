@@ -278,7 +278,7 @@ class ReferenceModel(Ending):
             instants |= {job.lease_expires_at, job.run_at}
             if job.state in TERMINAL and (keep := self._keep(job)) is not None:
                 instants.add(job.finished_at + keep)
-        return {at for at in instants if at is not None} | self._window_ends()
+        return {at for at in instants if at is not None} | self.window_ends()
 
     # ------------------------------------------------------------------ control
 

@@ -20,6 +20,7 @@ from taskharbor.errors import InvalidLeaseDuration
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import Lease, NewJob, Progress
+from taskharbor.model.limits import RateLimit
 from taskharbor.model.settlement import Ack, Fail, Retry, Settlement
 from taskharbor.testing.statemachine import plans
 from taskharbor.testing.statemachine.coverage import RULES, Coverage
@@ -268,6 +269,18 @@ class DriverMachine(RuleBasedStateMachine):
     @counted(level=st.sampled_from(["*", "left"]), most=st.integers(1, 3))
     def limit_running(self, level: str, most: int) -> None:
         self._do(self.pair.configure(plans.settings_of(level, {"max_running": most, "paused": False})))
+
+    @counted(level=st.sampled_from(["left", "*"]), rate=plans.RATES, edge=plans.EDGES)
+    def use_up_a_rate(self, level: str, rate: tuple[str, RateLimit], edge: timedelta) -> None:
+        """Spend a whole budget, and try again when it comes back, or 1 µs beside that instant."""
+        name, limit = rate
+        self._do(self.pair.configure(plans.settings_of(level, {name: limit, "paused": False})))
+        for _ in range(2):
+            jobs = [self._job({"queue": "left", "type": "mail"}) for _ in range(limit.count)]
+            self._do(self.pair.enqueue(jobs))
+            self._do(self.pair.reserve_one("left", plans.SECOND))
+            ends = [at for at in self.pair.model.window_ends() if at > self.pair.now]
+            self.pair.now = max([self.pair.now, *(at + edge for at in sorted(ends)[:1])])
 
     @counted(level=plans.LEVELS, rules=plans.OPENINGS)
     def open_queue(self, level: str, rules: dict[str, Any]) -> None:

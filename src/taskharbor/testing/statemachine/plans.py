@@ -151,18 +151,21 @@ _SPANS: list[dict[str, timedelta | None]] = [
     {"cancelled": timedelta(0)},
     {"completed": 2 * SECOND, "failed": 6 * SECOND, "cancelled": None},
 ]
+_RATES = [("enqueue_rate", RateLimit(count, 10 * SECOND)) for count in (1, 2, 4)] + [
+    ("execute_rate", RateLimit(count, 6 * SECOND)) for count in (1, 2, 3)
+]
 _RULES: list[dict[str, Any]] = [
     {"paused": False},
     {"paused": True},
     *({"max_running": most} for most in (0, 1, 2, 3)),
-    *({"enqueue_rate": RateLimit(count, 10 * SECOND)} for count in (1, 2, 4)),
-    *({"execute_rate": RateLimit(count, 6 * SECOND)} for count in (1, 2, 3)),
+    *({name: rate} for name, rate in _RATES),
     {"fail_queue": FAIL_QUEUE},
     {"fail_queue": "left"},
     *({"retention": Retention(**spans)} for spans in _SPANS),
 ]
 _OPEN = {"paused": False, "max_running": None, "enqueue_rate": None, "execute_rate": None}
 LEVELS = st.sampled_from(["left", "left", "right", "*"])
+RATES = st.sampled_from(_RATES)
 QUEUE_RULES = st.sampled_from(_RULES)
 OPENINGS = st.sampled_from([_OPEN, _OPEN, _OPEN | {"fail_queue": None, "retention": None}])
 EDITS = st.sampled_from(

@@ -250,11 +250,14 @@ class ProcessExecutor:
             child = self._idle.pop()
             if child.is_alive:
                 return child
-        if held.ends is None:
+        watch, ends = held.watch, held.ends
+        if watch is None or ends is None:
             return await self._new_child()
-        limit, held.ends = held.ends - self._timing.monotonic(), held.ends + _START_SECONDS
+        limit = ends - self._timing.monotonic()
+        watch.start(held, ends + _START_SECONDS)
         child = await self._new_child()
-        held.ends = self._timing.monotonic() + limit
+        if held.told is None:
+            watch.start(held, self._timing.monotonic() + limit)
         return child
 
     async def _new_child(self) -> Child:

@@ -2,5 +2,5 @@
 --   :queue :state behind which to look
 --   returns (queue, state), or no row
 select queue, state from th_ended
-where (queue, state) > (:queue, :state)
-order by queue, state limit 1
+where (queue, state, ended_at) > (:queue, :state, 9223372036854775807)
+order by queue, state, ended_at limit 1

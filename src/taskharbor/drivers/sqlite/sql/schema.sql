@@ -102,7 +102,8 @@ CREATE TABLE th_lease (
 CREATE TABLE th_meta (
   only_row integer primary key check (only_row = 1),
   next_seq integer not null,       -- never goes back, so that no seq is ever given twice
-  rules integer not null           -- + 1 whenever a queue is configured
+  rules integer not null,          -- + 1 whenever a queue is configured
+  timed_until integer not null     -- the latest clock by which a job with a run_at was lined up as ready
 ) strict;
 
 CREATE TABLE th_outcome (

@@ -6,13 +6,18 @@
 --   left alone, for the caller to look at.
 --   p_queues … p_rate_us: the claim; p_limit 0 for none. p_sweep: claim nothing, and say so, when a
 --   lease of these queues has run out. p_idle: mark the queues as hungry when not enough was found.
+--   p_checked_until: leases that ran out before that were looked at a moment ago. p_floor_…: per queue and
+--   lane the place of the last job that the same caller took a moment ago. Entries before it are mostly
+--   dead ones that no vacuum has removed yet; only higher ranks are looked at there.
 --   returns a first row with o_at, o_flags (1: leases must be swept first, 2: acks are left over; in
 --   both cases nothing was claimed), o_done (which acks, by
 --   place) and o_versions; then the jobs that were handed out, in no order.
 create function {schema}.exchange(
     p_now timestamptz, p_ids text[], p_tokens text[], p_workers text[], p_results bytea[],
     p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token text,
-    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_idle boolean)
+    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_idle boolean,
+    p_checked_until timestamptz default null, p_floor_ranks smallint[] default null,
+    p_floor_ats timestamptz[] default null, p_floor_seqs bigint[] default null)
 returns table (
     o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_version integer,
     o_key bytea, o_idempotency_key bytea, o_headers text, o_rank smallint, o_lane text, o_run_at timestamptz,
@@ -35,6 +40,12 @@ declare
     v_room integer;
     v_left integer := p_limit;
     v_taken integer;
+    v_place integer := 0;
+    v_floor bigint;
+    v_from_rank smallint;
+    v_from_at timestamptz;
+    v_from_seq bigint;
+    v_below_rank smallint;
 begin
     if p_ids is not null then
         if exists (select from rule r where r.has_retention and r.keep_completed_us = 0) then
@@ -60,7 +71,8 @@ begin
     end if;
 
     if p_limit > 0 and p_sweep and exists (
-        select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now) then
+        select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now
+        and p.lease_expires_at > coalesce(p_checked_until, '-infinity')) then
         v_flags := v_flags | 1;
         v_left := 0;
     end if;
@@ -93,11 +105,23 @@ begin
 
     foreach v_queue in array p_queues loop
         exit when v_left <= 0;
+        v_place := (array_position(p_queues, v_queue) - 1) * cardinality(p_lanes);
         v_room := v_left;
         if v_is_gated then
             v_room := least(v_left, room(v_queue, p_worker, p_rate_count, p_rate_us, v_now));
         end if;
         foreach v_lane in array p_lanes loop
+            v_place := v_place + 1;
+            v_floor := p_floor_seqs[v_place];
+            v_from_rank := -32768;
+            v_from_at := '-infinity';
+            v_from_seq := 0;
+            v_below_rank := 32767;
+            if v_floor is not null then
+                v_below_rank := p_floor_ranks[v_place];
+            end if;
+            -- From the left end; with a floor: higher ranks first, then what lies behind the floor.
+            loop
             exit when v_room <= 0;
             return query
             update place p set
@@ -108,6 +132,7 @@ begin
             where p.ctid = any (array(
                 select c.ctid from place c
                 where c.queue = v_queue and c.lane = v_lane and c.state = 1
+                  and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
                   and (c.run_at is null or c.run_at <= v_now)  -- a clock that went back
                   -- One look-up per row, never a hashed scan of the whole table: so no `exists` here.
                   and (c.ties & 4 = 0 or (
@@ -131,6 +156,13 @@ begin
             if v_is_gated and v_taken > 0 then
                 perform spend_execution(v_queue, p_worker, p_rate_count, p_rate_us, v_taken, v_now);
             end if;
+            exit when v_floor is null;
+            v_from_rank := p_floor_ranks[v_place];
+            v_from_at := p_floor_ats[v_place];
+            v_from_seq := v_floor;
+            v_below_rank := 32767;
+            v_floor := null;
+            end loop;
         end loop;
     end loop;
     if p_idle and v_left > 0 then

@@ -9,9 +9,10 @@
 create table th_meta (
   only_row integer primary key check (only_row = 1),
   next_seq integer not null,       -- never goes back, so that no seq is ever given twice
-  rules integer not null           -- + 1 whenever a queue is configured
+  rules integer not null,          -- + 1 whenever a queue is configured
+  timed_until integer not null     -- the latest clock by which a job with a run_at was lined up as ready
 ) strict;
-insert into th_meta (only_row, next_seq, rules) values (1, 1, 0);
+insert into th_meta (only_row, next_seq, rules, timed_until) values (1, 1, 0, 0);
 
 create table th_body (
   seq integer primary key,

@@ -1,0 +1,95 @@
+"""A fresh store behind a pooler in transaction mode: no statement may count on the one before it.
+
+Needs PgBouncer, found by TASKHARBOR_TEST_PGBOUNCER or on the path; without it these cases are skipped.
+"""
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.loading import connect
+from taskharbor.testing.servers import fresh_postgres_url, postgres_url
+
+PGBOUNCER = os.environ.get("TASKHARBOR_TEST_PGBOUNCER") or shutil.which("pgbouncer")
+
+
+@pytest.fixture(scope="session")
+def pooler_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    if PGBOUNCER is None:
+        pytest.skip("no pgbouncer: apt-get install pgbouncer, or set TASKHARBOR_TEST_PGBOUNCER")
+    folder = tmp_path_factory.mktemp("pgbouncer")
+    port = _free_port()
+    _write_settings(folder, port)
+    as_other = {"user": "nobody"} if getpass.getuser() == "root" else {}
+    for path in (folder, folder.parent, folder.parent.parent):
+        path.chmod(0o755)
+    pooler = subprocess.Popen([PGBOUNCER, "-q", str(folder / "pgbouncer.ini")], **as_other)  # type: ignore[call-overload]
+    try:
+        _wait_for(port)
+        yield port
+    finally:
+        pooler.terminate()
+        pooler.wait()
+
+
+def _write_settings(folder: Path, port: int) -> None:
+    server = urlsplit(postgres_url())
+    (folder / "users.txt").write_text(f'"{server.username}" "{server.password or ""}"\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"""
+        [databases]
+        * = host={server.hostname} port={server.port or 5432}
+        [pgbouncer]
+        listen_addr = 127.0.0.1
+        listen_port = {port}
+        auth_type = trust
+        auth_file = {folder}/users.txt
+        pool_mode = transaction
+        default_pool_size = 4
+        unix_socket_dir =
+        """.replace("        ", "")
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def driver_url(pooler_port: int) -> str:
+    direct = urlsplit(fresh_postgres_url())
+    user = f"{direct.username}@" if direct.username else ""
+    listen_url = postgres_url()
+    return (
+        f"postgresql://{user}127.0.0.1:{pooler_port}{direct.path}?{direct.query}"
+        f"&pooler=transaction&listen_url={listen_url}"
+    )
+
+
+@pytest.fixture
+async def driver(driver_url: str) -> AsyncIterator[Driver]:
+    async with connect(driver_url) as driver:
+        yield driver

@@ -1,0 +1,113 @@
+"""Wake-ups: how many notifications are really sent, heard by a listener of our own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from taskharbor.drivers.messages import WakeupKind
+from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.kit import QUEUE, claim, new_job, new_jobs
+
+WORKER = "worker-a"
+
+
+class Ear:
+    """Everything that is said on the channel of a store."""
+
+    def __init__(self, connection: Any, channel: str) -> None:
+        self._connection = connection
+        self._channel = channel
+        self.heard: list[str] = []
+
+    async def so_far(self) -> list[str]:
+        """What was said up to now: a word of our own, which comes after all that was said before it."""
+        await self._connection.execute("select pg_notify($1, 'end')", self._channel)
+        async with asyncio.timeout(10):
+            while "end" not in self.heard:
+                await asyncio.sleep(0.005)
+        said, self.heard[:] = self.heard[: self.heard.index("end")], []
+        return said
+
+
+@pytest.fixture
+async def ear(driver: PostgresDriver, database_url: str) -> AsyncIterator[Ear]:
+    connection = await asyncpg.connect(database_url)
+    ear = Ear(connection, driver.address.channel)
+    await connection.add_listener(driver.address.channel, lambda *said: ear.heard.append(str(said[-1])))
+    yield ear
+    await connection.close()
+
+
+async def test_nothing_is_sent_while_nobody_listens(driver: PostgresDriver, ear: Ear) -> None:
+    for _ in range(3):
+        await driver.enqueue(new_jobs(10))
+
+    assert await ear.so_far() == []
+
+
+async def test_many_jobs_make_one_notification(driver: PostgresDriver, store_url: str, ear: Ear) -> None:
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)  # it listens now, and has looked once
+    assert await driver.reserve(claim()) == []
+
+    async with PostgresDriver.from_url(store_url) as producer:
+        for _ in range(5):
+            await producer.enqueue(new_jobs(20))
+
+    assert await ear.so_far() == [f"work {QUEUE}"]
+    hint = await asyncio.wait_for(anext(hints), 5)
+    assert (hint.kind, hint.queue) == (WakeupKind.WORK, QUEUE)
+    await hints.aclose()
+
+
+async def test_nothing_is_sent_while_every_worker_is_busy(driver: PostgresDriver, ear: Ear) -> None:
+    await driver.enqueue(new_jobs(10))
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)
+    taken = await driver.reserve(claim(limit=2))
+    await driver.enqueue(new_jobs(5))  # takes the mark away that listening made
+    await ear.so_far()
+
+    for _ in range(3):
+        taken = (await driver.exchange([Ack(job.lease) for job in taken], claim(limit=2))).claimed
+        await driver.enqueue(new_jobs(1))
+
+    assert len(taken) == 2
+    assert await ear.so_far() == []
+    await hints.aclose()
+
+
+async def test_a_transaction_of_the_caller_always_tells_at_its_commit(
+    driver: PostgresDriver, database_url: str, ear: Ear
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        driver.enqueue_blocking(new_jobs(3), tx=connection)
+        assert await ear.so_far() == []
+
+    assert await ear.so_far() == [f"work {QUEUE}"]
+
+
+async def test_a_listener_that_is_lost_comes_back(
+    driver: PostgresDriver, store_url: str, database_url: str
+) -> None:
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        listeners = connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'"
+        ).fetchall()
+    assert listeners
+    await asyncio.wait_for(anext(hints), 5)  # everybody looks after a gap
+
+    await driver.reserve(claim())
+    async with PostgresDriver.from_url(store_url) as producer:
+        await producer.enqueue([new_job()])
+    hint = await asyncio.wait_for(anext(hints), 5)
+    assert hint.queue == QUEUE
+    await hints.aclose()

@@ -1,0 +1,144 @@
+"""What the hot verbs cost, counted and not timed: statements, and steps of SQLite's machine."""
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.drivers.messages import Claim, Query, Settled
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import QueueSettings, Retention
+from taskharbor.model.settlement import Ack
+from taskharbor.model.state import JobState
+from tests.integration.sqlite.stores import driver_on, new_job, writing
+
+HOUR = timedelta(hours=1)
+CLAIM = Claim(queues=("default", "reports"), worker_id="worker-1", limit=100, lease_for=HOUR)
+
+
+@pytest.fixture
+async def driver(tmp_path):
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        yield driver
+
+
+@contextmanager
+def statements(driver):
+    """What is executed while it is open."""
+    seen: list[str] = []
+    writing(driver).set_trace_callback(seen.append)
+    try:
+        yield seen
+    finally:
+        writing(driver).set_trace_callback(None)
+
+
+@contextmanager
+def work(driver):
+    """How many hundreds of machine steps SQLite takes while it is open."""
+    seen: list[None] = []
+    writing(driver).set_progress_handler(lambda: seen.append(None), 100)
+    try:
+        yield seen
+    finally:
+        writing(driver).set_progress_handler(None, 100)
+
+
+async def one_cycle(driver, size):
+    """The statements of each hot verb over one batch of this size, half of it in each of two queues."""
+    jobs = [new_job(queue=queue) for queue in ("default", "reports") for _ in range(size // 2)]
+    claim = Claim(queues=CLAIM.queues, worker_id="worker-1", limit=size, lease_for=HOUR)
+    counts = {}
+    with statements(driver) as seen:
+        await driver.enqueue(jobs)
+    counts["enqueue"] = len(seen)
+    with statements(driver) as seen:
+        taken = await driver.reserve(claim)
+    counts["reserve"] = len(seen)
+    with statements(driver) as seen:
+        await driver.extend_leases([job.lease for job in taken], HOUR)
+    counts["extend"] = len(seen)
+    with statements(driver) as seen:
+        answers = await driver.settle([Ack(job.lease) for job in taken])
+    counts["settle"] = len(seen)
+    assert len(answers) == size
+    assert all(isinstance(answer, Settled) for answer in answers)
+    return counts
+
+
+@pytest.mark.parametrize("retention", [Retention(), Retention(completed=timedelta(0))])
+async def test_the_number_of_statements_does_not_grow_with_the_batch(driver, retention):
+    await driver.configure_queue(QueueSettings(queue="*", retention=retention))
+    await one_cycle(driver, 20)  # what is only asked once is asked now
+
+    small, large = await one_cycle(driver, 20), await one_cycle(driver, 200)
+
+    assert large == small
+
+
+async def test_one_job_that_needs_a_closer_look_does_not_slow_its_neighbours_down(driver):
+    await driver.enqueue([new_job() for _ in range(99)] + [new_job(key=b"k")])
+    taken = await driver.reserve(CLAIM)
+
+    with statements(driver) as seen:
+        answers = await driver.settle([Ack(job.lease) for job in taken])
+
+    assert all(isinstance(answer, Settled) for answer in answers)
+    assert len(seen) < 60
+
+
+async def test_what_cannot_run_costs_a_claim_nothing(driver):
+    async def exchange():
+        await driver.enqueue([new_job() for _ in range(300)])
+        first = await driver.reserve(CLAIM)
+        with work(driver) as steps:
+            done = await driver.exchange([Ack(job.lease) for job in first], CLAIM)
+        assert len(done.claimed) == 100
+        await driver.settle([Ack(job.lease) for job in done.claimed])
+        await driver.reserve(CLAIM)
+        return len(steps)
+
+    await driver.configure_queue(QueueSettings(queue="limited", execute_rate=RateLimit(1, HOUR)))
+    await driver.configure_queue(QueueSettings(queue="paused", paused=True))
+    alone = await exchange()
+    await driver.enqueue([new_job(delay=HOUR) for _ in range(5000)])
+    await driver.enqueue([new_job(queue="paused") for _ in range(5000)])
+    await driver.enqueue([new_job(queue="limited") for _ in range(5000)])
+    await driver.enqueue([new_job(queue="keyed", key=b"%d" % number) for number in range(500)])
+    await driver.reserve(Claim(queues=("keyed",), worker_id="worker-2", limit=500, lease_for=HOUR))
+    await driver.enqueue([new_job(queue="keyed", key=b"%d" % number) for number in range(500)])
+    await driver.enqueue([new_job(requires="gpu") for _ in range(5000)])
+
+    crowded = await exchange()
+
+    assert crowded <= 1.5 * alone
+
+
+async def test_what_is_finished_costs_a_claim_nothing(driver):
+    claim = Claim(queues=("default",), worker_id="worker-1", limit=1000, lease_for=HOUR)
+    costs = []
+    for _ in range(4):
+        for _ in range(3):
+            await driver.enqueue([new_job() for _ in range(1000)])
+            taken = await driver.reserve(claim)
+            await driver.settle([Ack(job.lease) for job in taken])
+        await driver.enqueue([new_job() for _ in range(1000)])
+        with work(driver) as steps:
+            taken = await driver.reserve(claim)
+        costs.append(len(steps))
+        await driver.settle([Ack(job.lease) for job in taken])
+
+    assert max(costs) <= 1.5 * costs[0]
+
+
+async def test_a_listing_finds_the_few_among_the_many(driver):
+    """One page, though thousands of other jobs lie before them."""
+    await driver.enqueue([new_job(queue="other") for _ in range(3000)])
+    await driver.enqueue([new_job(delay=HOUR) for _ in range(3000)])
+    few = [new_job(priority=5) for _ in range(3)]
+    await driver.enqueue(few)
+
+    page = await driver.find(Query(queue="default", states=(JobState.READY,), limit=10))
+
+    assert [job.id for job in page.jobs] == [job.id for job in few]
+    assert page.cursor is None

@@ -1,0 +1,86 @@
+"""Logs: one event is one line in every form, whatever is in it."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from taskharbor.cli.logs import LogFormat, LogLevel, StderrHandler, log_to_stderr, tell_attempts
+from taskharbor.events import AttemptFinished, EventBus
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """What was written to stderr; handlers and level are put back afterwards."""
+    root = logging.getLogger()
+    level = root.level
+    yield lambda: capsys.readouterr().err
+    root.handlers[:] = [handler for handler in root.handlers if not isinstance(handler, StderrHandler)]
+    root.setLevel(level)
+
+
+EVIL = 'two\nlines "quoted" \x1b[31mred a=b'
+
+
+@pytest.mark.parametrize("form", list(LogFormat))
+def test_one_event_is_one_line_and_steers_no_terminal(stderr: Callable[[], str], form: LogFormat) -> None:
+    log_to_stderr(form, LogLevel.INFO)
+
+    logging.getLogger("x").warning("%s", EVIL)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        logging.getLogger("x").exception("caught")
+
+    lines = stderr().splitlines()
+    assert len(lines) == 2
+    assert "\x1b" not in "".join(lines)
+    assert "ValueError" in lines[1]
+
+
+def test_json_keeps_the_text_and_the_fields(stderr: Callable[[], str]) -> None:
+    log_to_stderr(LogFormat.JSON, LogLevel.INFO)
+
+    logging.getLogger("x").info("%s", EVIL, extra={"job_id": "a"})
+
+    record = json.loads(stderr())
+    assert (record["message"], record["level"], record["logger"], record["job_id"]) == (
+        EVIL,
+        "info",
+        "x",
+        "a",
+    )
+    assert record["at"].endswith("Z")
+
+
+def test_the_level_holds_and_a_second_call_replaces_the_first(stderr: Callable[[], str]) -> None:
+    log_to_stderr(LogFormat.CONSOLE, LogLevel.INFO)
+    log_to_stderr(LogFormat.LOGFMT, LogLevel.WARNING)
+
+    logging.getLogger("x").info("quiet")
+    logging.getLogger("x").warning("loud")
+
+    assert [line.split()[-1] for line in stderr().splitlines()] == ["message=loud"]
+
+
+@pytest.mark.parametrize(("error", "level"), [(None, "info"), ("boom", "warning")])
+def test_an_attempt_is_told_with_its_job(stderr: Callable[[], str], error: str | None, level: str) -> None:
+    bus = EventBus()
+    tell_attempts(bus)
+    log_to_stderr(LogFormat.JSON, LogLevel.INFO)
+
+    bus.emit(
+        AttemptFinished(
+            job_id="j", type="t", queue="q", worker_id="w", kind="any", attempt=2, fence=1, outcome="retried",
+            state="ready", seconds=0.25, error=error,
+        )
+    )  # fmt: skip
+
+    record = json.loads(stderr())
+    assert (record["level"], record["job_id"], record["attempt"], record["outcome"]) == (
+        level,
+        "j",
+        2,
+        "retried",
+    )
