@@ -54,7 +54,16 @@ NOT_TOUCHED = {
     "toy_least_urgent_first": "test_one_job_has_one_winner",
     "toy_claims_wakeups_it_has_not": "test_the_more_urgent_job_comes_first",
 }
-OPTIONS = ["-p", "no:cacheprovider", "-o", "addopts=", "-o", "asyncio_mode=auto", "--rootdir=."]
+OPTIONS = [
+    "-p",
+    "no:cacheprovider",
+    "--assert=plain",
+    "-o",
+    "addopts=",
+    "-o",
+    "asyncio_mode=auto",
+    "--rootdir=.",
+]
 EVERY_CASE = sorted({name for names in MUST_FAIL.values() for name in names})
 
 SUITE = """

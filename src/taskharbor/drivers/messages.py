@@ -200,12 +200,16 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue: its own rules, its numbers, and since when its oldest ready job could run."""
+    """One queue: its own rules, its numbers, and since when its oldest ready job could run.
+
+    `throttled_until` is when its spent execute rate has room again; None when it has now.
+    """
 
     queue: str
     rules: QueueRules
     counts: Counts
     oldest_ready_at: datetime | None = None
+    throttled_until: datetime | None = None
 
 
 class RoleLease(msgspec.Struct, frozen=True):

@@ -64,6 +64,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueInfo | None = None
     harbor: QueueRules = NO_RULES
     harbor_running: int = 0
+    harbor_throttled_until: datetime | None = None
     workers: Sequence[WorkerInfo] = ()
     key_holder: JobRecord | None = None
     ahead: int = 0
@@ -92,6 +93,7 @@ async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None)
             queue=queues.get(job.queue),
             harbor=NO_RULES if harbor is None else harbor.rules,
             harbor_running=sum(info.counts.running for info in queues.values()),
+            harbor_throttled_until=None if harbor is None else harbor.throttled_until,
             workers=await driver.workers(now=now),
             key_holder=await _key_holder(driver, job, now),
             ahead=ahead,
@@ -208,7 +210,7 @@ def _scheduled(at: Situation) -> Why:
 
 
 def _ready(at: Situation) -> Why:
-    return _paused(at) or _unclaimed(at) or _full(at) or _held_back(at) or _in_line(at)
+    return _paused(at) or _unclaimed(at) or _throttled(at) or _full(at) or _busy(at) or _in_line(at)
 
 
 def _paused(at: Situation) -> Why | None:
@@ -254,26 +256,32 @@ def _full(at: Situation) -> Why | None:
     return None
 
 
-def _held_back(at: Situation) -> Why | None:
-    """Somebody could take it: are all of them busy, or does a rate hold it back?"""
+def _throttled(at: Situation) -> Why | None:
+    for name, rate, until in (
+        (f"queue {at.job.queue}", _rules(at).execute_rate, at.queue and at.queue.throttled_until),
+        ("the harbor", at.harbor.execute_rate, at.harbor_throttled_until),
+    ):
+        if rate is not None and until is not None:
+            text = (
+                f"is ready, but {name} starts at most {rate.count} jobs per {shown(rate.per)}: "
+                f"the budget is back in {_span(until - at.now)}"
+            )
+            return _answer(at, Reason.RATE, text, until=until, facts=_line(at))
+    return None
+
+
+def _busy(at: Situation) -> Why | None:
+    """Somebody could take it: are all of them busy?"""
     able = [
         worker
         for worker in at.workers
         if _takes_queue(worker, at.job) and at.job.requires in _lanes(worker) and _knows_type(worker, at.job)
     ]
-    if all(_is_busy(worker) for worker in able):
-        slots = sum(worker.report.concurrency for worker in able)
-        text = f"is ready; all {slots} slots of the {len(able)} workers that could take it are in use"
-        return _answer(at, Reason.BUSY, text, facts=_line(at))
-    for name, rate in (
-        (f"queue {at.job.queue}", _rules(at).execute_rate),
-        ("the harbor", at.harbor.execute_rate),
-    ):
-        if rate is not None:
-            text = f"is ready; {name} starts at most {rate.count} jobs per {shown(rate.per)}"
-            back = f"a spent budget comes back at most {shown(rate.per)} after it was used"
-            return _answer(at, Reason.RATE, text, facts=(back, *_line(at)))
-    return None
+    if not all(_is_busy(worker) for worker in able):
+        return None
+    slots = sum(worker.report.concurrency for worker in able)
+    text = f"is ready; all {slots} slots of the {len(able)} workers that could take it are in use"
+    return _answer(at, Reason.BUSY, text, facts=_line(at))
 
 
 def _in_line(at: Situation) -> Why:

@@ -7,6 +7,7 @@ leaves the window exactly at `a + per`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -32,6 +33,17 @@ def check_rate(rate: object, what: str) -> None:
         raise InvalidArgument(f"{what} must be a RateLimit(count, per)")
     check_count(rate.count, f"{what}.count", least=1)
     check_span(rate.per, f"{what}.per", least=timedelta(microseconds=1))
+
+
+def free_at(rate: RateLimit, entries: Iterable[tuple[int, int]], now_us: int) -> int | None:
+    """When a spent budget has room for one more, from its log of (instant, count); None: it has now."""
+    live = [(at, count) for at, count in entries if at > now_us - rate.per_us]
+    missing = sum(count for _, count in live) - rate.count + 1
+    for at, count in live if missing > 0 else ():
+        missing -= count
+        if missing <= 0:
+            return at + rate.per_us
+    return None
 
 
 class Window:

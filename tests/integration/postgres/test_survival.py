@@ -51,8 +51,13 @@ async def drained(driver: PostgresDriver) -> list[JobRecord]:
 
 
 async def test_terminated_back_ends_lose_nothing_and_the_pool_heals(
-    driver: PostgresDriver, database_url: str
+    own_server: PostgresServer,
 ) -> None:
+    async with opened(own_server) as driver:
+        await _terminate_under_load(driver, own_server.url)
+
+
+async def _terminate_under_load(driver: PostgresDriver, database_url: str) -> None:
     stop = asyncio.Event()
     accepted: list[str] = []
 

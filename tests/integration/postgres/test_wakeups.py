@@ -100,7 +100,8 @@ async def test_a_listener_that_is_lost_comes_back(
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         listeners = connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'"
+            "select pg_terminate_backend(pid) from pg_stat_activity where query ilike %s",
+            [f"listen%{driver.address.channel}%"],
         ).fetchall()
     assert listeners
     await asyncio.wait_for(anext(hints), 5)  # everybody looks after a gap

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim, Counts, QueueInfo
@@ -114,12 +115,21 @@ def test_a_full_queue_or_harbor_is_named() -> None:
     assert full.reason is harbor.reason is Reason.FULL
 
 
-def test_busy_workers_come_before_the_rate_and_the_rate_before_the_line() -> None:
+def test_a_spent_rate_says_when_it_is_back_and_comes_before_full_and_busy() -> None:
+    spent = replace(queue(execute_rate=RateLimit(10, MINUTE), max_running=0), throttled_until=NOW + MINUTE)
+    busy = worker(running=("a", "b"))
+
+    answer = why(Situation(job=job(), now=NOW, queue=spent, workers=[busy]))
+
+    assert (answer.reason, answer.until) == (Reason.RATE, NOW + MINUTE)
+    assert "at most 10 jobs per 1m: the budget is back in 1m" in answer.text
+
+
+def test_a_rate_with_room_holds_nobody_back() -> None:
     limited = queue(execute_rate=RateLimit(10, MINUTE))
 
     assert reason(job(), queue=limited, workers=[worker(running=("a", "b"))]) is Reason.BUSY
-    assert reason(job(), queue=limited, ahead=7) is Reason.RATE
-    assert reason(job(), queue=queue(), ahead=7) is Reason.IN_LINE
+    assert reason(job(), queue=limited, ahead=7) is Reason.IN_LINE
 
 
 def test_a_ready_job_knows_its_place() -> None:

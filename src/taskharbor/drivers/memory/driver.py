@@ -379,5 +379,10 @@ def _counts(store: Store, queue: str, now: datetime) -> Counts:
 
 def _queue_info(store: Store, queue: str, now: datetime) -> QueueInfo:
     counts = _counts(store, queue, now)
-    oldest = store.records.oldest_ready_at(queue)
-    return QueueInfo(queue=queue, rules=store.gates.rules(queue), counts=counts, oldest_ready_at=oldest)
+    return QueueInfo(
+        queue=queue,
+        rules=store.gates.rules(queue),
+        counts=counts,
+        oldest_ready_at=store.records.oldest_ready_at(queue),
+        throttled_until=store.gates.throttled_until(queue, now),
+    )

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from taskharbor.drivers.memory.records import AFTER_ALL, Records
 from taskharbor.drivers.messages import Claim
 from taskharbor.errors import InvalidArgument, RateLimited
-from taskharbor.model.clock import micros
-from taskharbor.model.limits import RateLimit, Window
+from taskharbor.model.clock import instant, micros
+from taskharbor.model.limits import RateLimit, Window, free_at
 from taskharbor.model.queue import (
     EVERY_QUEUE,
     QueueRules,
@@ -103,6 +103,15 @@ class Gates:
         if count and (self._rules or claim.rate is not None):
             for budget, _ in self._execute_budgets(queue, claim):
                 self._window(budget).spend(count, micros(now))
+
+    def throttled_until(self, queue: str, now: datetime) -> datetime | None:
+        """When the spent execute rate of this level has room again."""
+        rate = self.rules(queue).execute_rate
+        window = self._windows.get(("execute", queue))
+        if rate is None or window is None:
+            return None
+        until = free_at(rate, window.entries, micros(now))
+        return None if until is None else instant(until)
 
     def _execute_budgets(self, queue: str, claim: Claim) -> Iterator[tuple[Budget, RateLimit]]:
         for name in (queue, EVERY_QUEUE):

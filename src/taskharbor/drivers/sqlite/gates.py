@@ -15,7 +15,7 @@ import msgspec
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import InvalidArgument, RateLimited
-from taskharbor.model.limits import RateLimit
+from taskharbor.model.limits import RateLimit, free_at
 from taskharbor.model.queue import (
     EVERY_QUEUE,
     NO_RULES,
@@ -118,6 +118,12 @@ def spend(step: Step, queue: str, claim: Claim, count: int) -> None:
     if count and (all_rules(step) or claim.rate is not None):
         for name, rate in _execute_budgets(step, queue, claim):
             _spend(step, name, rate, count)
+
+
+def throttled_until_us(step: Step, queue: str) -> int | None:
+    """When the spent execute rate of this level has room again; None when it has now."""
+    rate = rules(step, queue).execute_rate
+    return None if rate is None else free_at(rate, step.run("gate_entries", name=f"execute/{queue}"), step.us)
 
 
 def _execute_budgets(step: Step, queue: str, claim: Claim) -> Iterator[tuple[str, RateLimit]]:

@@ -142,6 +142,7 @@ def queues(step: Step) -> list[QueueInfo]:
             rules=known.get(name, NO_RULES),
             counts=_counts(step, name),
             oldest_ready_at=_oldest_ready_at(step, name),
+            throttled_until=instant_or_none(gates.throttled_until_us(step, name)),
         )
         for name in sorted(names)
     ]

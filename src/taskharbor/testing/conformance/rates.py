@@ -389,3 +389,25 @@ async def test_a_finished_job_gives_nothing_back(driver: Driver) -> None:
     await settle_one(driver, Ack(job.lease))
 
     assert await reserve(driver) == []
+
+
+# ------------------------------------------------------------------ looking
+
+
+async def test_a_spent_execute_rate_says_when_it_has_room_again(driver: Driver) -> None:
+    """W14: the instant is exact, and gone when it has come."""
+    await limit(driver, execute_rate=RateLimit(2, MINUTE))
+    await driver.enqueue(new_jobs(4), now=START)
+    assert await throttled_until(driver) is None
+
+    await reserve_one(driver, now=START)
+    assert await throttled_until(driver) is None
+    await reserve_one(driver, now=START + SECOND)
+
+    assert await throttled_until(driver, now=START + SECOND) == START + MINUTE
+    assert await throttled_until(driver, now=START + MINUTE - MICROSECOND) == START + MINUTE
+    assert await throttled_until(driver, now=START + MINUTE) is None
+
+
+async def throttled_until(driver: Driver, *, now: datetime = START) -> datetime | None:
+    return {info.queue: info.throttled_until for info in await driver.queues(now=now)}[QUEUE]
