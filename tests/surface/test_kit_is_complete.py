@@ -33,8 +33,10 @@ PLAN = {
     "V": 12,  # lifecycle
 }
 NUMBERS = {f"{letter}{number:02}" for letter, count in PLAN.items() for number in range(1, count + 1)}
+# A pooler stands before a server; no store that is finished today has one.
+FOR_SERVERS = {"V10"}
 # "E05 D02 R001-10: what it says". Longer and shorter ones name a requirement and are no numbers of the plan.
-HEAD = re.compile(r"(?:[A-Z]\d+[a-z]?(?:-\d+)? ?)+:")
+HEAD = re.compile(r"(?:[A-Z]{1,2}\d+[a-z]?(?:-\d+)? ?)+:")
 NUMBER = re.compile(r"\b[A-Z]\d\d\b(?!-)")
 
 
@@ -60,7 +62,7 @@ def test_every_number_of_the_plan_has_a_case() -> None:
     covered = {number for case in kit_cases().values() for number in numbers_in(inspect.getdoc(case))}
     covered |= {number for docstring in docstrings_beside_the_kit() for number in numbers_in(docstring)}
 
-    assert sorted(NUMBERS - covered) == []
+    assert sorted(NUMBERS - covered - FOR_SERVERS) == []
 
 
 def test_every_case_of_the_kit_says_what_it_is_about() -> None:

@@ -85,6 +85,7 @@ async def test_a_handle_serves_several_event_loops(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 async def test_a_forked_child_is_told_to_open_its_own(tmp_path):
+    """V03: refused clearly, never shared by accident."""
     path = tmp_path / "jobs.db"
     async with driver_on(path) as driver:
         await driver.enqueue([new_job()])

@@ -106,6 +106,7 @@ def test_ten_processes_that_open_at_once_migrate_once(tmp_path):
 
 
 async def test_a_migration_that_is_killed_half_way_starts_over(tmp_path):
+    """U12: what was begun is rolled back, and the next open does it again."""
     path = tmp_path / "jobs.db"
     process = started(MIGRATE_AND_HANG, f"sqlite:///{path}")
     assert process.stdout is not None

@@ -55,7 +55,7 @@ async def both_running(driver: Driver) -> tuple[JobRecord, JobRecord]:
 
 
 async def test_a_copy_is_the_same_work_for_another_worker(driver: Driver) -> None:
-    """R003-38: a record of its own, linked to the original, with a higher fence."""
+    """R13 R003-38: a record of its own, linked to the original, with a higher fence."""
     original = await running(
         driver,
         type="kit.slow",
