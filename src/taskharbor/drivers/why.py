@@ -257,8 +257,9 @@ def _full(at: Situation) -> Why | None:
 
 
 def _throttled(at: Situation) -> Why | None:
+    queue_until = None if at.queue is None else at.queue.throttled_until
     for name, rate, until in (
-        (f"queue {at.job.queue}", _rules(at).execute_rate, at.queue and at.queue.throttled_until),
+        (f"queue {at.job.queue}", _rules(at).execute_rate, queue_until),
         ("the harbor", at.harbor.execute_rate, at.harbor_throttled_until),
     ):
         if rate is not None and until is not None:

@@ -106,13 +106,17 @@ class Fetcher:
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Until `end` is called. A failing store never ends it."""
-        while not self.is_over:
+        """Until `end` is called and nothing is left to settle. A failing store never ends it.
+
+        A claim that was under way at the end may still bring jobs, to be handed back at once.
+        """
+        while not self.is_over or self._settler or self._unclear:
             self._bell.clear()
             if self._timing.monotonic() >= self._quiet_until:
                 await self.turn()
             self._arm()
-            await self._bell.wait()
+            if not self.is_over or self._settler:
+                await self._bell.wait()
 
     async def turn(self) -> None:
         """One call to the store, if there is anything to say."""

@@ -157,6 +157,17 @@ async def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path):
         assert answer.result == "created"
 
 
+async def test_opening_waits_for_whoever_has_the_file_to_himself(tmp_path):
+    path = tmp_path / "jobs.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("create table users (name text)")
+    other.execute("begin exclusive")
+    threading.Timer(0.2, other.close).start()
+
+    async with driver_on(path, "timeout=30&durability=normal") as driver:
+        await driver.enqueue([new_job()])
+
+
 async def test_a_long_reader_holds_up_no_writer(tmp_path):
     path = tmp_path / "jobs.db"
     async with driver_on(path, "timeout=1&durability=normal") as driver:

@@ -471,6 +471,15 @@ async def test_a_handler_that_returns_after_its_time_limit_has_timed_out(yard):
         assert (await yard.job(job_id)).failure_kind == FailureKind.TIMEOUT
 
 
+async def test_a_handler_that_blocked_the_loop_past_its_time_limit_has_timed_out(yard):
+    async def handler(ctx, job):
+        yard.clock.advance(timedelta(seconds=5))  # nobody could tell it meanwhile
+        return "done"
+
+    record = await outcome_of(yard, handler, timeout=timedelta(seconds=2))
+    assert (record.failure_kind, record.attempts) == (FailureKind.TIMEOUT, 1)
+
+
 async def test_a_handler_that_ignores_its_time_limit_is_given_up_and_its_slot_reused(yard):
     """A failure all the same, and the next job does not wait for it."""
     go_on = asyncio.Event()

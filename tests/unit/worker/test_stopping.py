@@ -278,6 +278,7 @@ async def test_a_claim_that_answers_after_the_stop_is_handed_back(yard):
     task = yard.start(worker)
     await yard.pass_time(1)
     worker.stop()
+    await yard.pass_time(0.5)
     slow.set()
     await yard.until_done(task)
 

@@ -14,8 +14,10 @@ from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.postgres.connections import Connections
 from taskharbor.drivers.postgres.rows import CODES, record_of, shown
 from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.model.clock import instant, micros
 from taskharbor.model.job import JobRecord
-from taskharbor.model.queue import NO_RULES, QueueSettings, rules_of
+from taskharbor.model.limits import free_at
+from taskharbor.model.queue import NO_RULES, QueueRules, QueueSettings, rules_of
 from taskharbor.model.state import JobState
 
 _EXAMINED_PER_PAGE = 5000
@@ -73,15 +75,30 @@ class Looking:
         counted = _counted(rows)
         oldest = {row[0]: row[3] for row in rows if row[1] == JobState.READY}
         rules = {name: rules_of(_settings.decode(text)) for name, text in await self._rows("rules")}
+        throttled = await self._throttled(rules, now)
         return [
             QueueInfo(
                 queue=name,
                 rules=rules.get(name, NO_RULES),
                 counts=counted.get(name, _NONE),
                 oldest_ready_at=oldest.get(name),
+                throttled_until=throttled.get(name),
             )
             for name in sorted(counted.keys() | rules.keys())
         ]
+
+    async def _throttled(self, rules: dict[str, QueueRules], now: datetime | None) -> dict[str, datetime]:
+        """When each spent execute rate has room again."""
+        rates = {name: rule.execute_rate for name, rule in rules.items() if rule.execute_rate is not None}
+        if not rates:
+            return {}
+        entries: dict[str, list[tuple[int, int]]] = {}
+        at_us = 0
+        for name, at, count, asked_at in await self._rows("spent", now):
+            entries.setdefault(name, []).append((micros(at), count))
+            at_us = micros(asked_at)
+        free = {name: free_at(rate, entries.get(name, ()), at_us) for name, rate in rates.items()}
+        return {name: instant(until) for name, until in free.items() if until is not None}
 
     async def _rows(self, name: str, *arguments: object) -> Sequence[Any]:
         return await self._connections.rows(self._sql[name], *arguments, writes=False)

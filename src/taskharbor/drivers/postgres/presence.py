@@ -103,11 +103,13 @@ class Presence:
     # ------------------------------------------------------------------ roles
 
     async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        while True:
-            rows = await self._connections.rows(self._sql["hold_role"], role, holder, span_us(ttl), now)
-            # No row: somebody took it this very moment, and the statement could not see who yet.
-            for holds, term, expires_at, is_mine in rows:
-                return RoleLease(role, holds, term, expires_at, is_mine)
+        async def step(connection: Any) -> RoleLease:
+            # Under a lock of its own: a statement that waits for a row would answer with what it saw before.
+            await connection.execute(self._sql["lock"], "role", role)
+            row = await connection.fetchrow(self._sql["hold_role"], role, holder, span_us(ttl), now)
+            return RoleLease(role, row[0], row[1], row[2], row[3])
+
+        return await self._connections.step(step)
 
     async def release(self, role: str, holder: str, now: datetime | None) -> bool:
         return bool(await self._connections.rows(self._sql["release_role"], role, holder, now))

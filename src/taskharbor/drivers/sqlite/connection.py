@@ -17,7 +17,10 @@ _LONGEST_WAIT = 0.05
 
 
 def open_writer(location: Location, entropy: Entropy) -> sqlite3.Connection:
-    """A connection that may write, in WAL mode, as durable as the location says."""
+    """A connection that may write, in WAL mode, as durable as the location says.
+
+    While it is set up and migrated, SQLite itself waits for others; from `ready` on, `begin` does.
+    """
     _check_library()
     with translated(location.path):
         connection = _open(location, f"file:{_quoted(location.path)}?mode=rwc")
@@ -36,13 +39,17 @@ def open_reader(location: Location) -> sqlite3.Connection:
         connection = _open(location, f"file:{_quoted(location.path)}?mode=rw")
     try:
         with translated(location.path):
-            connection.execute(f"pragma busy_timeout = {int(location.timeout_seconds * 1000)}")
             connection.execute("pragma query_only = on")
             connection.execute("pragma cache_size = -8000")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def ready(connection: sqlite3.Connection) -> None:
+    """From now on `begin` waits for other writers, and nothing else has to."""
+    connection.execute("pragma busy_timeout = 0")
 
 
 def begin(connection: sqlite3.Connection, location: Location, entropy: Entropy) -> None:
@@ -75,7 +82,12 @@ def _open(location: Location, uri: str) -> sqlite3.Connection:
         raise StoreRefused(f"there is no folder {folder}; create it, then open {location.path} again")
     # The writer's connection passes from thread to thread under a lock: see commits.py.
     return sqlite3.connect(
-        uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+        uri,
+        uri=True,
+        timeout=location.timeout_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
     )
 
 

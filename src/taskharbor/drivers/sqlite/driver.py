@@ -34,7 +34,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.sqlite import control, gates, looking, presence, schema
 from taskharbor.drivers.sqlite.commits import Commits
-from taskharbor.drivers.sqlite.connection import open_reader, open_writer
+from taskharbor.drivers.sqlite.connection import open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.joining import do_in
@@ -106,6 +106,7 @@ class SqliteDriver(Driver):
         writer = open_writer(self._location, self.entropy)
         try:
             schema.migrate(writer, self._location, self.clock, self.entropy)
+            ready(writer)
             return writer, open_reader(self._location)
         except BaseException:
             writer.close()

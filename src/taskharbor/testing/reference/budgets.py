@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.messages import Claim, QueueInfo
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules, QueueSettings
@@ -90,6 +90,24 @@ class Gated(Shelf):
 
     def _spend(self, what: str, whose: str, count: int, now: datetime) -> None:
         self.spent.setdefault((what, whose), []).extend([now] * count)
+
+    def queues(self, now: datetime) -> list[QueueInfo]:
+        names = {job.queue for job in self.listed()} | set(self.settings)
+        return [
+            QueueInfo(
+                queue=queue,
+                rules=QueueRules(**self.settings.get(queue, {})),
+                counts=self._counts(queue, now),
+                oldest_ready_at=min(self._ready_since(queue, now), default=None),
+                throttled_until=self._throttled_until(queue, now),
+            )
+            for queue in sorted(names)
+        ]
+
+    def _throttled_until(self, queue: str, now: datetime) -> datetime | None:
+        rate = self._rule(queue, "execute_rate")
+        is_spent = rate is not None and self._room("execute", queue, rate, now) <= 0
+        return now + self._wait("execute", queue, rate, 1, now) if is_spent else None
 
     def window_ends(self) -> set[datetime]:
         """When spent budget comes back."""

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.messages import Counts, Query, QueueInfo
+from taskharbor.drivers.messages import Counts, Query
 from taskharbor.model.job import FAILURE_TYPE, JobRecord, NewJob, RunAtRule, Update
-from taskharbor.model.queue import QueueRules
 from taskharbor.model.state import JobState
 
 UNSAID = "\ufffe the store's own words"
@@ -65,18 +64,6 @@ class Shelf:
     def count(self, now: datetime) -> dict[str, Counts]:
         names = {job.queue for job in self.listed()}
         return {queue: self._counts(queue, now) for queue in names}
-
-    def queues(self, now: datetime) -> list[QueueInfo]:
-        names = {job.queue for job in self.listed()} | set(self.settings)
-        return [
-            QueueInfo(
-                queue=queue,
-                rules=QueueRules(**self.settings.get(queue, {})),
-                counts=self._counts(queue, now),
-                oldest_ready_at=min(self._ready_since(queue, now), default=None),
-            )
-            for queue in sorted(names)
-        ]
 
     def copies_ready_since(self, queue: str, now: datetime) -> list[datetime]:
         """Waiting copies are not listed; whether they count as the oldest ready job is the store's choice."""

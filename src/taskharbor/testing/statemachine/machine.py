@@ -27,7 +27,7 @@ from taskharbor.testing.statemachine.coverage import RULES, Coverage
 from taskharbor.testing.statemachine.sidebyside import SideBySide
 
 START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)  # years from every real clock: only `now` may count
-STEPS_PER_RUN = 150
+RULES_PER_RUN = 150
 STEPS_PER_FULL_LOOK = 5
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 WRONG_TOKEN = "f" * 32
@@ -50,8 +50,8 @@ def hold_to_the_model(
 
 def run_settings(steps: int, *, shrink: bool = True) -> settings:
     return settings(
-        max_examples=steps * 11 // (STEPS_PER_RUN * 10) + 1,  # some runs stop early
-        stateful_step_count=STEPS_PER_RUN,
+        max_examples=steps // RULES_PER_RUN + 1,  # some runs stop early, some rules take several steps
+        stateful_step_count=RULES_PER_RUN,
         deadline=None,
         database=None,
         derandomize=False,
@@ -69,14 +69,14 @@ def driver_machine(make_driver: MakeDriver) -> tuple[type[DriverMachine], Covera
 
 
 def counted(**arguments: Any) -> Callable[[Callable[..., None]], Any]:
-    """A rule that is counted, and now and then followed by a look at everything."""
+    """A rule that is counted."""
 
     def decorate(step: Callable[..., None]) -> Any:
         RULES.append(step.__name__)
 
         @functools.wraps(step)
         def counted_step(machine: DriverMachine, **drawn: Any) -> None:
-            machine.count(step.__name__)
+            machine.coverage.rules[step.__name__] += 1
             step(machine, **drawn)
 
         as_rule: Any = rule(**arguments)
@@ -103,7 +103,7 @@ class DriverMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if not self.is_broken:
-                self._do(self.pair.look_at_all())
+                self.loop.run_until_complete(self.pair.look_at_all())
         finally:
             self.coverage.edges.update(self.pair.model.moves)
             self.coverage.errors.update(self.pair.errors)
@@ -125,16 +125,18 @@ class DriverMachine(RuleBasedStateMachine):
     def enqueue_keyed(self, fields: plans.JobFields, keyed: plans.JobFields) -> None:
         self._do(self.pair.enqueue([self._job(fields | keyed)]))
 
-    @counted(fields=plans.JOBS, keyed=plans.KEYED, which=plans.WHICH)
-    def enqueue_behind(self, fields: plans.JobFields, keyed: plans.JobFields, which: int) -> None:
-        """Keys meet only within a queue; this job meets one that runs, or else starts one."""
-        running = self._running(lambda job: job.key is not None)
-        if running:
-            job = running[which % len(running)]
-            self._do(self.pair.enqueue([self._job(fields | keyed | {"queue": job.queue, "key": job.key})]))
-        else:
-            self._do(self.pair.enqueue([self._job(keyed | {"queue": "left", "type": "mail"})]))
-            self._do(self.pair.reserve(plans.wide_claim("w1", 5 * plans.SECOND)))
+    @counted(fields=plans.JOBS, keyed=plans.KEYED)
+    def enqueue_behind(self, fields: plans.JobFields, keyed: plans.JobFields) -> None:
+        """A job of a key that runs."""
+        self._run_key(keyed["key"])
+        self._do(self.pair.enqueue([self._job(fields | keyed | {"queue": "left"})]))
+
+    @counted(fields=plans.JOBS, keyed=plans.KEYED, end=plans.END_NAMES)
+    def pass_on_a_key(self, fields: plans.JobFields, keyed: plans.JobFields, end: str) -> None:
+        """One job of a key runs, another comes behind it, and the first one ends."""
+        leases = self._run_key(keyed["key"])
+        self._do(self.pair.enqueue([self._job(fields | keyed | {"queue": "left"})]))
+        self._do(self.pair.settle([plans.ENDS[end](lease, self.pair.now) for lease in leases]))
 
     @counted(fields=plans.JOBS, key=plans.IDEMPOTENCY_KEYS, keyed=st.none() | plans.KEYED)
     def enqueue_once(self, fields: plans.JobFields, key: bytes, keyed: plans.JobFields | None) -> None:
@@ -245,18 +247,15 @@ class DriverMachine(RuleBasedStateMachine):
         ids = [*self._finished(which), self._known_id(which)]
         self._do(self.pair.requeue(ids, edit, reset, run_at=run_at, delay=when[1]))
 
-    @counted(which=st.integers(0, 30), reset=st.booleans(), when=plans.REQUEUE_WHENS)
-    def requeue_behind(self, which: int, reset: bool, when: tuple[Any, Any]) -> None:
-        """A finished job of a key, while another job of that key runs."""
-        over = [job for job in self.pair.model.jobs.values() if job.state.is_terminal and job.key is not None]
-        if not over:
-            return
-        job = over[which % len(over)]
-        if not self._running(lambda other: (other.queue, other.key) == (job.queue, job.key)):
-            place = {"queue": job.queue, "key": job.key, "type": "mail", "priority": 9}
-            self._do(self.pair.enqueue([self._job(place)]))
-            self._do(self.pair.reserve(plans.wide_claim("w2", 5 * plans.SECOND)))
-        self._do(self.pair.requeue([job.id], reset_counts=reset, delay=when[1]))
+    @counted(
+        key=st.sampled_from(plans.KEYS), end=plans.END_NAMES, reset=st.booleans(), when=plans.REQUEUE_WHENS
+    )
+    def requeue_behind(self, key: bytes, end: str, reset: bool, when: tuple[Any, Any]) -> None:
+        """One job of a key ends, another one runs, and the first one is wanted again."""
+        leases = self._run_key(key)
+        self._do(self.pair.settle([plans.ENDS[end](lease, self.pair.now) for lease in leases]))
+        self._run_key(key)
+        self._do(self.pair.requeue([lease.job_id for lease in leases], reset_counts=reset, delay=when[1]))
 
     @counted(which=st.integers(0, 30), is_finished=st.booleans())
     def delete(self, which: int, is_finished: bool) -> None:
@@ -354,17 +353,24 @@ class DriverMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ the machine
 
     def _do(self, step: Coroutine[Any, Any, object]) -> None:
+        """One verb on both sides; now and then a look at everything."""
         self.is_broken = True  # until it went well: after a difference, the rest means nothing
         self.loop.run_until_complete(step)
-        self.is_broken = False
-
-    def count(self, name: str) -> None:
-        """Before each step: count it, and now and then look at everything the steps so far have left."""
         self.steps += 1
         self.coverage.steps += 1
-        self.coverage.rules[name] += 1
         if self.steps % STEPS_PER_FULL_LOOK == 0:
-            self._do(self.pair.look_at_all())
+            self.loop.run_until_complete(self.pair.look_at_all())
+        self.is_broken = False
+
+    def _run_key(self, key: bytes) -> list[Lease]:
+        """Have a job of this key run on the left, unless some gate is against it; its lease."""
+        running = self._running(lambda job: (job.queue, job.key) == ("left", key))
+        if not running:
+            first = {"queue": "left", "key": key, "type": "mail", "priority": 100}
+            self._do(self.pair.enqueue([self._job(first)]))
+            self._do(self.pair.reserve(plans.wide_claim("w2", 5 * plans.SECOND)))
+            running = self._running(lambda job: (job.queue, job.key) == ("left", key))
+        return [self.pair.model.whole(job.id).lease for job in running]
 
     def _deed(self, name: str, which: int) -> Coroutine[Any, Any, object]:
         """What is done at an instant that matters."""

@@ -7,16 +7,16 @@ create sequence {schema}.job_seq;
 create table {schema}.job (
     id               uuid primary key,
     seq              bigint not null,
-    queue            text not null,
-    type             text not null,
-    payload          bytea not null,
     created_at       timestamptz not null,
-    headers          json,                      -- null: none
-    key              bytea,
-    idempotency_key  bytea,
     timeout_us       bigint not null default 0,
     max_attempts     integer not null default 0,
     max_stalls       integer not null default 0,
+    queue            text not null,
+    type             text not null,
+    payload          bytea not null,
+    headers          json,                      -- null: none
+    key              bytea,
+    idempotency_key  bytea,
     min_backoff_us   bigint,
     max_backoff_us   bigint,
     speculates_on    uuid,                      -- set: a copy, started beside that job
@@ -26,29 +26,30 @@ create unique index job_listing on {schema}.job (queue, seq);
 create index job_copies on {schema}.job (speculates_on) where speculates_on is not null;
 
 create table {schema}.place (
+    -- Always there and of fixed width first: reading a row then needs no counting.
     id                uuid primary key,
     seq               bigint not null,
+    eligible_at       timestamptz not null,             -- run_at, else created_at
+    updated_at        timestamptz not null,
+    fence             bigint not null default 0,
     version           integer not null default 1,
-    queue             text not null,
-    lane              text not null default 'any',
+    attempts          integer not null default 0,
+    stalls            integer not null default 0,
+    starts            integer not null default 0,
     rank              smallint not null default 0,      -- the priority, negated: smaller goes first
     state             smallint not null,
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key points to
     -- it. 4: it is a copy. 8: it has had a copy. 0: its attempt can be settled by itself.
     ties              smallint not null default 0,
-    eligible_at       timestamptz not null,             -- run_at, else created_at
-    run_at            timestamptz,
-    updated_at        timestamptz not null,
-    attempts          integer not null default 0,
-    stalls            integer not null default 0,
-    starts            integer not null default 0,
-    fence             bigint not null default 0,
     cancel_requested  boolean not null default false,
-    token             text,                             -- running: of its lease; else: of its last settlement
-    claimed_by        text,
+    queue             text not null,
+    lane              text not null default 'any',
+    run_at            timestamptz,
     lease_expires_at  timestamptz,
     started_at        timestamptz,
     finished_at       timestamptz,
+    token             text,                             -- running: of its lease; else: of its last settlement
+    claimed_by        text,
     key               bytea,
     flags             text,                             -- what a blocked job may change in a merge
     last_error        text,
@@ -68,8 +69,8 @@ create index place_later on {schema}.place (queue, run_at) where state = 0;
 create index place_leases on {schema}.place (queue, lease_expires_at) where state = 3;
 create index place_finished on {schema}.place (queue, state, finished_at) where state >= 4;
 create index place_listing on {schema}.place (state, queue, seq) where state = 2 or state >= 5;
-create unique index place_waiting_key on {schema}.place (queue, key) where key is not null and state <= 2;
-create unique index place_running_key on {schema}.place (queue, key) where key is not null and state = 3;
+-- Of one key, at most one job waits and one runs.
+create unique index place_key on {schema}.place (queue, key, (state = 3)) where key is not null and state <= 3;
 
 -- Ids that stand for another job: absorbed by its key, or merged into it. Never chained.
 create table {schema}.alias (

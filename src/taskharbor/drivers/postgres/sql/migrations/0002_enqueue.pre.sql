@@ -133,7 +133,9 @@ begin
         from unnest(p_ids, v_seqs) with ordinality as i(id, seq, ord)
         join place p on p.id = i.id::uuid and p.seq <> i.seq;
     end if;
-    perform wake(p_queues, p_always_wake);
+    if p_always_wake or exists (select from hungry h where h.queue = any (p_queues)) then
+        perform wake(p_queues, p_always_wake);
+    end if;
 end $$;
 
 -- The same for jobs that have to be looked at one after the other: keys, idempotency keys, rates.
@@ -197,7 +199,8 @@ begin
         v_is_blocked := false;
         if p_keys[i] is not null then
             select * into v_there from place p
-            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 2 for update;
+            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 3
+              and (p.state = 3) = false for update;
             if found then
                 v_version := absorb(
                     v_there, coalesce(p_flags[i], '111-'), v_now, v_run_at, p_types[i], p_payloads[i], p_headers[i],
@@ -209,7 +212,8 @@ begin
                 continue;
             end if;
             perform from place p
-            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state = 3 for update;
+            where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 3
+              and (p.state = 3) = true for update;
             v_is_blocked := found;
         end if;
 

@@ -23,9 +23,7 @@ begin
     perform from place p where p.id = any (v_ids) order by p.id for update;
     v_ids := v_ids
         || array(select j.id from job j where j.speculates_on = any (v_ids))
-        || array(select k.id from place p join place k on k.queue = p.queue and k.key = p.key and k.state <= 2
-                 where p.id = any (v_ids) and p.key is not null and k.key is not null)
-        || array(select k.id from place p join place k on k.queue = p.queue and k.key = p.key and k.state = 3
+        || array(select k.id from place p join place k on k.queue = p.queue and k.key = p.key and k.state <= 3
                  where p.id = any (v_ids) and p.key is not null and k.key is not null);
     return query select p.id from place p where p.id = any (v_ids) order by p.id for update;
 end $$;

@@ -1,0 +1,107 @@
+"""A claim finds its jobs by its index, whatever stands beside them and whatever the planner believes.
+
+The plans are made while the tables are empty, as in a worker that starts before its backlog, and
+statistics are missing or say "empty". What is compared is the number of pages that a claim touches.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.kit import QUEUE, claim, new_jobs
+
+LIMIT = 100
+
+# scheduled, blocked, finished
+SMALL = (30_000, 6_000, 30_000)
+LARGE = (1_000_000, 200_000, 1_000_000)
+
+FILL = """
+with body as (
+    insert into job (id, seq, created_at, queue, type, payload)
+    select gen_random_uuid(), nextval('job_seq'), now(), $1, 'beside', 'x' from generate_series(1, $2::int)
+    returning id, seq
+)
+insert into place (id, seq, eligible_at, updated_at, state, ties, queue, run_at, finished_at, key, flags, starts)
+select b.id, b.seq, now(), now(), $3::smallint, case when $3 = 2 then 1 else 0 end, $1,
+       case when $3 = 0 then now() + interval '1 day' end, case when $3 > 3 then now() end,
+       case when $3 = 2 then decode(replace(b.id::text, '-', ''), 'hex') end, case when $3 = 2 then '111-' end, 0
+from body b
+"""
+
+
+@pytest.fixture
+async def session(driver: PostgresDriver, database_url: str) -> AsyncIterator[Any]:
+    """A connection whose plans are as old as its first claims."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(f"set search_path = {driver.address.identifier}; analyze place; analyze job")
+    for _ in range(8):
+        await claimed_pages(connection, driver)
+    yield connection
+    await connection.execute("delete from place; delete from job")
+    await connection.close()
+
+
+async def claimed_pages(connection: Any, driver: PostgresDriver) -> tuple[int, int]:
+    """How many jobs one claim handed out, and how many pages it touched for that."""
+    [row] = await connection.fetch(
+        f"""
+        explain (analyze, buffers, timing off, summary off, format json)
+        select * from {driver.address.identifier}.exchange(
+            null, null, '{{}}', '{{}}', '{{}}', array['{QUEUE}'], array['any'], 'w', {LIMIT}, 30000000, 'token',
+            null, null, null, true, false)
+        """
+    )
+    [explained] = json.loads(row[0])
+    plan = explained["Plan"]
+    return round(plan["Actual Rows"]) - 1, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+@pytest.mark.parametrize(
+    "sizes", [SMALL, pytest.param(LARGE, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+)
+async def test_a_claim_costs_the_same_beside_any_backlog(
+    driver: PostgresDriver, session: Any, database_url: str, sizes: tuple[int, int, int]
+) -> None:
+    await driver.enqueue(new_jobs(LIMIT))
+    jobs, alone = await claimed_pages(session, driver)
+    assert jobs == LIMIT
+
+    for size, state in zip(sizes, (0, 2, 4), strict=True):
+        await session.execute("select 1")
+        await session.fetch(FILL, QUEUE, size, state)
+    await driver.enqueue(new_jobs(LIMIT))
+    jobs, crowded = await claimed_pages(session, driver)
+
+    assert jobs == LIMIT
+    # Taller index trees cost a page or two per look-up; a scan would cost thousands.
+    assert crowded <= alone * 1.5 + 100, (alone, crowded)
+
+
+async def test_settling_and_extending_go_by_the_primary_key(
+    driver: PostgresDriver, session: Any, database_url: str
+) -> None:
+    await driver.enqueue(new_jobs(2 * LIMIT))
+    await session.fetch(FILL, QUEUE, 20_000, 4)
+    before = await scans(session)
+
+    taken = await driver.reserve(claim(limit=LIMIT))
+    await driver.extend_leases([job.lease for job in taken], claim().lease_for)
+    await driver.exchange([Ack(job.lease) for job in taken], claim(limit=LIMIT))
+
+    assert await scans(session) == before
+
+
+async def scans(session: Any) -> list[int]:
+    """How often the two big tables were read from end to end."""
+    await session.execute("select pg_stat_clear_snapshot()")
+    rows = await session.fetch(
+        "select seq_scan from pg_stat_user_tables where schemaname = current_schema()"
+        " and relname in ('job', 'place') order by relname"
+    )
+    return [row[0] for row in rows]
