@@ -110,13 +110,16 @@ class Fetcher:
 
         A claim that was under way at the end may still bring jobs, to be handed back at once.
         """
-        while not self.is_over or self._settler or self._unclear:
+        while self._has_something_to_do():
             self._bell.clear()
             if self._timing.monotonic() >= self._quiet_until:
                 await self.turn()
             self._arm()
-            if not self.is_over or self._settler:
+            if self._has_something_to_do():
                 await self._bell.wait()
+
+    def _has_something_to_do(self) -> bool:
+        return not self.is_over or bool(self._settler) or bool(self._unclear)
 
     async def turn(self) -> None:
         """One call to the store, if there is anything to say."""

@@ -49,29 +49,42 @@ def content(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         connection.close()
 
 
+# What must not be found in any store, in words and in SQL.
+_FAULTS = {
+    "a part of a job without its body": """
+        select seq from (
+          select seq from th_past union all select seq from th_later union all select seq from th_lease
+          union all select seq from th_outcome union all select seq from th_alias union all select seq from th_key
+        ) where seq not in (select seq from th_body)""",
+    "a job in more or fewer places than one": """
+        select b.seq from th_body b where 1 <> (
+          select count(*) from (
+            select 1 from th_ready r where b.seq between r.seq and r.last
+            union all select 1 from th_later l where l.seq = b.seq
+            union all select 1 from th_lease l where l.seq = b.seq
+            union all select 1 from th_outcome o where o.seq = b.seq
+            union all select 1 from th_past p where p.seq = b.seq and p.blocked = 1
+          ))""",
+    "a run that holds no job": "select seq from th_ready where last < seq",
+    "a grant that miscounts its leases": """
+        select no from th_grant
+        where held <> (select count(*) from th_lease where grant_no = th_grant.no) or held = 0""",
+    "a lease without its grant": "select seq from th_lease where grant_no not in (select no from th_grant)",
+    "a miscounted block": """
+        select 1 where (select count(*) from th_body where copy_of is null) <> (
+          select coalesce(sum(scheduled + ready + blocked + running + completed + failed + cancelled), 0)
+          from th_tally
+        )""",
+}
+
+
 def is_sound(path: Path) -> bool:
     """Whether SQLite finds no fault with the file, and no table disagrees with another."""
     connection = sqlite3.connect(path)
     try:
-        (word,) = connection.execute("pragma integrity_check").fetchone()
-        strays = [
-            connection.execute(f"select count(*) from th_{name} where seq not in (select seq from th_body)")
-            for name in ("past", "ready", "later", "lease", "outcome", "alias", "key")
-        ]
-        (wrong_grants,) = connection.execute(
-            "select count(*) from th_grant where held <> "
-            "(select count(*) from th_lease where grant_no = th_grant.no)"
-        ).fetchone()
-        (jobs,) = connection.execute("select count(*) from th_body where copy_of is null").fetchone()
-        (counted,) = connection.execute(
-            "select coalesce(sum(scheduled + ready + blocked + running + completed + failed + cancelled), 0) "
-            "from th_tally"
-        ).fetchone()
-        return (
-            word == "ok"
-            and not any(row.fetchone()[0] for row in strays)
-            and not wrong_grants
-            and jobs == counted
-        )
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+        for fault, sql in _FAULTS.items():
+            assert connection.execute(sql).fetchall() == [], fault
     finally:
         connection.close()
+    return True

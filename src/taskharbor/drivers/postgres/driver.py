@@ -269,6 +269,7 @@ class PostgresDriver(Driver):
 
     async def do_info(self) -> DriverInfo:
         [row] = await self._connections.rows(self._sql["info"], writes=False)
+        health = await self._connections.rows(self._sql["health"], writes=False)
         return DriverInfo(
             driver="postgres",
             store=f"PostgreSQL {row[1]}",
@@ -276,7 +277,12 @@ class PostgresDriver(Driver):
             durability="D3" if row[2] == "on" and row[3] != "off" else "D1",
             schema=row[4] or "none",
             at=row[0],
-            details={"fsync": row[2], "synchronous_commit": row[3], "schema": self.address.schema},
+            details={
+                "fsync": row[2],
+                "synchronous_commit": row[3],
+                "pooler": "transaction" if self.address.behind_pooler else "none",
+                **dict(health),
+            },
         )
 
     # ------------------------------------------------------------------ presence

@@ -150,7 +150,8 @@ class Ledger:
         """Store every change. Rows leave before others take their place under a key."""
         run = self._connection
         if self._ended:
-            await run.execute(self._sql["idempotency_ends"], self._ended, self.at + IDEMPOTENCY_WINDOW)
+            until = self.at + IDEMPOTENCY_WINDOW
+            await run.executemany(self._sql["idempotency_ends"], [(job_id, until) for job_id in self._ended])
         for job_id, target in self._merged:
             await run.execute(self._sql["merge_away"], job_id, target)
         if self._gone:

@@ -27,6 +27,7 @@ class Statements:
     def __init__(self, address: Address) -> None:
         blanks = {
             "{schema}": address.identifier,
+            "{schema_text}": f"'{address.schema}'",
             "{columns}": COLUMNS,
             "{channel}": f"'{address.channel}'",
         }

@@ -15,6 +15,7 @@ from taskharbor.drivers.sqlite.records import Records, json_text
 from taskharbor.drivers.sqlite.rows import micros_or_none, traits_of_new, traits_with_headers
 from taskharbor.drivers.sqlite.statements import SIZES
 from taskharbor.drivers.sqlite.step import Step, blocks_of
+from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import absorb, new_record, starting_at
@@ -68,16 +69,43 @@ def _store(step: Step, groups: Groups, first: int, count: int) -> None:
     for (queue, type_, requires, priority, run_at, traits), rows in groups.items():
         at = micros_or_none(run_at)
         _store_bodies(step, [first, queue, type_, requires, priority, step.us, at, traits], rows)
-    bounds = {"first": first, "last": first + count - 1, "now": step.us}
-    step.run("enqueue_ready", **bounds)
-    if any(run_at is not None for *_, run_at, _ in groups):
-        step.run("enqueue_later", **bounds)
+    _line_up(step, groups, first, count)
     for (queue, *_, run_at, _), rows in groups.items():
         is_later = run_at is not None and run_at > step.now
         if not is_later:
             step.hints.queues.add(queue)
             step.has_timed |= run_at is not None
         _count(step, queue, first, rows, JobState.SCHEDULED if is_later else JobState.READY)
+
+
+def _line_up(step: Step, groups: Groups, first: int, count: int) -> None:
+    """Jobs that are alike and came one after the other stand in line as one run."""
+    bounds = {"first": first, "last": first + count - 1, "now": step.us}
+    if any(run_at is not None for *_, run_at, _ in groups):
+        step.run("enqueue_later", **bounds)
+    ready = {shape: rows for shape, rows in groups.items() if shape[4] is None or shape[4] <= step.now}
+    if not all(_is_run(rows) for rows in ready.values()):
+        step.run("enqueue_ready", **bounds)
+        return
+    for (queue, type_, requires, priority, run_at, _), rows in ready.items():
+        step.run(
+            "put_ready",
+            queue=queue,
+            lane=requires,
+            rank=-priority,
+            eligible_at=step.us if run_at is None else micros(run_at),
+            seq=first + rows[0],
+            last=first + rows[-3],
+            timed=run_at is not None,
+            flags=0,
+            type=type_,
+            avoid=None,
+        )
+
+
+def _is_run(rows: list[Any]) -> bool:
+    """Whether no other job came between these."""
+    return bool(len(rows) // 3 == rows[-3] - rows[0] + 1)
 
 
 def _alike(jobs: Sequence[NewJob], now: datetime) -> Groups | None:
@@ -96,7 +124,11 @@ def _alike(jobs: Sequence[NewJob], now: datetime) -> Groups | None:
             or job.min_backoff is not low
             or job.max_backoff is not high
             or (job.priority, job.max_attempts, job.max_stalls) != numbers
-            or not _is_bare(job)
+            or job.headers
+            or job.run_at is not None
+            or job.delay is not None
+            or job.key is not None
+            or job.idempotency_key is not None
         ):
             if job.key is not None or job.idempotency_key is not None:
                 return None
@@ -130,11 +162,10 @@ def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
 
 
 def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:
-    places = rows[::3]
-    if len(places) == places[-1] - places[0] + 1:  # no other job between them
-        seqs: Collection[int] = range(first + places[0], first + places[-1] + 1)
+    if _is_run(rows):
+        seqs: Collection[int] = range(first + rows[0], first + rows[-3] + 1)
     else:
-        seqs = [first + place for place in places]
+        seqs = [first + place for place in rows[::3]]
     for block, count in blocks_of(seqs).items():
         step.count_block(queue, block, state, count)
 

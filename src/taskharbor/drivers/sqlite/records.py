@@ -182,7 +182,12 @@ class Records:
         step, state = self._step, job.state
         if state is JobState.READY:
             self._enter_line(
-                "put_ready", job, has_past, eligible_at=micros(job.eligible_at), timed=job.run_at is not None
+                "put_ready",
+                job,
+                has_past,
+                last=job.seq,
+                eligible_at=micros(job.eligible_at),
+                timed=job.run_at is not None,
             )
             step.hints.queues.add(job.queue)
             step.has_timed |= job.run_at is not None
@@ -230,13 +235,30 @@ class Records:
 
     def _leave_line(self, job: JobRecord) -> JobState:
         """Out of the line it stands in, whatever it reads: a due job may not have been promoted yet."""
-        where = {"queue": job.queue, "seq": job.seq}
-        eligible_at, rank = micros(job.eligible_at), -job.priority
-        left = self._step.run("leave_ready", **where, lane=job.requires, rank=rank, eligible_at=eligible_at)
-        if left.rowcount:
+        step, eligible_at = self._step, micros(job.eligible_at)
+        where = {
+            "queue": job.queue,
+            "lane": job.requires,
+            "rank": -job.priority,
+            "eligible_at": eligible_at,
+            "seq": job.seq,
+        }
+        if step.run("leave_ready", **where).rowcount or self._leave_run(where):
             return JobState.READY
-        self._step.run("leave_later", **where, run_at=eligible_at)
+        step.run("leave_later", queue=job.queue, run_at=eligible_at, seq=job.seq)
         return JobState.SCHEDULED
+
+    def _leave_run(self, where: dict[str, Any]) -> bool:
+        """Out of the run that it was enqueued with, if it still stands in one."""
+        step = self._step
+        run = step.one("leave_run", **where)
+        if run is None:
+            return False
+        step.run("leave_run_behind", run=run[0], **where)
+        step.run("leave_run_before", run=run[0], **where)
+        del where["seq"]
+        step.run("leave_run_empty", run=run[0], **where)
+        return True
 
 
 def leave_grant(step: Step, no: int, count: int) -> None:

@@ -80,9 +80,9 @@ class _Hand:
                 break
         if not picks:
             return []
-        grant_no = self._open_grant([row for _, rows, _ in picks for row in rows])
+        self._lease([row for _, rows, _ in picks for row in rows])
         for lane, rows, _ in picks:
-            self._lease(lane, rows[-1], grant_no)
+            self._unready(lane, rows[-1])
         return [job for lane, rows, payloads in picks for job in self._records(lane, rows, payloads)]
 
     def _pick(self, lane: str, limit: int) -> tuple[list[Picked], bytes]:
@@ -98,13 +98,11 @@ class _Hand:
             "types": self._types,
         }
 
-    def _open_grant(self, rows: list[Picked]) -> int | None:
+    def _lease(self, rows: list[Picked]) -> None:
+        """One grant, and a lease for each."""
         step = self._step
-        counted = [row[0] for row in rows if not row[4] & Flags.COPY]  # copies are not counted
-        for block, count in blocks_of(counted).items() if counted else ():
-            step.count_block(self._queue, block, JobState.READY, -count)
-            step.count_block(self._queue, block, JobState.RUNNING, +count)
-        return step.run(
+        plain, text = [row[0] for row in rows if not row[4]], json_text([row[0] for row in rows])
+        grant_no = step.run(
             "reserve_grant",
             queue=self._queue,
             token=self._token,
@@ -112,13 +110,28 @@ class _Hand:
             now=step.us,
             expires_at=micros(self._expires_at),
             held=len(rows),
-            seqs=json_text([row[0] for row in rows]),
+            seqs=text,
         ).lastrowid
+        is_plain = len(plain) == len(rows)
+        if plain:
+            step.run("reserve_lease", grant_no=grant_no, seqs=text if is_plain else json_text(plain))
+        if not is_plain:
+            for row in rows:
+                if row[4]:
+                    step.run("reserve_lease_flagged", grant_no=grant_no, seq=row[0], flags=row[4])
+        self._count(plain if is_plain else [row[0] for row in rows if not row[4] & Flags.COPY])
 
-    def _lease(self, lane: str, last: Picked, grant_no: int | None) -> None:
-        bound = {"rank": last[5], "eligible_at": last[6], "seq": last[0], **self._conditions(lane)}
-        self._step.run("reserve_lease", grant_no=grant_no, **bound)
-        self._step.run("reserve_unready", **bound)
+    def _count(self, seqs: list[int]) -> None:
+        """Ready no more, but running. Copies are not counted."""
+        for block, count in blocks_of(seqs).items() if seqs else ():
+            self._step.count_block(self._queue, block, JobState.READY, -count)
+            self._step.count_block(self._queue, block, JobState.RUNNING, +count)
+
+    def _unready(self, lane: str, last: Picked) -> None:
+        """Out of the line with what was picked, up to its last job."""
+        bound = {"rank": last[5], "eligible_at": last[6], "seq": last[0]}
+        self._step.run("reserve_rest", queue=self._queue, lane=lane, **bound)
+        self._step.run("reserve_unready", **bound, **self._conditions(lane))
 
     # ------------------------------------------------------------------ records
 

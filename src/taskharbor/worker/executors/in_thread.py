@@ -35,12 +35,13 @@ class _Work:
         self.future: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
         self.is_given_up = False
 
-    def run(self) -> None:
-        answer: tuple[Any, BaseException | None]
+    def run(self) -> tuple[Any, BaseException | None]:
         try:
-            answer = self.context.run(self.function, *self.args, **self.kwargs), None
+            return self.context.run(self.function, *self.args, **self.kwargs), None
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
-            answer = None, error
+            return None, error
+
+    def tell(self, answer: tuple[Any, BaseException | None]) -> None:
         with suppress(RuntimeError):  # the worker is gone, and nobody waits for the answer
             self.loop.call_soon_threadsafe(self._answer, answer)
 
@@ -111,9 +112,9 @@ class ThreadExecutor:
 
     def _serve(self) -> None:
         while (work := self._inbox.get()) is not None:
-            work.run()
-            if work.is_given_up:
-                self.abandoned -= 1
+            answer = work.run()
             with self._lock:
-                self._idle += 1
-            del work
+                self._idle += 1  # before the answer: the next job must not take this thread for busy
+                self.abandoned -= work.is_given_up
+            work.tell(answer)
+            del work, answer

@@ -23,8 +23,8 @@ with recursive at as materialized (
 ), picked as (
     select p.id, p.seq
     from examined e
-    join {schema}.place p on p.id = e.id
-    join {schema}.job j on j.id = e.id
+    cross join lateral (select * from {schema}.place q where q.id = e.id offset 0) p
+    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
     where p.state = any($3::smallint[]) and j.speculates_on is null
       and ($6::text is null or j.type = $6::text) and ($7::bytea is null or p.key = $7::bytea)
       and ($8::text is null or p.claimed_by = $8::text) and ($9::text is null or p.failure_kind = $9::text)
@@ -36,6 +36,6 @@ select {columns}, r.reached, at.now
 from at
 cross join (select case when count(*) = $5::integer then {last}(seq) end as reached from examined) r
 left join picked x on true
-left join {schema}.place p on p.id = x.id
-left join {schema}.job j on j.id = x.id
+left join lateral (select * from {schema}.place q where q.id = x.id offset 0) p on true
+left join lateral (select * from {schema}.job k where k.id = x.id offset 0) j on true
 order by x.seq {order}

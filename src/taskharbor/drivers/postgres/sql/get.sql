@@ -3,6 +3,6 @@
 select {columns}, i.ord::integer, t.at
 from (select coalesce($2::timestamptz, clock_timestamp()) as at) t
 cross join unnest($1::text[]) with ordinality as i(id, ord)
-left join {schema}.alias a on a.id = i.id::uuid
-join {schema}.place p on p.id = coalesce(a.target, i.id::uuid)
-join {schema}.job j on j.id = p.id
+left join lateral (select b.target from {schema}.alias b where b.id = i.id::uuid offset 0) a on true
+cross join lateral (select * from {schema}.place q where q.id = coalesce(a.target, i.id::uuid) offset 0) p
+cross join lateral (select * from {schema}.job k where k.id = p.id offset 0) j

@@ -2,4 +2,5 @@
 --   a token of null: not running
 select p.id::text, case when p.state = 3 then p.token end, p.claimed_by, p.lease_expires_at,
        coalesce($2::timestamptz, clock_timestamp())
-from {schema}.place p where p.id = any($1::text[]::uuid[])
+from unnest($1::text[]) as i(id)
+cross join lateral (select * from {schema}.place q where q.id = i.id::uuid offset 0) p

@@ -1,2 +1,5 @@
 -- read_locked: whole records, read after they were locked.   $1 ids
-select {columns} from {schema}.place p join {schema}.job j on j.id = p.id where p.id = any($1::uuid[])
+select {columns}
+from unnest($1::uuid[]) as i(id)
+cross join lateral (select * from {schema}.place q where q.id = i.id offset 0) p
+cross join lateral (select * from {schema}.job k where k.id = i.id offset 0) j

@@ -6,13 +6,13 @@
 select json_group_array(json_array(seq, id, type, length(payload), flags, rank, eligible_at, created_at, traits)),
        cast(group_concat(payload, '') as blob)
 from (
-  select r.seq, b.id, r.type, b.payload, r.flags, r.rank, r.eligible_at,
+  select b.seq, b.id, r.type, b.payload, r.flags, r.rank, r.eligible_at,
          iif(r.timed, b.created_at, null) as created_at, b.traits
-  from th_ready r cross join th_body b on b.seq = r.seq
+  from th_ready r cross join th_body b on b.seq between r.seq and r.last
   where r.queue = :queue and r.lane = :lane
     and (r.timed = 0 or r.eligible_at <= :now)
     and (r.avoid is null or r.avoid <> :worker)
     and (:types is null or r.type in (select value from json_each(:types)))
-  order by r.rank, r.eligible_at, r.seq
+  order by r.rank, r.eligible_at, r.seq, b.seq
   limit :limit
 )

@@ -1,5 +1,5 @@
--- reserve_unready: take what was leased out of the line.
---   parameters as for reserve_lease
+-- reserve_unready: take what was picked out of the line: everything up to the last job that the same conditions let through.
+--   :queue :lane :now :worker :types as for the pick   :rank :eligible_at :seq of its last job
 delete from th_ready
 where queue = :queue and lane = :lane and (rank, eligible_at, seq) <= (:rank, :eligible_at, :seq)
   and (timed = 0 or eligible_at <= :now)

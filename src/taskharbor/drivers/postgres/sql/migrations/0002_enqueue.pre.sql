@@ -99,7 +99,8 @@ declare
 begin
     if p_keys is not null or p_idempotency_keys is not null
        or exists (select from rule r where r.enqueue_count is not null and (r.queue = '*' or r.queue = any (p_queues)))
-       or exists (select from alias a where a.id = any (p_ids::uuid[])) then
+       or exists (select from unnest(p_ids) as i(id)
+                  cross join lateral (select from alias a where a.id = i.id::uuid offset 0) a) then
         return query select * from enqueue_in_order(
             p_now, p_always_wake, p_ids, p_queues, p_types, p_payloads, p_headers, p_keys, p_flags,
             p_idempotency_keys, p_priorities, p_lanes, p_run_ats, p_delays, p_timeouts,

@@ -1,4 +1,9 @@
 -- How jobs are handed out and how attempts end.
+--
+-- Plans are made once per session, often while the tables are empty, and kept when they are full. To a
+-- planner that believes in one row, reading a whole index is as good as a look-up. So every look-up by
+-- id stands in a lateral subquery of its own (`offset 0` keeps it there), where the key is the only way;
+-- and every update of many rows goes by ctid in a function that allows nothing but TID scans.
 
 -- exchange: settle what can be settled by itself, then hand out jobs, in one statement.
 --   p_ids, p_tokens, p_workers, p_results: acks, sorted by id; null for none. An ack is done here when
@@ -48,22 +53,12 @@ declare
     v_below_rank smallint;
 begin
     if p_ids is not null then
-        if exists (select from rule r where r.has_retention and r.keep_completed_us = 0) then
-            select d.done, d.versions into o_done, o_versions
-            from settle_and_forget(v_now, p_ids, p_tokens, p_workers, p_results) d;
-        else
-            with done as (
-                update place p set
-                    state = 4, version = p.version + 1, updated_at = v_now, finished_at = v_now, result = s.result,
-                    claimed_by = null, lease_expires_at = null
-                from unnest(p_ids, p_tokens, p_workers, p_results) with ordinality as s(id, token, worker, result, ord)
-                -- Sums hide state and expiry from the planner: only the primary key is a good way in.
-                where p.id = s.id::uuid and p.state + 0 = 3 and p.token = s.token
-                  and p.lease_expires_at + interval '0' > v_now and (s.worker is null or s.worker = p.claimed_by)
-                  and p.ties = 0 and p.starts = 1 and not p.cancel_requested
-                returning s.ord::integer as ord, p.version)
-            select array_agg(done.ord), array_agg(done.version) into o_done, o_versions from done;
-        end if;
+        select d.done, d.versions into o_done, o_versions
+        from complete(v_now, array(
+            select q.ctid from unnest(p_ids) with ordinality as s(id, ord)
+            left join lateral (select p.ctid from place p where p.id = s.id::uuid offset 0) q on true
+            order by s.ord), p_tokens, p_workers, p_results,
+            exists (select from rule r where r.has_retention and r.keep_completed_us = 0)) d;
         if coalesce(cardinality(o_done), 0) < cardinality(p_ids) then
             v_flags := 2;
             v_left := 0;
@@ -124,32 +119,26 @@ begin
             loop
             exit when v_room <= 0;
             return query
-            update place p set
-                state = 3, token = p_token, fence = greatest(p.fence + 1, v_micros), lease_expires_at = v_expires,
-                claimed_by = p_worker, starts = p.starts + 1, started_at = v_now, progress = null,
-                updated_at = v_now, version = p.version + 1
-            from job j
-            where p.ctid = any (array(
-                select c.ctid from place c
-                where c.queue = v_queue and c.lane = v_lane and c.state = 1
-                  and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
-                  and (c.run_at is null or c.run_at <= v_now)  -- a clock that went back
-                  -- One look-up per row, never a hashed scan of the whole table: so no `exists` here.
-                  and (c.ties & 4 = 0 or (
-                      select k.avoid_worker is distinct from p_worker from job k where k.id = c.id))
-                  and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
-                order by c.rank, c.eligible_at, c.seq
-                limit v_room
-                for update skip locked))
-              and j.id = p.id
-            returning p.id::text, p.seq, j.type, p.queue, j.payload, j.created_at, p.version,
+            select p.id::text, p.seq, j.type, p.queue, j.payload, j.created_at, p.version,
                 p.key, j.idempotency_key, j.headers::text, p.rank, p.lane, p.run_at,
                 j.timeout_us, p.attempts, j.max_attempts, p.stalls, j.max_stalls,
                 p.starts, j.min_backoff_us, j.max_backoff_us, p.fence, p.cancel_requested,
                 case when p.starts > 1 or p.ties & 4 <> 0 then json_build_array(
                     p.last_error, (extract(epoch from p.failed_at) * 1000000)::bigint, p.failure_kind, p.history,
                     j.speculates_on, j.avoid_worker) end,
-                null::timestamptz, null::integer, null::integer[], null::integer[];
+                null::timestamptz, null::integer, null::integer[], null::integer[]
+            from take(array(
+                select c.ctid from place c
+                where c.queue = v_queue and c.lane = v_lane and c.state = 1
+                  and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
+                  and (c.run_at is null or c.run_at <= v_now)  -- a clock that went back
+                  and (c.ties & 4 = 0 or (
+                      select k.avoid_worker is distinct from p_worker from job k where k.id = c.id))
+                  and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
+                order by c.rank, c.eligible_at, c.seq
+                limit v_room
+                for update skip locked), v_now, v_micros, v_expires, p_worker, p_token) p
+            cross join lateral (select * from job k where k.id = p.id offset 0) j;
             get diagnostics v_taken = row_count;
             v_left := v_left - v_taken;
             v_room := v_room - v_taken;
@@ -179,38 +168,77 @@ begin
             where r.has_retention and r.queue in (p_queue, '*') order by r.queue = '*' limit 1);
 end $$;
 
--- The acks of an exchange when some queue keeps no completed jobs: those are deleted in the same step.
-create function {schema}.settle_and_forget(
-    p_now timestamptz, p_ids text[], p_tokens text[], p_workers text[], p_results bytea[])
-returns table (done integer[], versions integer[])
-language sql volatile
+-- take: put these rows, which the caller has locked, under a fresh lease.
+create function {schema}.take(
+    p_rows tid[], p_now timestamptz, p_micros bigint, p_expires timestamptz, p_worker text, p_token text)
+returns setof {schema}.place
+language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off
 as $$
-    with input as materialized (
-        select s.id::uuid as id, s.token, s.worker, s.result, s.ord::integer as ord
-        from unnest(p_ids, p_tokens, p_workers, p_results) with ordinality as s(id, token, worker, result, ord)
-    ), gone as (
-        delete from place p using input s
-        where p.id = s.id and p.state + 0 = 3 and p.token = s.token
-          and p.lease_expires_at + interval '0' > p_now and (s.worker is null or s.worker = p.claimed_by)
-          and p.ties = 0 and p.starts = 1 and not p.cancel_requested and forgets_completed(p.queue)
-        returning p.id, s.ord, p.version + 1 as version
-    ), bodies as (
-        delete from job j using gone g where j.id = g.id
-    ), kept as (
+begin
+    return query
+    update place p set
+        state = 3, token = p_token, fence = greatest(p.fence + 1, p_micros), lease_expires_at = p_expires,
+        claimed_by = p_worker, starts = p.starts + 1, started_at = p_now, progress = null,
+        updated_at = p_now, version = p.version + 1
+    where p.ctid = any (p_rows)
+    returning p.*;
+end $$;
+
+-- complete: the acks of an exchange, for rows that were just looked up. Whatever changed since then is
+-- checked again here. Where a queue keeps no completed jobs, they are deleted in the same step.
+create function {schema}.complete(
+    p_now timestamptz, p_rows tid[], p_tokens text[], p_workers text[], p_results bytea[], p_forgets boolean)
+returns table (done integer[], versions integer[])
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+    v_gone uuid[];
+    v_done integer[];
+    v_versions integer[];
+begin
+    if p_forgets then
+        with gone as (
+            delete from place p
+            using unnest(p_rows, p_tokens, p_workers) with ordinality as s(row, token, worker, ord)
+            where p.ctid = s.row and p.state = 3 and p.token = s.token and p.lease_expires_at > p_now
+              and (s.worker is null or s.worker = p.claimed_by)
+              and p.ties = 0 and p.starts = 1 and not p.cancel_requested and forgets_completed(p.queue)
+            returning p.id, s.ord::integer as ord, p.version + 1 as version)
+        select array_agg(g.id), array_agg(g.ord), array_agg(g.version) into v_gone, v_done, v_versions from gone g;
+        perform forget_bodies(v_gone);
+    end if;
+    with kept as (
         update place p set
             state = 4, version = p.version + 1, updated_at = p_now, finished_at = p_now, result = s.result,
             claimed_by = null, lease_expires_at = null
-        from input s
-        where p.id = s.id and p.state + 0 = 3 and p.token = s.token
-          and p.lease_expires_at + interval '0' > p_now and (s.worker is null or s.worker = p.claimed_by)
-          and p.ties = 0 and p.starts = 1 and not p.cancel_requested and not forgets_completed(p.queue)
-        returning s.ord, p.version
-    )
-    select array_agg(a.ord), array_agg(a.version)
-    from (select g.ord, g.version from gone g union all select k.ord, k.version from kept k) a
-$$;
+        from unnest(p_rows, p_tokens, p_workers, p_results) with ordinality as s(row, token, worker, result, ord)
+        where p.ctid = s.row and p.state = 3 and p.token = s.token and p.lease_expires_at > p_now
+          and (s.worker is null or s.worker = p.claimed_by)
+          and p.ties = 0 and p.starts = 1 and not p.cancel_requested
+        returning s.ord::integer as ord, p.version)
+    select array_agg(k.ord), array_agg(k.version) into done, versions from kept k;
+    if v_done is not null then
+        done := v_done || done;
+        versions := v_versions || versions;
+    end if;
+    return next;
+end $$;
+
+create function {schema}.forget_bodies(p_ids uuid[]) returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+begin
+    delete from job where ctid = any (array(
+        select j.ctid from unnest(p_ids) as i(id)
+        cross join lateral (select k.ctid from job k where k.id = i.id offset 0) j));
+end $$;
 
 -- Claims under a limit go one after the other; unlimited ones never come here.
 create function {schema}.pass_the_gates_alone(p_queues text[], p_worker text, p_now timestamptz) returns void
@@ -276,9 +304,21 @@ as $$
 declare
     v_moved integer;
 begin
-    update place p set state = 1 where p.ctid = any (array(
+    v_moved := make_ready(array(
         select c.ctid from place c where c.queue = p_queue and c.state = 0 and c.run_at <= p_now
         order by c.run_at limit p_limit for update skip locked));
+    return v_moved;
+end $$;
+
+create function {schema}.make_ready(p_rows tid[]) returns integer
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off
+as $$
+declare
+    v_moved integer;
+begin
+    update place set state = 1 where ctid = any (p_rows);
     get diagnostics v_moved = row_count;
     return v_moved;
 end $$;
@@ -320,12 +360,29 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 begin
+    return query select * from lengthen(v_now, array(
+        select q.ctid from unnest(p_ids) with ordinality as s(id, ord)
+        left join lateral (select p.ctid from place p where p.id = s.id::uuid offset 0) q on true
+        order by s.ord), p_tokens, p_workers, p_progress, p_lease_us);
+end $$;
+
+-- lengthen: the same for rows that were just looked up. Whatever changed since then is checked again here.
+create function {schema}.lengthen(
+    p_now timestamptz, p_rows tid[], p_tokens text[], p_workers text[], p_progress text[], p_lease_us bigint)
+returns table (o_ord integer, o_fence bigint, o_claimed_by text, o_queue text, o_cancel_requested boolean,
+               o_version integer, o_expires_at timestamptz, o_at timestamptz)
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+begin
     return query
     update place p set
-        lease_expires_at = after(v_now, p_lease_us), version = p.version + 1, updated_at = v_now,
+        lease_expires_at = after(p_now, p_lease_us), version = p.version + 1, updated_at = p_now,
         progress = coalesce(s.progress::json, p.progress)
-    from unnest(p_ids, p_tokens, p_workers, p_progress) with ordinality as s(id, token, worker, progress, ord)
-    where p.id = s.id::uuid and p.state + 0 = 3 and p.token = s.token
-      and p.lease_expires_at + interval '0' > v_now and (s.worker is null or s.worker = p.claimed_by)
-    returning s.ord::integer, p.fence, p.claimed_by, p.queue, p.cancel_requested, p.version, p.lease_expires_at, v_now;
+    from unnest(p_rows, p_tokens, p_workers, p_progress) with ordinality as s(row, token, worker, progress, ord)
+    where p.ctid = s.row and p.state = 3 and p.token = s.token and p.lease_expires_at > p_now
+      and (s.worker is null or s.worker = p.claimed_by)
+    returning s.ord::integer, p.fence, p.claimed_by, p.queue, p.cancel_requested, p.version, p.lease_expires_at, p_now;
 end $$;

@@ -13,19 +13,29 @@ begin
     v_ids := array(
         select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id) left join alias a on a.id = i.id::uuid);
     perform pg_advisory_xact_lock(l.id) from (
-        select distinct lock_id('key', p.queue, p.key) as id from place p
-        where p.id = any (v_ids) and p.key is not null order by 1) l;
+        select distinct lock_id('key', p.queue, p.key) as id from unnest(v_ids) as i(id)
+        cross join lateral (select * from place q where q.id = i.id offset 0) p
+        where p.key is not null order by 1) l;
     -- Ids that became aliases while we waited.
     v_ids := array(
         select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id) left join alias a on a.id = i.id::uuid);
     -- Copies are never locked without their original, so that nobody waits crosswise.
-    v_ids := v_ids || array(select j.speculates_on from job j where j.id = any (v_ids) and j.speculates_on is not null);
-    perform from place p where p.id = any (v_ids) order by p.id for update;
+    v_ids := v_ids || array(
+        select j.speculates_on from unnest(v_ids) as i(id)
+        cross join lateral (select k.speculates_on from job k where k.id = i.id offset 0) j
+        where j.speculates_on is not null);
+    perform from (select distinct id from unnest(v_ids) as u(id) order by id) i
+        cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p;
     v_ids := v_ids
-        || array(select j.id from job j where j.speculates_on = any (v_ids))
-        || array(select k.id from place p join place k on k.queue = p.queue and k.key = p.key and k.state <= 3
-                 where p.id = any (v_ids) and p.key is not null and k.key is not null);
-    return query select p.id from place p where p.id = any (v_ids) order by p.id for update;
+        || array(select j.id from unnest(v_ids) as i(id)
+                 cross join lateral (select k.id from job k where k.speculates_on = i.id offset 0) j)
+        || array(select k.id from unnest(v_ids) as i(id)
+                 cross join lateral (select q.queue, q.key from place q where q.id = i.id and q.key is not null offset 0) p
+                 cross join lateral (select o.id from place o where o.queue = p.queue and o.key = p.key
+                                     and o.key is not null and o.state <= 3 offset 0) k);
+    return query
+    select p.id from (select distinct id from unnest(v_ids) as u(id) order by id) i
+    cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p;
 end $$;
 
 -- pick_expired: the oldest leases that have run out, locked; those that somebody else deals with are left out.
@@ -52,19 +62,23 @@ begin
         cross join lateral (
             select p.id, p.lease_expires_at, p.seq from place p
             where p.queue = q.name and p.state = 3 and p.lease_expires_at <= v_now
-            order by p.lease_expires_at limit p_limit) e
+            order by p.lease_expires_at, p.seq limit p_limit) e
         order by e.lease_expires_at, e.seq limit p_limit);
     if cardinality(v_ids) = 0 then
         return;
     end if;
     v_ids := array(
-        select p.id from place p where p.id = any (v_ids)
-        and (p.key is null or pg_try_advisory_xact_lock(lock_id('key', p.queue, p.key))));
+        select p.id from unnest(v_ids) with ordinality as i(id, ord)
+        cross join lateral (select * from place q where q.id = i.id offset 0) p
+        where p.key is null or pg_try_advisory_xact_lock(lock_id('key', p.queue, p.key))
+        order by i.ord);
     return query
-    select p.id from place p
-    where p.id = any (v_ids) and p.state + 0 = 3 and p.lease_expires_at + interval '0' <= v_now
-    order by p.lease_expires_at, p.seq
-    for update skip locked;
+    select p.id from unnest(v_ids) with ordinality as i(id, ord)
+    cross join lateral (
+        select q.id from place q
+        where q.id = i.id and q.state + 0 = 3 and q.lease_expires_at + interval '0' <= v_now
+        for update skip locked offset 0) p
+    order by i.ord;
 end $$;
 
 -- prune: forget finished jobs whose retention is over, and idempotency keys a day after their job's end.
@@ -120,13 +134,20 @@ end $$;
 
 -- Delete jobs with everything that stands for them; how many there were.
 create function {schema}.forget(p_ids uuid[]) returns integer
-language plpgsql set search_path = {schema}, pg_temp as $$
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
 declare
     v_count integer;
 begin
-    delete from job where id = any (p_ids);
-    delete from alias where target = any (p_ids);
-    delete from place where id = any (p_ids);
+    perform forget_bodies(p_ids);
+    delete from alias where ctid = any (array(
+        select a.ctid from unnest(p_ids) as i(id)
+        cross join lateral (select b.ctid from alias b where b.target = i.id offset 0) a));
+    delete from place where ctid = any (array(
+        select p.ctid from unnest(p_ids) as i(id)
+        cross join lateral (select q.ctid from place q where q.id = i.id offset 0) p));
     get diagnostics v_count = row_count;
     return v_count;
 end $$;

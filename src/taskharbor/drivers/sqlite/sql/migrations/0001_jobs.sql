@@ -38,12 +38,13 @@ create table th_past (
   data blob not null               -- MessagePack of what body does not say
 ) strict;
 
-create table th_ready (            -- its key is the order of claims
+create table th_ready (            -- its key is the order of claims; a row is one job, or a run of jobs alike
   queue text not null,
   lane text not null,
   rank integer not null,           -- minus the priority
   eligible_at integer not null,
   seq integer not null,
+  last integer not null,           -- the last seq of the run; seq itself for a job alone
   timed integer not null,          -- 1: eligible_at is a run_at, which a clock that went back must respect
   flags integer not null,          -- 0: nothing about this job needs a closer look
   type text not null,

@@ -1,0 +1,99 @@
+"""TaskHarbor on Postgres as one of the peers of the side-by-side harness.
+
+Uses what a user uses: Harbor, @harbor.task and `taskharbor worker`, with heartbeats, fencing and
+retries on. BENCH_TH_KEEP=0 deletes completed jobs at once; otherwise they are kept for the default
+hour. BENCH_TH_ASYNC=1 measures single enqueues from async code instead of blocking code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from datetime import timedelta
+
+import _base
+from _base import PG_DSN, hit, payload
+
+from taskharbor import Harbor
+from taskharbor.model.queue import QueueSettings, Retention
+
+CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "200")
+KEEPS = os.environ.get("BENCH_TH_KEEP", "1") == "1"
+FROM_ASYNC = os.environ.get("BENCH_TH_ASYNC", "0") == "1"
+
+harbor = Harbor(PG_DSN)
+
+
+@harbor.task()
+async def noop(seq: int, t0: int, pad: str) -> None:
+    hit(seq, t0, pad)
+
+
+class TaskHarborPostgres(_base.Adapter):
+    name = "taskharbor-postgres" + ("" if KEEPS else "-delete")
+    package = "taskharbor"
+    backend = "postgres"
+    has_bulk = True
+    config = f"worker -c {CONCURRENCY}, completed jobs {'kept' if KEEPS else 'deleted'}"
+    ack = "after run, with the next claim"
+
+    def install(self) -> None:
+        asyncio.run(_migrate())
+
+    def open(self) -> None:
+        harbor.open()
+
+    async def close(self) -> None:
+        await harbor.aclose()
+
+    async def many(self, ps: list[dict]) -> None:
+        await harbor.aenqueue_many([noop.call(**p) for p in ps])
+
+    async def one(self, p: dict) -> None:
+        await noop.aenqueue(**p)
+
+    def timed_single(self, n: int, warm: int = 100) -> float:
+        """Blocking calls outside an event loop, as most programs make them."""
+        if FROM_ASYNC:
+            return super().timed_single(n, warm)
+        for i in range(warm):
+            noop.enqueue(**payload(-1 - i))
+        start = time.perf_counter()
+        for i in range(n):
+            noop.enqueue(**payload(i))
+        took = time.perf_counter() - start
+        harbor.close()
+        return took
+
+    def paced(self, n: int, interval: float, seq0: int) -> None:
+        due = time.monotonic()
+        for i in range(n):
+            time.sleep(max(0.0, due - time.monotonic()))
+            noop.enqueue(**payload(seq0 + i, time.monotonic_ns()))
+            due += interval
+        harbor.close()
+
+    def worker_cmd(self) -> list[str]:
+        return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_postgres:harbor", "-c", CONCURRENCY]
+
+    def remaining(self) -> int:
+        return int(_base.psql("select count(*) from taskharbor.place where state <= 3"))
+
+
+async def _migrate() -> None:
+    from taskharbor.drivers import connect
+
+    driver = connect(PG_DSN)
+    await driver.open_unmigrated()  # type: ignore[attr-defined]
+    await driver.migrate()
+    if not KEEPS:
+        keep = Retention(completed=timedelta(0))
+        await driver.configure_queue(QueueSettings(queue="*", retention=keep))
+    await driver.close()
+
+
+ADAPTER = TaskHarborPostgres()
+if __name__ == "__main__":
+    _base.main("taskharbor_postgres")
