@@ -42,8 +42,8 @@ class TaskHarborPostgres(_base.Adapter):
     def install(self) -> None:
         asyncio.run(_migrate())
 
-    def open(self) -> None:
-        harbor.open()
+    async def open(self) -> None:
+        await harbor.aopen()
 
     async def close(self) -> None:
         await harbor.aclose()

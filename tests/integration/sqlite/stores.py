@@ -54,7 +54,8 @@ _FAULTS = {
     "a part of a job without its body": """
         select seq from (
           select seq from th_past union all select seq from th_later union all select seq from th_lease
-          union all select seq from th_outcome union all select seq from th_alias union all select seq from th_key
+          union all select seq from th_outcome union all select seq from th_alias
+          union all select seq from th_key
         ) where seq not in (select seq from th_body)""",
     "a job in more or fewer places than one": """
         select b.seq from th_body b where 1 <> (

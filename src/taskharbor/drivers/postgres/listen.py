@@ -117,9 +117,14 @@ class Listening:
         """What was told while nobody listened is made good by one look."""
         queues = sorted({queue for reader in self._readers for queue in reader.queues})
         await self._connections.rows(self._sql["mark_hungry"], queues)
+        cancelled = await self._connections.rows(
+            self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
+        )
         self._is_connected.set()
         for reader in self._readers:
             reader.look()
+        for job_id, worker_id in cancelled:
+            self._tell_of_cancel(job_id, worker_id)
 
     async def _is_lost_within(self, seconds: float) -> bool:
         try:
@@ -137,9 +142,12 @@ class Listening:
                     reader.tell(Wakeup(WakeupKind.WORK, queue=rest))
         elif kind == "cancel":
             job_id, _, worker_id = rest.partition(" ")
-            for reader in self._readers:
-                if reader.worker_id == worker_id:
-                    reader.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+            self._tell_of_cancel(job_id, worker_id)
+
+    def _tell_of_cancel(self, job_id: str, worker_id: str) -> None:
+        for reader in self._readers:
+            if reader.worker_id == worker_id:
+                reader.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
 class Reader:

@@ -25,7 +25,7 @@ from taskharbor.drivers.sqlite.faults import translated, translation
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.statements import Statements
 from taskharbor.drivers.sqlite.step import Hints, Kept, Step
-from taskharbor.errors import DriverClosed, TaskHarborError
+from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 
@@ -83,11 +83,10 @@ class Commits:
         self._kept = Kept()
         self._waiting: deque[Post] = deque()
         self._turn = threading.Lock()
-        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._bell: SimpleQueue[Closing | None] = SimpleQueue()  # None: somebody waits
         self._is_closed = False
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._serve, name="taskharbor-sqlite-writer", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, name="taskharbor-sqlite-writer", daemon=True).start()
 
     # ------------------------------------------------------------------ in
 
@@ -97,7 +96,7 @@ class Commits:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         post = Post(work, now, future)
         self._waiting.append(post)
-        self._bell.put(True)
+        self._bell.put(None)
         try:
             return await future
         except asyncio.CancelledError:
@@ -123,8 +122,9 @@ class Commits:
         self._is_closed = True
         if os.getpid() != self._pid:  # the thread and the connection belong to the parent
             return
-        self._bell.put(False)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        closing = Closing()
+        self._bell.put(closing)
+        await closing.wait()
 
     def _check(self) -> None:
         if self._is_closed:
@@ -137,7 +137,7 @@ class Commits:
     # ------------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        while self._bell.get():
+        while (closing := self._bell.get()) is None:
             if self._waiting:
                 with self._turn:
                     self._take_turn()
@@ -145,6 +145,7 @@ class Commits:
             while self._waiting:
                 self._take_turn()
             self._connection.close()
+        closing.over()
 
     def _take_turn(self) -> None:
         """Carry out what waits, as one commit. The caller holds the turn."""
@@ -156,10 +157,16 @@ class Commits:
         hints = Hints()
         try:
             self._carry_out(posts, hints)
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             self._undo()
             for post in posts:
                 post.error = post.error or error
+        except BaseException:  # Ctrl+C in the thread of a blocking caller: the others only lose their answer
+            self._undo()
+            for post in posts:
+                post.error = post.error or DriverUnavailable("interrupted before the answer came", done=None)
+            answer(posts)
+            raise
         answer(posts)
         if hints:
             self._tell(hints)
@@ -223,6 +230,24 @@ class Commits:
         except sqlite3.Error:
             # The connection is of no use any more; the next begin says so.
             pass
+
+
+class Closing:
+    """How a thread tells the event loop that asked it to end that it has.
+
+    Joining it would take one more thread, and at the exit of the interpreter none can start.
+    """
+
+    def __init__(self) -> None:
+        self._post = Post(lambda _: None, None, asyncio.get_running_loop().create_future())
+
+    def over(self) -> None:
+        """The last word of the thread."""
+        answer([self._post])
+
+    async def wait(self) -> None:
+        if self._post.future is not None:
+            await self._post.future
 
 
 async def _answered(post: Post) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TypeVar
 
-from taskharbor.drivers.sqlite.commits import Post, answer
+from taskharbor.drivers.sqlite.commits import Closing, Post, answer
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.statements import Statements
@@ -35,11 +35,10 @@ class Looks:
         self._sql = sql
         self._clock = clock
         self._kept = Kept()
-        self._posts: SimpleQueue[Post | None] = SimpleQueue()
+        self._posts: SimpleQueue[Post | Closing] = SimpleQueue()
         self._is_closed = False
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._serve, name="taskharbor-sqlite-reader", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, name="taskharbor-sqlite-reader", daemon=True).start()
 
     async def do(self, look: Callable[[Step], T], now: datetime | None) -> T:
         if self._is_closed:
@@ -55,14 +54,16 @@ class Looks:
     async def close(self) -> None:
         self._is_closed = True
         if os.getpid() == self._pid:
-            self._posts.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            closing = Closing()
+            self._posts.put(closing)
+            await closing.wait()
 
     def _serve(self) -> None:
-        while (post := self._posts.get()) is not None:
+        while isinstance(post := self._posts.get(), Post):
             self._look(post)
             answer([post])
         self._connection.close()
+        post.over()
 
     def _look(self, post: Post) -> None:
         step = Step(self._connection, self._sql, self._kept, post.now or self._clock.now(), Hints())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.statements import Statements
-from taskharbor.errors import DriverError
+from taskharbor.errors import DriverMisbehaved, TaskHarborError
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import QueueRules
@@ -118,14 +118,14 @@ class Step:
         """A statement with a row of values per job."""
         self._execute(self.sql.sized(name, size), values)
 
-    def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, DriverError | None]:
+    def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, TaskHarborError | None]:
         """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
         self.finish()
         self._execute("savepoint part")
         try:
             answer = part()
             self.finish()
-        except sqlite3.Error as error:
+        except Exception as error:
             if not self.connection.in_transaction:
                 raise
             self._counts.clear()
@@ -133,7 +133,7 @@ class Step:
             self.seqs_undone()
             self._execute("rollback to part")
             self._execute("release part")
-            return None, translation(error, path)
+            return None, _ours(error, path)
         self._execute("release part")
         return answer, None
 
@@ -187,3 +187,14 @@ class Step:
                 if sum(differences) < 0:
                     self.run("step_tally_clear", queue=queue, block=block)
         self._counts.clear()
+
+
+def _ours(error: Exception, path: str) -> TaskHarborError:
+    """Whatever went wrong, as an error that can stand in an answer."""
+    if isinstance(error, TaskHarborError):
+        return error
+    if isinstance(error, sqlite3.Error):
+        return translation(error, path)
+    misbehaved = DriverMisbehaved(f"the claim failed: {error!r}; the settlements before it are kept")
+    misbehaved.__cause__ = error
+    return misbehaved

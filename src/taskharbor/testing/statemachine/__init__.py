@@ -13,6 +13,7 @@ often enough: a generator with a blind spot proves nothing. Needs hypothesis.
 """
 
 from taskharbor.testing.statemachine.coverage import Coverage
-from taskharbor.testing.statemachine.machine import DriverMachine, driver_machine, hold_to_the_model
+from taskharbor.testing.statemachine.machine import DriverMachine
+from taskharbor.testing.statemachine.runs import driver_machine, hold_to_the_model, run_settings
 
-__all__ = ["Coverage", "DriverMachine", "driver_machine", "hold_to_the_model"]
+__all__ = ["Coverage", "DriverMachine", "driver_machine", "hold_to_the_model", "run_settings"]

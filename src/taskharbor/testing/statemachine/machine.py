@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Query
 from taskharbor.drivers.one_job import RetryUpdate
 from taskharbor.errors import InvalidLeaseDuration
 from taskharbor.model.edit import Edit
-from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import Lease, NewJob, Progress
+from taskharbor.model.job import Lease, Progress
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.settlement import Ack, Fail, Retry, Settlement
+from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.testing.statemachine import plans
-from taskharbor.testing.statemachine.coverage import RULES, Coverage
-from taskharbor.testing.statemachine.sidebyside import SideBySide
-
-START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)  # years from every real clock: only `now` may count
-RULES_PER_RUN = 150
-STEPS_PER_FULL_LOOK = 5
-UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
-WRONG_TOKEN = "f" * 32
-MakeDriver = Callable[[], Driver]
-
-
-def hold_to_the_model(
-    make_driver: MakeDriver, *, steps: int, seed_number: int = 0, least: int = 20, shrink: bool = True
-) -> Coverage:
-    """Run at least so many steps; raises AssertionError at the first difference or for a blind spot.
-
-    The same seed gives the same steps. `least` is how often everything must be met; `shrink` looks
-    for the shortest way to a difference, which can take minutes.
-    """
-    machine, coverage = driver_machine(make_driver)
-    run_state_machine_as_test(seed(seed_number)(machine), settings=run_settings(steps, shrink=shrink))
-    assert not (missed := coverage.blind_spots(least)), f"met fewer than {least} times: {missed}"
-    return coverage
-
-
-def run_settings(steps: int, *, shrink: bool = True) -> settings:
-    return settings(
-        max_examples=steps * 5 // (RULES_PER_RUN * 6) + 1,  # a rule takes 1.3 steps on average
-        stateful_step_count=RULES_PER_RUN,
-        deadline=None,
-        database=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-
-
-def driver_machine(make_driver: MakeDriver) -> tuple[type[DriverMachine], Coverage]:
-    """The state machine class for one driver, and where its runs are counted."""
-    coverage = Coverage()
-    fields = {"make_driver": staticmethod(make_driver), "coverage": coverage}
-    return type("DriverMachine", (DriverMachine,), fields), coverage
+from taskharbor.testing.statemachine.coverage import RULES
+from taskharbor.testing.statemachine.pair import START, PairMachine
 
 
 def counted(**arguments: Any) -> Callable[[Callable[..., None]], Any]:
@@ -85,31 +40,8 @@ def counted(**arguments: Any) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
-class DriverMachine(RuleBasedStateMachine):
+class DriverMachine(PairMachine):
     """A driver and the model side by side; `driver_machine` binds it to a driver."""
-
-    make_driver: ClassVar[MakeDriver]
-    coverage: ClassVar[Coverage]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entropy = Entropy(1)
-        self.loop = asyncio.new_event_loop()
-        self.pair = SideBySide(type(self).make_driver(), START)
-        self.loop.run_until_complete(self.pair.driver.open())
-        self.steps = 0
-        self.is_broken = False
-
-    def teardown(self) -> None:
-        try:
-            if not self.is_broken:
-                self.loop.run_until_complete(self.pair.look_at_all())
-        finally:
-            self.coverage.edges.update(self.pair.model.moves)
-            self.coverage.errors.update(self.pair.errors)
-            self.loop.run_until_complete(self.pair.driver.close())
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
-            self.loop.close()
 
     # ------------------------------------------------------------------ jobs in
 
@@ -257,6 +189,13 @@ class DriverMachine(RuleBasedStateMachine):
         self._run_key(key)
         self._do(self.pair.requeue([lease.job_id for lease in leases], reset_counts=reset, delay=when[1]))
 
+    @counted(end=plans.END_NAMES, edit=plans.EDITS, reset=st.booleans(), when=plans.REQUEUE_WHENS)
+    def end_and_requeue(self, end: str, edit: Edit, reset: bool, when: tuple[Any, Any]) -> None:
+        for lease in self._run({}):
+            self._do(self.pair.settle([plans.ENDS[end](lease, self.pair.now)]))
+            run_at = None if when[0] is None else self.pair.now + when[0]
+            self._do(self.pair.requeue([lease.job_id], edit, reset, run_at=run_at, delay=when[1]))
+
     @counted(which=st.integers(0, 30), is_finished=st.booleans())
     def delete(self, which: int, is_finished: bool) -> None:
         self._do(self.pair.delete([*self._finished(which)[:is_finished], self._known_id(which)]))
@@ -291,29 +230,27 @@ class DriverMachine(RuleBasedStateMachine):
             self.pair.speculate(self._known_id(known) if known > 25 else self._lease(which, "none").job_id)
         )
 
-    @counted(which=plans.WHICH, end=plans.END_NAMES, is_reclaimed=st.booleans())
-    def race_a_copy(self, which: int, end: str, is_reclaimed: bool) -> None:
+    @counted(end=plans.END_NAMES, is_reclaimed=st.booleans())
+    def race_a_copy(self, end: str, is_reclaimed: bool) -> None:
         """Start a copy, let another worker take it, perhaps lose the original's lease, end the copy."""
-        lease = self._lease(which, "none")
-        job = self.pair.model.jobs.get(lease.job_id)
-        if job is None or job.key is not None or job.lease_expires_at is None:
-            return
-        self._do(self.pair.speculate(job.id))
-        worker = next(worker for worker in plans.WORKERS if worker != job.claimed_by)
-        if is_reclaimed:
-            self.pair.now = max(self.pair.now, job.lease_expires_at - plans.SECOND)
-        self._do(self.pair.reserve(plans.wide_claim(worker, 9 * plans.SECOND)))
-        copies = [copy for copy in self.pair.model.jobs.values() if copy.speculates_on == job.id]
-        if is_reclaimed and job.lease_expires_at is not None:
-            self.pair.now = max(self.pair.now, job.lease_expires_at)
-            self._do(self.pair.reclaim(100))
-        if copies and copies[-1].token is not None:
-            copy = Lease(copies[-1].id, copies[-1].token)
-            self._do(
-                self.pair.settle(
-                    [plans.ENDS["ack with a result" if is_reclaimed else end](copy, self.pair.now)]
-                )
-            )
+        for lease in self._run({}):
+            self._do(self.pair.speculate(lease.job_id))
+            self.pair.now += is_reclaimed * 4 * plans.SECOND
+            self._do(self.pair.reserve(plans.wide_claim("w3", 9 * plans.SECOND)))
+            if is_reclaimed:
+                self.pair.now += plans.SECOND
+                self._do(self.pair.reclaim(100))
+            ending = plans.ENDS["ack with a result" if is_reclaimed else end]
+            copies = self._copies_of(lease.job_id)
+            self._do(self.pair.settle([ending(copy, self.pair.now) for copy in copies]))
+
+    @counted(holder=st.sampled_from(plans.WORKERS), ttl=st.sampled_from(plans.LEASES))
+    def hold_role(self, holder: str, ttl: timedelta) -> None:
+        self._do(self.pair.hold_role("leader", holder, ttl))
+
+    @counted(holder=st.sampled_from(plans.WORKERS))
+    def release_role(self, holder: str) -> None:
+        self._do(self.pair.release_role("leader", holder))
 
     # ------------------------------------------------------------------ time
 
@@ -337,7 +274,8 @@ class DriverMachine(RuleBasedStateMachine):
     @counted(which=st.integers(0, 9), edge=plans.EDGES, then=plans.DEEDS)
     def advance_to_boundary(self, which: int, edge: timedelta, then: str) -> None:
         """To one of the next instants at which something changes by itself, or 1 µs beside it."""
-        instants = sorted(at for at in self.pair.model.instants() if at > self.pair.now)
+        known = self.pair.model.instants() | self.pair.roles.instants()
+        instants = sorted(at for at in known if at > self.pair.now)
         if instants:
             self.pair.now = max(self.pair.now, instants[min(which, len(instants) - 1)] + edge)
         self._do(self._deed(then, which))
@@ -349,76 +287,3 @@ class DriverMachine(RuleBasedStateMachine):
     @counted(query=plans.QUERIES)
     def find(self, query: Query) -> None:
         self._do(self.pair.find(query))
-
-    # ------------------------------------------------------------------ the machine
-
-    def _do(self, step: Coroutine[Any, Any, object]) -> None:
-        """One verb on both sides; now and then a look at everything."""
-        self.is_broken = True  # until it went well: after a difference, the rest means nothing
-        self.loop.run_until_complete(step)
-        self.steps += 1
-        self.coverage.steps += 1
-        if self.steps % STEPS_PER_FULL_LOOK == 0:
-            self.loop.run_until_complete(self.pair.look_at_all())
-        self.is_broken = False
-
-    def _run_key(self, key: bytes) -> list[Lease]:
-        """Have a job of this key run on the left, unless some gate is against it; its lease."""
-        running = self._running(lambda job: (job.queue, job.key) == ("left", key))
-        if not running:
-            first = {"queue": "left", "key": key, "type": "mail", "priority": 100}
-            self._do(self.pair.enqueue([self._job(first)]))
-            self._do(self.pair.reserve(plans.wide_claim("w2", 5 * plans.SECOND)))
-            running = self._running(lambda job: (job.queue, job.key) == ("left", key))
-        return [self.pair.model.whole(job.id).lease for job in running]
-
-    def _deed(self, name: str, which: int) -> Coroutine[Any, Any, object]:
-        """What is done at an instant that matters."""
-        match name:
-            case "reserve":
-                return self.pair.reserve(plans.wide_claim("w3", plans.SECOND, rate=plans.RATE))
-            case "reserve one queue":
-                return self.pair.reserve_one(plans.QUEUES[which % 2], plans.SECOND)
-            case "extend":
-                return self.pair.extend([self._lease(which, "none")], plans.SECOND, {})
-            case "enqueue":
-                fields = {"queue": plans.QUEUES[which % 2], "type": "mail", "idempotency_key": b"once"}
-                return self.pair.enqueue([self._job(fields)])
-            case _:
-                return self.pair.find(Query(limit=1000))
-
-    async def _restart(self, is_another: bool) -> None:
-        before = self.pair.driver
-        self.pair.driver = before.another() if is_another else before
-        await before.close()
-        await self.pair.driver.open()
-
-    def _job(self, fields: plans.JobFields) -> NewJob:
-        return plans.new_job(self.entropy.job_id(self.pair.now), fields, self.pair.now)
-
-    def _known_id(self, which: int) -> str:
-        """An id that was used before, the latest first; now and then one that never was."""
-        ids = list(self.pair.ids)
-        return ids[-1 - which % len(ids)] if which % 11 and ids else UNKNOWN_ID
-
-    def _running(self, fits: Callable[[Any], bool] = bool) -> list[Any]:
-        return [job for job in self.pair.model.jobs.values() if job.token is not None and fits(job)]
-
-    def _finished(self, which: int) -> list[str]:
-        over = [job.id for job in self.pair.model.jobs.values() if job.state.is_terminal]
-        return over[which % len(over) :][:1] if over else []
-
-    def _lease(self, which: int, forgery: str) -> Lease:
-        """The lease of a running job, or something that only looks like one."""
-        running = self._running()
-        if forgery == "stale" and self.pair.old_leases:
-            return self.pair.old_leases[-1 - which * 3 % len(self.pair.old_leases)]
-        if not running or forgery == "unknown":
-            return Lease(UNKNOWN_ID, WRONG_TOKEN)
-        lease = self.pair.model.whole(running[which % len(running)].id).lease
-        if forgery == "token":
-            return msgspec.structs.replace(lease, token=WRONG_TOKEN)
-        return msgspec.structs.replace(lease, claimed_by="nobody") if forgery == "worker" else lease
-
-    def _end(self, end: str, which: int, forgery: str) -> Settlement:
-        return plans.ENDS[end](self._lease(which, forgery), self.pair.now)

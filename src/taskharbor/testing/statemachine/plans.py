@@ -113,7 +113,7 @@ LIMITS = st.integers(1, 4)
 WHICH = st.integers(0, 7)
 
 
-DEEDS = st.sampled_from(["find", "reserve", "reserve one queue", "extend", "enqueue"])
+DEEDS = st.sampled_from(["find", "reserve", "reserve one queue", "extend", "enqueue", "hold a role"])
 
 
 def wide_claim(worker: str, lease_for: timedelta, *, rate: RateLimit | None = None) -> Claim:

@@ -20,9 +20,10 @@ from taskharbor.errors import LeaseLost, RateLimited, TaskHarborError
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.queue import QueueRules, QueueSettings
-from taskharbor.model.settlement import Settlement
+from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.reference import ReferenceModel
+from taskharbor.testing.reference.roles import Roles
 from taskharbor.testing.reference.shelf import plain
 from taskharbor.testing.statemachine.witness import Witness
 
@@ -36,6 +37,7 @@ class SideBySide:
         self.driver = driver
         self.now = now
         self.model = ReferenceModel()
+        self.roles = Roles()
         self.witness = Witness()
         self.ids: dict[str, None] = {}  # every id ever used, in order
         self.old_leases: list[Lease] = []
@@ -162,6 +164,14 @@ class SideBySide:
         self._agree(answer, self.model.speculate(job_id, copy_id, self.now))
         await self._look([job_id])
 
+    async def hold_role(self, role: str, holder: str, ttl: timedelta) -> None:
+        answer = await self.driver.hold_role(role, holder, ttl, now=self.now)
+        self._agree(answer, self.roles.hold(role, holder, ttl, self.now, answer.term))
+
+    async def release_role(self, role: str, holder: str) -> None:
+        answer = await self.driver.release_role(role, holder, now=self.now)
+        self._agree(answer, self.roles.release(role, holder, self.now))
+
     async def refused(self, verb: Awaitable[object], error: type[TaskHarborError]) -> None:
         """A call that can never succeed, whatever the store holds."""
         answer = await _outcome(verb)
@@ -252,7 +262,7 @@ class SideBySide:
         self._agree(list(answers), self.model.settle(settlements, self.now))
         for settlement, answer in zip(settlements, answers, strict=True):
             if isinstance(answer, Settled):
-                self.witness.ended(settlement.lease.job_id)
+                self.witness.ended(settlement.lease.job_id, is_ack=isinstance(settlement, Ack))
 
     def _compare_extended(
         self,

@@ -31,6 +31,7 @@ class _Grant(NamedTuple):
     queue: str
     key: bytes | None
     expires_at: datetime
+    original: str | None  # of a copy
 
 
 class Witness:
@@ -77,9 +78,14 @@ class Witness:
         assert answer.lease.expires_at is not None
         self._leases[answer.lease.job_id] = lease._replace(expires_at=answer.lease.expires_at)
 
-    def ended(self, job_id: str) -> None:
-        """The lease of this job was given back by an accepted settlement."""
-        assert self._leases.pop(job_id, None) is not None, f"I3: {job_id} was settled without a lease"
+    def ended(self, job_id: str, *, is_ack: bool) -> None:
+        """The lease of this job was given back by an accepted settlement; those of its copies go with it."""
+        lease = self._leases.pop(job_id, None)
+        assert lease is not None, f"I3: {job_id} was settled without a lease"
+        for other_id in [name for name, other in self._leases.items() if other.original == job_id]:
+            del self._leases[other_id]
+        if lease.original is not None and is_ack:
+            self._leases.pop(lease.original, None)
 
     def left_waiting(self, taken: Sequence[JobRecord], ready: Sequence[JobRecord]) -> None:
         """After a claim: its jobs, and those that could have been claimed instead and still wait."""
@@ -119,7 +125,7 @@ class Witness:
             same_key = job.key is not None and (other.queue, other.key) == (job.queue, job.key)
             assert not same_key or other.expires_at <= now, f"I6: {job.id} shares its key with {other_id}"
         assert job.lease_expires_at is not None
-        self._leases[job.id] = _Grant(job.queue, job.key, job.lease_expires_at)
+        self._leases[job.id] = _Grant(job.queue, job.key, job.lease_expires_at, job.speculates_on)
         self._fences[job.id] = job.fence
         self._grants[job.id] += 1
         for level in (job.queue, EVERY_QUEUE):
@@ -136,7 +142,10 @@ class Witness:
             )
 
     def _is_valid(self, lease: _Grant, level: str, now: datetime) -> bool:
-        return lease.expires_at > now and level in (EVERY_QUEUE, lease.queue)
+        """Counted by this level; not a copy that may have ended with its original in this very step."""
+        original = lease if lease.original is None else self._leases.get(lease.original)
+        is_sure = original is not None and original.expires_at > now
+        return is_sure and lease.expires_at > now and level in (EVERY_QUEUE, lease.queue)
 
     def _forget(self, job_id: str) -> None:
         """Gone, or merged into another job: under this id, everything starts anew."""

@@ -252,6 +252,8 @@ language plpgsql set search_path = {schema}, pg_temp as $$
 declare
     v_limit record;
     v_wait bigint;
+    v_limited text;
+    v_until bigint;
     v_spends text[] := '{}';
 begin
     if not exists (select from rule r where r.enqueue_count is not null) then
@@ -284,12 +286,16 @@ begin
             return;
         end if;
         v_wait := budget_wait('enqueue', v_limit.name, v_limit.count, v_limit.us, v_limit.wanted, p_now);
-        if v_wait > 0 then
-            return query select v_limit.name, 'limited', v_wait;
-            return;
+        if v_wait > 0 and v_limited is null then
+            v_limited := v_limit.name;
+            v_until := v_wait;
         end if;
         v_spends := v_spends || array[v_limit.name, v_limit.us::text, v_limit.wanted::text];
     end loop;
+    if v_limited is not null then  -- what can never pass was told first
+        return query select v_limited, 'limited', v_until;
+        return;
+    end if;
     for i in 0 .. cardinality(v_spends) / 3 - 1 loop
         perform budget_spend('enqueue', v_spends[3 * i + 1], v_spends[3 * i + 2]::bigint,
                              v_spends[3 * i + 3]::integer, p_now);

@@ -1,0 +1,46 @@
+"""How a driver is held to the model: so many steps from one seed, and nothing left out."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from taskharbor.testing.statemachine.coverage import Coverage
+from taskharbor.testing.statemachine.machine import DriverMachine
+from taskharbor.testing.statemachine.pair import MakeDriver
+
+RULES_PER_RUN = 150
+
+
+def hold_to_the_model(
+    make_driver: MakeDriver, *, steps: int, seed_number: int = 0, least: int = 20, shrink: bool = True
+) -> Coverage:
+    """Run at least so many steps; raises AssertionError at the first difference or for a blind spot.
+
+    The same seed gives the same steps. `least` is how often everything must be met; `shrink` looks
+    for the shortest way to a difference, which can take minutes.
+    """
+    machine, coverage = driver_machine(make_driver)
+    run_state_machine_as_test(seed(seed_number)(machine), settings=run_settings(steps, shrink=shrink))
+    assert not (missed := coverage.blind_spots(least)), f"met fewer than {least} times: {missed}"
+    return coverage
+
+
+def driver_machine(make_driver: MakeDriver) -> tuple[type[DriverMachine], Coverage]:
+    """The state machine class for one driver, and where its runs are counted."""
+    coverage = Coverage()
+    fields = {"make_driver": staticmethod(make_driver), "coverage": coverage}
+    return type("DriverMachine", (DriverMachine,), fields), coverage
+
+
+def run_settings(steps: int, *, shrink: bool = True) -> settings:
+    return settings(
+        max_examples=steps * 19 // (RULES_PER_RUN * 20) + 1,  # a rule takes more than one step on average
+        stateful_step_count=RULES_PER_RUN,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
