@@ -17,7 +17,7 @@ help:  ## List these targets
 env:  ## Create or refresh .venv; the other targets do it when needed
 	@tools/env.sh
 
-demo: env  ## Run the demo: a server, workers and sample jobs on SQLite
+demo: env  ## Run the demo: workers and sample jobs on SQLite
 	@$(python) -m taskharbor demo $(ARGS)
 
 test: env  ## Run every test that CI runs

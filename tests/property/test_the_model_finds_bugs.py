@@ -16,7 +16,7 @@ from taskharbor.model.settlement import Retry, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.statemachine import hold_to_the_model
 
-STEPS = 6_000
+STEPS = 20_000  # at the most: most are found within 2,000
 Patch = pytest.MonkeyPatch
 
 

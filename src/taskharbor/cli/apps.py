@@ -7,11 +7,13 @@ import os
 import sys
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from taskharbor.cli.config import file_settings
-from taskharbor.cli.session import store_url
+from taskharbor.cli.session import was_said
+from taskharbor.drivers.loading import masked
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
+from taskharbor.settings.store import store_url
 
 URL_VARIABLE = "TASKHARBOR_URL"
 
@@ -26,6 +28,7 @@ def load_app(reference: str, url: str | None = None) -> Harbor:
 
     Raises:
         ConfigurationError: there is no such module or Harbor; the message names those that are there.
+            Or the command line names one store, and the code of the app another.
     """
     if url is not None or not os.environ.get(URL_VARIABLE):
         os.environ[URL_VARIABLE] = store_url(url)
@@ -39,15 +42,28 @@ def load_app(reference: str, url: str | None = None) -> Harbor:
         found = next((one for usual in _USUAL_NAMES if isinstance(one := _at(module, usual), Harbor)), None)
     if not isinstance(found, Harbor):
         raise ConfigurationError(_not_there(module, attribute, found))
+    if url is not None and was_said("url"):
+        _refuse_two_stores(reference, found, store_url(url))
     return found
 
 
-def chosen_app(app: str | None) -> str | None:
-    """The app that was named, else the one of the settings file."""
-    if app is not None:
-        return app
-    settings = file_settings()
-    return None if settings is None else settings.values.app
+def _refuse_two_stores(reference: str, harbor: Harbor, url: str) -> None:
+    """A flag that is not obeyed would let somebody work on the wrong store."""
+    if harbor.url is None:
+        raise ConfigurationError(f"--url {masked(url)} was given, but {reference} brings a driver of its own")
+    if _whole(harbor.url) != _whole(url):
+        raise ConfigurationError(
+            f"--url {masked(url)} was given, but {reference} names another store in its code, "
+            f"{masked(harbor.url)}: leave one of them out"
+        )
+
+
+def _whole(url: str) -> str:
+    """The same text for the same SQLite file, however it was written; options stay as they are."""
+    if not url.startswith("sqlite:"):
+        return url
+    parts = urlsplit(url)
+    return parts._replace(path=os.path.abspath(unquote(parts.path.removeprefix("/")))).geturl()
 
 
 def put_here_on_path() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from taskharbor.cli.columns import ago, answer_columns
 from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem, worst
 from taskharbor.cli.session import Session
-from taskharbor.cli.where import Where, find_all
+from taskharbor.cli.where import Where, find_all, refuse_no_ids
 from taskharbor.drivers.views import instant_text
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.job import JobRecord
@@ -59,6 +59,7 @@ class Found:
 
 async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
     """Do it for these ids, one answer each."""
+    refuse_no_ids(ids)
     answers: list[Answer] = []
     for start in range(0, len(ids), _AT_ONCE):
         answers += await step(ids[start : start + _AT_ONCE])

@@ -38,9 +38,9 @@ def job_columns(now: datetime) -> Sequence[Column]:
         Column("QUEUE", lambda job: job["queue"]),
         Column("STATE", lambda job: job["state"]),
         Column("TRY", tries),
-        Column("CREATED", lambda job: ago(job["created_at"], now)),
-        Column("WHEN", lambda job: _when(job, now)),
-        Column("ERROR", lambda job: _short(job["last_error"])),
+        Column("CREATED", lambda job: ago(job["created_at"], now), raw=_field("created_at")),
+        Column("WHEN", lambda job: _when(job, now), raw=_instant_of),
+        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error")),
     )
 
 
@@ -52,8 +52,8 @@ def dead_columns(now: datetime) -> Sequence[Column]:
         Column("KIND", lambda job: job["failure_kind"]),
         Column("TRY", tries),
         Column("STALLS", lambda job: job["stalls"], is_number=True),
-        Column("FAILED", lambda job: ago(job["failed_at"], now)),
-        Column("ERROR", lambda job: _short(job["last_error"])),
+        Column("FAILED", lambda job: ago(job["failed_at"], now), raw=_field("failed_at")),
+        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error")),
     )
 
 
@@ -62,7 +62,7 @@ def queue_columns() -> Sequence[Column]:
     return (
         Column("QUEUE", lambda queue: queue["name"]),
         *(Column(name.upper(), _field(name), is_number=True) for name in counts),
-        Column("OLDEST", lambda queue: span_text(queue["oldest_s"]), is_number=True),
+        Column("OLDEST", lambda queue: span_text(queue["oldest_s"]), is_number=True, raw=_field("oldest_s")),
         Column("SETTINGS", lambda queue: ", ".join(settings_of(queue))),
     )
 
@@ -73,10 +73,12 @@ def worker_columns(now: datetime) -> Sequence[Column]:
         Column("KIND", lambda worker: worker["kind"]),
         Column("QUEUES", lambda worker: ",".join(worker["queues"])),
         Column("BUSY", lambda worker: f"{len(worker['running'])}/{worker['concurrency']}"),
-        Column("LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True),
+        Column(
+            "LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True, raw=_field("latency_s")
+        ),
         Column("HOST", lambda worker: f"{worker['host']}:{worker['pid']}" if worker["host"] else None),
-        Column("UP", lambda worker: ago(worker["started_at"], now)),
-        Column("SEEN", lambda worker: ago(worker["seen_at"], now)),
+        Column("UP", lambda worker: ago(worker["started_at"], now), raw=_field("started_at")),
+        Column("SEEN", lambda worker: ago(worker["seen_at"], now), raw=_field("seen_at")),
     )
 
 
@@ -87,8 +89,8 @@ def schedule_columns(now: datetime) -> Sequence[Column]:
         Column("ZONE", lambda entry: entry["timezone"]),
         Column("TYPE", lambda entry: entry["type"]),
         Column("QUEUE", lambda entry: entry["queue"]),
-        Column("NEXT", lambda entry: "paused" if entry["paused"] else ago(entry["next_tick_at"], now)),
-        Column("LAST", lambda entry: ago(entry["last_tick_at"], now)),
+        Column("NEXT", lambda entry: _next_tick(entry, now), raw=_field("next_tick_at")),
+        Column("LAST", lambda entry: ago(entry["last_tick_at"], now), raw=_field("last_tick_at")),
     )
 
 
@@ -133,6 +135,20 @@ def _when(job: Item, now: datetime) -> str | None:
             return ago(job["finished_at"], now)
         case _:
             return None
+
+
+def _instant_of(job: Item) -> str | None:
+    """The instant behind WHEN."""
+    fields = {"scheduled": "run_at", "running": "started_at"}
+    is_over = job["state"] in ("completed", "failed", "cancelled")
+    field = "finished_at" if is_over else fields.get(job["state"])
+    return None if field is None else job[field]
+
+
+def _next_tick(entry: Item, now: datetime) -> str | None:
+    if entry["trouble"]:
+        return f"broken: {_short(entry['trouble'])}"
+    return "paused" if entry["paused"] else ago(entry["next_tick_at"], now)
 
 
 def _short(error: str | None) -> str | None:

@@ -33,6 +33,14 @@ def file_settings() -> Settings | None:
     return settings
 
 
+def chosen_app(app: str | None) -> str | None:
+    """The app that was named, else the one of the settings file."""
+    if app is not None:
+        return app
+    settings = file_settings()
+    return None if settings is None else settings.values.app
+
+
 def flag_defaults(settings: Settings, command: str) -> dict[str, Any]:
     """What the file says about one command, as typer takes defaults: by the name of the parameter."""
     said = settings.of_file(command)

@@ -36,6 +36,10 @@ class NothingThere(TaskHarborError, LookupError):
     """There is nothing under that name."""
 
 
+class NoStore(TaskHarborError):
+    """There is no store at the address that was looked at."""
+
+
 def code_of(error: BaseException) -> int:
     """The exit code that an error leads to."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
@@ -45,6 +49,7 @@ def code_of(error: BaseException) -> int:
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (UsageProblem, USAGE),
     (NothingThere, NOT_FOUND),
+    (NoStore, UNREACHABLE),
     (JobNotFound, NOT_FOUND),
     (SchemaOutOfDate, ERROR),
     (InvalidArgument, USAGE),

@@ -1,4 +1,7 @@
-"""Logs of long-running commands: one event, one line, on stderr; for people, as JSON or as logfmt."""
+"""Logs of long-running commands, on stderr: for people, as JSON or as logfmt.
+
+One event is one line; only for people a traceback follows it, on indented lines of its own.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +70,8 @@ class _Console(logging.Formatter):
         words = " ".join(
             f"{name}={value}" for name, value in _extra(record).items() if name in ("job_id", "attempt")
         )
-        line = f"{_instant(record)[11:23]} {record.levelname:<7} {_message(record)} {words}".rstrip()
-        return _escaped(line)
+        line = f"{_instant(record)[11:23]} {record.levelname:<7} {record.getMessage()} {words}".rstrip()
+        return "\n".join((_escaped(line), *_trace_lines(record)))
 
 
 class _Json(logging.Formatter):
@@ -108,6 +111,14 @@ def _message(record: logging.LogRecord) -> str:
     if record.exc_info:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
     return text
+
+
+def _trace_lines(record: logging.LogRecord) -> list[str]:
+    """Indented, so that nothing in an error's text can pass for an event of its own."""
+    if not record.exc_info:
+        return []
+    trace = logging.Formatter().formatException(record.exc_info)
+    return [f"    {clean(line)}" for line in trace.splitlines()]
 
 
 def _instant(record: logging.LogRecord) -> str:

@@ -57,7 +57,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 }
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
-_TAKES_VALUE = {"--url", "--output", "-o"}
+_TAKES_VALUE = {"--url", "--app", "-A", "--output", "-o"}
 _SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PROFILE"}
 
 
@@ -84,13 +84,13 @@ def run(argv: Sequence[str]) -> int:
 
 def help_text() -> str:
     """The help of the whole; `taskharbor COMMAND --help` tells the rest."""
-    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite, Postgres or Redis."]
+    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite or Postgres."]
     for title, commands in SECTIONS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {name:<10} {entry.summary}" for name, entry in commands.items()]
     lines += [
         "",
-        "Most commands take --url URL (or TASKHARBOR_URL), --json, -o FORMAT, --no-color and -v.",
+        "Most commands take --url URL or --app APP, --json, -o FORMAT, --no-color and -v.",
         "All take --config FILE and --profile NAME; `taskharbor config show` tells what holds.",
         "taskharbor COMMAND --help tells more about one of them.",
         "",
@@ -217,4 +217,4 @@ def _name_variables(command: Any, prefix: str) -> None:
 
 
 def _root() -> None:
-    """Background jobs on SQLite, Postgres or Redis."""
+    """Background jobs on SQLite or Postgres."""

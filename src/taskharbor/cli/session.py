@@ -13,25 +13,29 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from urllib.parse import unquote, urlsplit
 
 import typer
 
-from taskharbor.cli.config import file_settings
-from taskharbor.cli.exits import DONE, ERROR, INTERRUPTED, code_of
+from taskharbor.cli.config import chosen_app
+from taskharbor.cli.exits import DONE, ERROR, INTERRUPTED, NoStore, code_of
 from taskharbor.cli.output import Format, Output
 from taskharbor.drivers import Driver, connect
-from taskharbor.drivers.loading import DEFAULT_URL
-from taskharbor.errors import ConfigurationError, TaskHarborError
+from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.settings.store import store_url
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
 
 P = ParamSpec("P")
+
+_said: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
 
 # These mean the same everywhere, so their variables carry no command's name; the others get theirs in
 # main.py.
@@ -84,9 +88,15 @@ AppArgument = Annotated[
 ]
 AppFlag = Annotated[
     str | None,
-    typer.Option("--app", "-A", metavar="APP", envvar="TASKHARBOR_APP", help="module:attribute of a Harbor."),
+    typer.Option(
+        "--app",
+        "-A",
+        metavar="APP",
+        envvar="TASKHARBOR_APP",
+        help="The store of that Harbor: module:attribute.",
+    ),
 ]
-_URL_FLAG: dict[str, tuple[Any, Any]] = {"url": (UrlFlag, None)}
+_STORE_FLAGS: dict[str, tuple[Any, Any]] = {"url": (UrlFlag, None), "app": (AppFlag, None)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,20 +128,48 @@ def with_output(
 def with_store(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
-    """A command on an open store: it is given a Session. With a parameter `app`, on that app's store."""
+    """A command on an open store that must be there: it is given a Session."""
+    return _on_store(function, makes=False)
 
+
+def with_store_made(
+    function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
+) -> Callable[..., None]:
+    """The same for commands that may start a new store."""
+    return _on_store(function, makes=True)
+
+
+def _on_store(
+    function: Callable[..., Coroutine[Any, Any, int | None]], *, makes: bool
+) -> Callable[..., None]:
     def run(out: Output, given: dict[str, Any]) -> int | None:
-        url, app = given.pop("url"), given.get("app")
-        if app is None:
-            address = store_url(url)
-            out.secrets.append(address)
-            return asyncio.run(_in_session(connect(address), None, out, partial(function, **given)))
+        address, harbor = chosen_store(out, given.pop("url"), given.pop("app"))
+        if not makes:
+            refuse_missing(address)
+        driver = connect(address) if harbor is None else harbor.driver.another()
+        return asyncio.run(_in_session(driver, harbor, out, partial(function, **given)))
+
+    return _command(function, {**_STORE_FLAGS, **_OUTPUT_FLAGS}, run)
+
+
+def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Harbor | None]:
+    """The address of the store that is meant, and the app when one was named.
+
+    What stands on the command line goes before the environment, and that before the settings file.
+    """
+    if app is not None and was_said("url") and not was_said("app"):
+        app = None
+    if app is None and url is None:
+        app = chosen_app(None)
+    if app is None:
+        harbor = None
+    else:
         from taskharbor.cli.apps import load_app
 
         harbor = load_app(app, url)
-        return asyncio.run(_in_session(harbor.driver.another(), harbor, out, partial(function, **given)))
-
-    return _command(function, {**_URL_FLAG, **_OUTPUT_FLAGS}, run)
+    address = store_url(url) if harbor is None else harbor.url or ""
+    out.secrets.append(address)
+    return address, harbor
 
 
 async def _in_session(
@@ -144,20 +182,22 @@ async def _in_session(
         return await body(Session(driver=driver, out=out, clock=SystemClock(), harbor=harbor))
 
 
-def store_url(flag: str | None) -> str:
-    """The URL of the store: the flag or its variable, then the settings file, then the default.
+def was_said(name: str) -> bool:
+    """Whether this parameter stands on the command line, and not only in the environment or a file."""
+    return name in _said.get()
+
+
+def refuse_missing(address: str) -> None:
+    """A command that only looks makes no store: a file that is not there is most likely a wrong address.
 
     Raises:
-        ConfigurationError: env:NAME names a variable that is not set.
+        NoStore: it is a file, and it does not exist.
     """
-    settings = None if flag else file_settings()
-    chosen = flag or (DEFAULT_URL if settings is None else settings.values.url)
-    if not chosen.startswith("env:"):
-        return chosen
-    name = chosen.removeprefix("env:")
-    if not os.environ.get(name):
-        raise ConfigurationError(f"{chosen} names the variable {name}, which is not set")
-    return os.environ[name]
+    if not address.startswith("sqlite:"):
+        return
+    path = unquote(urlsplit(address).path.removeprefix("/"))
+    if path and not os.path.exists(path):
+        raise NoStore(f"there is no store at {os.path.abspath(path)}; give --url or --app")
 
 
 def _command(
@@ -172,7 +212,9 @@ def _command(
         for name, (hint, default) in flags.items()
     ]
 
-    def command(**given: Any) -> None:
+    def command(context: typer.Context, **given: Any) -> None:
+        sources: dict[str, Any] = {name: context.get_parameter_source(name) for name in given}
+        _said.set(frozenset(name for name, source in sources.items() if source.name == "COMMANDLINE"))
         out = Output(
             Format.JSON if given.pop("as_json") else given.pop("output", Format.TABLE),
             no_color=given.pop("no_color"),
@@ -183,6 +225,9 @@ def _command(
         raise typer.Exit(_guarded(out, lambda: run(out, given)))
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + common
+    parameters.insert(
+        0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    )
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = function.__doc__

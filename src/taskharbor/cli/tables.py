@@ -29,10 +29,17 @@ class Column:
     title: str
     cell: Callable[[Mapping[str, Any]], object]
     is_number: bool = False
+    raw: Callable[[Mapping[str, Any]], object] | None = None
+    """What a program wants to read instead: an instant, a number of seconds, the whole text."""
 
     def text(self, item: Mapping[str, Any]) -> str:
         value = self.cell(item)
         return "-" if value is None or value == "" else one_line(str(value))
+
+    def plain(self, item: Mapping[str, Any]) -> str:
+        """The cell for programs: empty when there is nothing, an instant as RFC 3339."""
+        value = (self.raw or self.cell)(item)
+        return "" if value is None else one_line(str(value))
 
 
 def plain_table(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -82,4 +89,4 @@ def write_csv(stream: TextIO, columns: Sequence[Column], items: Sequence[Mapping
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.title.lower() for column in columns])
     for item in items:
-        writer.writerow([column.text(item) for column in columns])
+        writer.writerow([column.plain(item) for column in columns])

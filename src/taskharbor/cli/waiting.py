@@ -9,6 +9,7 @@ from taskharbor.cli.columns import Item
 from taskharbor.cli.exits import DONE, JOB_FAILED, TIMED_OUT
 from taskharbor.cli.session import Session
 from taskharbor.cli.tables import Column
+from taskharbor.cli.where import refuse_no_ids
 from taskharbor.drivers.views import View, job_view
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
@@ -24,6 +25,7 @@ async def wait_for(session: Session, ids: Sequence[str], timeout: timedelta | No
     Raises:
         JobNotFound: one of them does not exist, or is gone.
     """
+    refuse_no_ids(ids)
     session.out.detail(f"waiting for {len(ids)} job{'s' if len(ids) != 1 else ''}")
     jobs, in_time = await _until_over(session, list(dict.fromkeys(ids)), timeout)
     session.out.items([_waited_view(job) for job in jobs], _COLUMNS)

@@ -13,9 +13,9 @@ from taskharbor.cli.exits import DONE
 from taskharbor.cli.handlers import builtin_of
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr, tell_attempts
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import store_url
 from taskharbor.drivers import connect
 from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
 
 
@@ -35,6 +35,7 @@ class Plan:
     name: str | None
     max_jobs: int
     max_memory: int
+    scheduler: bool
     log_format: LogFormat
     log_level: LogLevel
 
@@ -51,11 +52,14 @@ def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: O
     return DONE
 
 
-def work_in_processes(plan: Plan, processes: int, *, burst: bool, health: tuple[str, int | None]) -> int:
+def work_in_processes(
+    plan: Plan, processes: int, *, burst: bool, health: tuple[str, int | None], out: Output
+) -> int:
     """Keep so many worker processes alive until told to stop; answers the exit code."""
     from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
 
     log_to_stderr(plan.log_format, plan.log_level)
+    build(plan, out)  # a broken app is told here, once, and not by every process
     host, port = health
     return run_supervisor(
         SupervisorConfig(
@@ -101,7 +105,7 @@ def build(plan: Plan, out: Output | None = None) -> Worker:
 def _of_app(plan: Plan, options: dict[str, Any]) -> Worker:
     from taskharbor.cli.apps import load_app
 
-    return load_app(plan.app or "", plan.url).worker(plan.queues, **options)
+    return load_app(plan.app or "", plan.url).worker(plan.queues, scheduler=plan.scheduler, **options)
 
 
 def _of_store(plan: Plan, options: dict[str, Any], out: Output | None) -> Worker:

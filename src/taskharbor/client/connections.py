@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - it must arrange its own end before ours, see below
+import logging
 import os
 import threading
 import weakref
@@ -15,6 +16,8 @@ import weakref
 from taskharbor.client.gathering import Gathering
 from taskharbor.client.portal import Portal
 from taskharbor.drivers.contract import Driver
+
+_log = logging.getLogger("taskharbor.client")
 
 
 class Connection:
@@ -72,6 +75,7 @@ class Connections:
         there = self._by_loop.pop(asyncio.get_running_loop(), None)
         if there is not None:
             await there.close()
+        await _close_all(self._of_closed_loops())
         await asyncio.to_thread(self.close)
 
     def close(self, *, quietly: bool = False) -> None:
@@ -84,8 +88,8 @@ class Connections:
             if loop in self._by_loop:
                 return self._by_loop[loop]
             connection = await self._new_connection(loop)
-            self._forget_closed_loops()
             self._by_loop[loop] = connection
+            await _close_all(self._of_closed_loops())
             return connection
 
     async def _new_connection(self, loop: asyncio.AbstractEventLoop) -> Connection:
@@ -93,15 +97,26 @@ class Connections:
             return Connection(self.driver, is_ours=False)
         return Connection(await self.driver.another().open(), is_ours=True)
 
-    def _forget_closed_loops(self) -> None:
-        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
-            self._by_loop.pop(loop, None)
+    def _of_closed_loops(self) -> list[Connection]:
+        """The handles that `asyncio.run` and the like left behind; nobody else can close them any more."""
+        closed = [loop for loop in list(self._by_loop) if loop.is_closed()]
+        for loop in closed:
             self._locks.pop(loop, None)
+        return [left for loop in closed if (left := self._by_loop.pop(loop, None)) is not None]
 
     def after_fork(self) -> None:
         """In a forked child: threads are gone and connections belong to the parent."""
         self.portal = Portal()
         self._start_afresh()
+
+
+async def _close_all(connections: list[Connection]) -> None:
+    """Threads and files of handles whose loop is gone are let go in the loop that runs."""
+    for connection in connections:
+        try:
+            await connection.close()
+        except Exception:  # noqa: BLE001 - part of it may be bound to the loop that is gone
+            _log.debug("a handle of a closed event loop could not be closed in good order", exc_info=True)
 
 
 def _close_portal(

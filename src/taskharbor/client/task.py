@@ -28,11 +28,11 @@ class Task(TaskDefinition[P, R]):
         self._client = client
         return self
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.function(*args, **kwargs)
         return result
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that will call the function with these arguments.
 
         Raises:
@@ -43,7 +43,7 @@ class Task(TaskDefinition[P, R]):
         client = self._client
         return client.enqueue_job(self.new_job(client.new_id(), args, kwargs), self._tx)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         client = self._client
         return await client.aenqueue_job(self.new_job(client.new_id(), args, kwargs), self._tx)
 
@@ -85,7 +85,7 @@ class AsyncTask(Task[P, R]):
     """A task made from an `async def`: calling it gives the coroutine, and its jobs result in R."""
 
     def __call__(  # type: ignore[override]
-        self, *args: P.args, **kwargs: P.kwargs
+        self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]:
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine

@@ -75,6 +75,9 @@ class TaskMaker:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        if not callable(function):
+            hint = ": say task(name=...)" if isinstance(function, str) else ""
+            raise ConfigurationError(f"harbor.task goes on a function, not on {function!r:.80}{hint}")
         options = self._options
         task_class = AsyncTask if inspect.iscoroutinefunction(function) else Task
         task: Task[..., Any] = task_class(

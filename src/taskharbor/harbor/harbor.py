@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
@@ -12,7 +11,7 @@ from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.task import AsyncTask, Task
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.loading import DEFAULT_URL, connect, masked
+from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import CancelAnswer
 from taskharbor.errors import ConfigurationError
 from taskharbor.events import EventBus
@@ -26,6 +25,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
+from taskharbor.settings.store import store_url
 from taskharbor.tasks.handler import RunIn, Speculate
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
-
-URL_VARIABLE = "TASKHARBOR_URL"
 
 
 class Harbor:
@@ -59,8 +57,12 @@ class Harbor:
         default_queue: str = DEFAULT_QUEUE,
         driver: Driver | None = None,
     ) -> None:
+        if url is not None and not isinstance(url, str):
+            raise ConfigurationError(f"Harbor takes the URL of a store, a text, not {url!r:.80}")
         self.clock = clock
-        self.driver = driver or connect(store_url(url), clock=clock, entropy=entropy)
+        self.url = None if driver is not None else store_url(url)
+        """Where the store is; None for a driver that was handed in."""
+        self.driver = driver or connect(self.url or "", clock=clock, entropy=entropy)
         """The store, not opened: `another()` gives a handle for a loop of your own."""
         self.retry = retry
         self.default_queue = default_queue
@@ -209,12 +211,14 @@ class Harbor:
         *,
         lease: Duration = 30.0,
         grace: Duration = 30.0,
+        scheduler: bool = True,
         **options: Any,
     ) -> Worker:
         """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
 
-        Without queues it serves every queue that the tasks name, and the default queue. The other
-        options are those of `Worker`.
+        Without queues it serves every queue that the tasks name, and the default queue. A scheduler
+        runs beside it, which fires schedules and forgets old jobs; `scheduler=False` leaves that to
+        others. The other options are those of `Worker`.
         """
         from taskharbor.harbor.worker import HarborWorker
 
@@ -226,6 +230,7 @@ class Harbor:
             kind=kind,
             lease=duration(lease, "lease"),
             grace=duration(grace, "grace"),
+            scheduler=scheduler,
             **{"retry": self.retry, "clock": self.clock, "codec": self.client.codec, **options},
             events=self.events,
         )
@@ -267,21 +272,6 @@ class Harbor:
 
     def __repr__(self) -> str:
         return f"<Harbor {type(self.driver).__name__}, {len(self.tasks)} tasks>"
-
-
-def store_url(url: str | None) -> str:
-    """The URL of the store: the one given, else TASKHARBOR_URL, else a file in this folder.
-
-    `env:NAME` borrows another variable: `env:DATABASE_URL`.
-    """
-    chosen = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    if not chosen.startswith("env:"):
-        return chosen
-    variable = chosen.removeprefix("env:")
-    borrowed = os.environ.get(variable)
-    if not borrowed:
-        raise ConfigurationError(f"{masked(chosen)} was given, but the variable {variable!r} is not set")
-    return borrowed
 
 
 def _task_options(options: dict[str, Any]) -> TaskOptions:

@@ -1,20 +1,36 @@
-"""HarborWorker: a worker that brings its harbor's schedules into the store before it starts."""
+"""HarborWorker: a worker that brings its harbor's schedules, and a scheduler that runs beside it."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.harbor.schedules import Schedules
+from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.worker.worker import Worker
+
+_FAREWELL_SECONDS = 2.0
+_log = logging.getLogger("taskharbor.scheduler")
 
 
 class HarborWorker(Worker):
-    """A worker with the tasks of a harbor."""
+    """A worker with the tasks of a harbor.
 
-    def __init__(self, driver: Driver, schedules: Schedules, **options: Any) -> None:
+    Beside it runs a scheduler, on a handle of its own: schedules fire, old jobs are forgotten and
+    stragglers get their copy without another process. Any number of them may run; one leads. A run
+    until idle does without, and so does one in simulated time.
+    """
+
+    def __init__(
+        self, driver: Driver, schedules: Schedules, *, scheduler: bool = True, **options: Any
+    ) -> None:
         super().__init__(driver, **options)
         self._schedules = schedules
+        self._has_scheduler = scheduler and not self._timing.is_virtual
 
     async def arun(self, *, until_idle: bool = False) -> None:
         await self._schedules.astore()
@@ -27,3 +43,27 @@ class HarborWorker(Worker):
         if self._schedules.declared:
             self._schedules.store()
         return super().run(until_idle=until_idle)
+
+    async def _run_shift(self, until_idle: bool) -> str:
+        if until_idle or not self._has_scheduler:
+            return await super()._run_shift(until_idle)
+        async with self._scheduler_beside():
+            return await super()._run_shift(until_idle)
+
+    @asynccontextmanager
+    async def _scheduler_beside(self) -> AsyncIterator[None]:
+        """Ends with the worker, and never keeps it waiting for a store that does not answer."""
+        running = asyncio.ensure_future(self._keep_time())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait((running,), timeout=_FAREWELL_SECONDS)
+
+    async def _keep_time(self) -> None:
+        try:
+            async with self.driver.another() as driver:
+                await Scheduler(driver, name=self.config.name, events=self.events).arun()
+        except Exception:  # noqa: BLE001 - logged as a whole
+            # The jobs go on: another worker's scheduler, or the next start, takes this over.
+            _log.exception("the scheduler beside worker %s has ended", self.id)

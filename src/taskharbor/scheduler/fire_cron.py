@@ -7,17 +7,20 @@ answers `duplicate`.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import StoredSchedule, due_ticks, last_tick, tick_key
 from taskharbor.scheduler.duty import Now
 
 SCHEDULE_HEADER = "taskharbor-schedule"
+_log = logging.getLogger("taskharbor.scheduler")
 
 
 class FireCron:
@@ -30,22 +33,60 @@ class FireCron:
         self._now = now
         self._entropy = entropy
         self.every_seconds = every_seconds
+        self._troubles: dict[str, str] = {}  # by schedule: told once, not every second
 
     async def run_once(self) -> int:
         entries = await self._driver.schedules(now=self._now.given)
         if not entries:
             return 0
         now = await self._now.read()
-        return sum([await self._fire(entry, now) for entry in entries])
+        return sum([await self._fire_alone(entry, now) for entry in entries])
+
+    async def _fire_alone(self, entry: StoredSchedule, now: datetime) -> int:
+        """One schedule that cannot fire, whatever the reason, does not hold up the others."""
+        name = entry.schedule.name
+        try:
+            return await self._fire(entry, now)
+        except DriverUnavailable:
+            raise  # the others would fare no better
+        except Exception as error:  # noqa: BLE001 - a row that nobody can read must not stop every other
+            why = str(error) or type(error).__name__
+            level = logging.DEBUG if self._troubles.get(name) == why else logging.WARNING
+            self._troubles[name] = why
+            _log.log(level, "schedule %s could not fire and will be tried again: %s", name, why)
+            return 0
 
     async def _fire(self, entry: StoredSchedule, now: datetime) -> int:
         reached = last_tick(entry, now)
         if reached is None:
             return 0
-        jobs = [self._job(entry, tick, now) for tick in due_ticks(entry, now)]
-        if jobs:
+        due = due_ticks(entry, now)
+        fired = await self._enqueue_all(entry, due, now)
+        if fired == len(due):
+            await self._driver.advance_schedule(entry.schedule.name, reached, now=self._now.given)
+            self._troubles.pop(entry.schedule.name, None)
+        return fired
+
+    async def _enqueue_all(self, entry: StoredSchedule, due: list[datetime], now: datetime) -> int:
+        """All at once, or one tick after the other as far as the budget of the queue goes."""
+        jobs = [self._job(entry, tick, now) for tick in due]
+        if not jobs:
+            return 0
+        try:
             await self._driver.enqueue(jobs, now=self._now.given)
-        await self._driver.advance_schedule(entry.schedule.name, reached, now=self._now.given)
+        except (RateLimited, InvalidArgument):  # over the budget now, or in one call for ever
+            if len(jobs) == 1:
+                raise
+        else:
+            return len(jobs)
+        for done, (tick, job) in enumerate(zip(due, jobs, strict=True)):
+            try:
+                await self._driver.enqueue([job], now=self._now.given)
+            except RateLimited:
+                if not done:
+                    raise
+                return done
+            await self._driver.advance_schedule(entry.schedule.name, tick, now=self._now.given)
         return len(jobs)
 
     def _job(self, entry: StoredSchedule, tick: datetime, now: datetime) -> NewJob:

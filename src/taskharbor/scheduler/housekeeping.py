@@ -31,7 +31,7 @@ class Batches:
                 return done
 
 
-def sweep(driver: Driver, now: Now, *, every_seconds: float = 1.0, batch: int = 100) -> Duty:
+def sweep(driver: Driver, now: Now, *, every_seconds: float = 2.0, batch: int = 100) -> Duty:
     """Give jobs whose lease ran out back to their queue, or bury them."""
 
     async def reclaim(limit: int) -> int:
@@ -40,7 +40,7 @@ def sweep(driver: Driver, now: Now, *, every_seconds: float = 1.0, batch: int = 
     return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)
 
 
-def promote(driver: Driver, now: Now, *, every_seconds: float = 1.0, batch: int = 1000) -> Duty:
+def promote(driver: Driver, now: Now, *, every_seconds: float = 2.0, batch: int = 1000) -> Duty:
     """Make due jobs ready, so that a claim finds them sorted."""
 
     async def move(limit: int) -> int:

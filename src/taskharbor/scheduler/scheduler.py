@@ -52,6 +52,7 @@ class Scheduler:
         self.duties = list(duties) if duties is not None else self._usual_duties()
         self.term: int | None = None
         self._trusted_until = 0.0
+        self._ask_again_at = 0.0
         self._next_run: dict[str, float] = {}
 
     @property
@@ -90,6 +91,8 @@ class Scheduler:
         asked_at = self._clock.monotonic()
         if self.is_leading and self._trusted_until - asked_at > self._ttl.total_seconds() / 2:
             return
+        if not self.is_leading and asked_at < self._ask_again_at:
+            return
         lease = await self._driver.hold_role(ROLE, self.holder, self._ttl, now=self._now.given)
         if lease.is_mine:
             if self.term != lease.term:
@@ -97,7 +100,10 @@ class Scheduler:
             self.term = lease.term
             # From before the question was sent, and a quarter early: never trusted too long.
             self._trusted_until = asked_at + self._ttl.total_seconds() * 0.75
-        elif self.term is not None:
+            return
+        # Many may stand by: asking is a write on some stores, so each asks a few times per term only.
+        self._ask_again_at = asked_at + self._ttl.total_seconds() * self._entropy.between(0.15, 0.25)
+        if self.term is not None:
             _log.info("scheduler %s no longer leads; %s does", self.holder, lease.holder)
             self.term = None
 
@@ -134,6 +140,9 @@ class Scheduler:
         except TaskHarborError as error:
             trouble = str(error)
             _log.warning("duty %s failed and will be tried again: %s", duty.name, error)
+        except Exception as error:  # noqa: BLE001 - a duty that breaks must not end the others
+            trouble = str(error) or type(error).__name__
+            _log.exception("duty %s broke and will be tried again", duty.name)
         self._events.emit(
             DutyRan(duty=duty.name, count=done, seconds=self._clock.monotonic() - started, error=trouble)
         )

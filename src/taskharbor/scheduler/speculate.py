@@ -22,7 +22,7 @@ class SpeculateOnStragglers:
 
     name = "speculate"
 
-    def __init__(self, driver: Driver, now: Now, *, every_seconds: float = 1.0, page: int = 500) -> None:
+    def __init__(self, driver: Driver, now: Now, *, every_seconds: float = 2.0, page: int = 500) -> None:
         self._driver = driver
         self._now = now
         self._page = page

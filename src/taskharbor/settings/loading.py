@@ -139,7 +139,11 @@ def _flat(tables: Any, source: str) -> _Found:
     if not isinstance(tables, dict):
         raise ConfigurationError(f"{source}: a table of settings is needed")
     for key, value in tables.items():
-        if key in SECTIONS and isinstance(value, dict):
+        if key in SECTIONS and not isinstance(value, dict):
+            raise ConfigurationError(
+                f"{source}: {key} = {value!r:.80}, but {key} is a table: write [{key}], then its settings"
+            )
+        if key in SECTIONS:
             found.update({f"{key}.{inner}": (one, source) for inner, one in value.items()})
         else:
             found[key] = (value, source)

@@ -32,6 +32,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     max_jobs: int = 0
     max_memory: Size = Size(0)
+    scheduler: bool = True
     health_port: int | None = None
     health_host: str = "127.0.0.1"
     log_format: str = "console"

@@ -25,6 +25,7 @@ from taskharbor.tasks.handler import (
     Speculate,
     check_run_in,
     reference_of,
+    refuse_generator,
     result_encoder,
 )
 from taskharbor.tasks.request import JobRequest, template_of
@@ -53,6 +54,7 @@ class TaskDefinition(Generic[P, R]):
     ) -> None:
         if not callable(function) or inspect.isclass(function):
             raise ConfigurationError(f"a task is made from a function, not from {function!r}")
+        refuse_generator(function, f"task {request.type!r}")
         check_run_in(run_in, request.type)
         functools.update_wrapper(cast("Any", self), function)
         self.function = function
@@ -84,7 +86,7 @@ class TaskDefinition(Generic[P, R]):
 
     # ------------------------------------------------------------------ jobs of it
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
         """The job of this call, to be enqueued later or together with others.
 
         Raises:

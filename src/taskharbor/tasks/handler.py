@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -65,6 +66,7 @@ def job_handler(
         raise ConfigurationError("a handler needs a type: the name that its jobs carry")
     if not callable(function):
         raise ConfigurationError(f"the handler of {type!r} must be callable, not {function!r}")
+    refuse_generator(function, f"the handler of {type!r}")
     check_run_in(run_in, type)
     return Handler(
         type=type,
@@ -89,6 +91,14 @@ def result_encoder(codec: Codec) -> Callable[[Any], bytes | None]:
         return None if value is None else codec.encode(value)
 
     return encode_result
+
+
+def refuse_generator(function: object, what: str) -> None:
+    """Calling one runs none of its code, so its jobs would all succeed without having done anything."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"{what} is a generator function, it yields: a task is a function that returns"
+        )
 
 
 def check_run_in(run_in: object, what: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 import threading
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 
 from taskharbor.errors import InvalidArgument
@@ -15,7 +16,10 @@ from taskharbor.model.duration import Duration, duration
 START = datetime(2030, 1, 1, tzinfo=UTC)
 _TURNS = 20  # how often the loop may turn before a woken task must have come to its next wait
 
-_Sleeper = tuple[datetime, int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+_Sleeper = tuple[datetime, int, asyncio.AbstractEventLoop, "asyncio.Future[None]", str | None]
+
+running_job: ContextVar[str | None] = ContextVar("running_job", default=None)
+"""The job whose handler this is; so the clock can tell handlers that sleep from workers that do."""
 
 
 class SimulatedClock:
@@ -44,7 +48,7 @@ class SimulatedClock:
         woken: asyncio.Future[None] = loop.create_future()
         with self._lock:
             due = self._now + timedelta(seconds=max(seconds, 0.0))
-            heapq.heappush(self._sleepers, (due, next(self._numbers), loop, woken))
+            heapq.heappush(self._sleepers, (due, next(self._numbers), loop, woken, running_job.get()))
         self._wake()
         await woken
 
@@ -55,6 +59,11 @@ class SimulatedClock:
             while self._sleepers and self._sleepers[0][3].done():
                 heapq.heappop(self._sleepers)
             return self._sleepers[0][0] if self._sleepers else None
+
+    def jobs_asleep(self) -> set[str]:
+        """The jobs whose handlers wait for this clock."""
+        with self._lock:
+            return {job for _, _, _, woken, job in self._sleepers if job is not None and not woken.done()}
 
     def advance(self, span: Duration) -> datetime:
         """Move on at once, and wake everybody whose time has come; answers the new time."""
@@ -84,7 +93,7 @@ class SimulatedClock:
             due = []
             while self._sleepers and self._sleepers[0][0] <= self._now:
                 due.append(heapq.heappop(self._sleepers))
-        for _, _, loop, woken in due:
+        for _, _, loop, woken, _ in due:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_set, woken)
 

@@ -25,11 +25,13 @@ def drain(
     """Run jobs with a real worker until nothing is due; answers every attempt, in order.
 
     When the harbor has a SimulatedClock, the clock jumps to whatever is waited for next, a delay or
-    a backoff, until nothing is waited for any more; `within` bounds how far it may go, and
-    `expire_leases` lets it jump to the end of leases, too, as if their workers had died.
+    a backoff, until nothing is waited for any more, and moves on while a handler sleeps on it;
+    `within` bounds how far it may go, and `expire_leases` lets it jump to the end of leases, too, as
+    if their workers had died.
 
     Raises:
-        AssertionError: more than `max_attempts` attempts, as by a job that snoozes for ever.
+        AssertionError: more than `max_attempts` attempts, as by a job that snoozes for ever; or a
+            handler that sleeps beyond `within`. It names the job.
     """
     return harbor.client.block(
         adrain,
@@ -55,7 +57,8 @@ async def adrain(
     until = clock.now() + span if clock is not None and span is not None else None
     attempts: list[AttemptFinished] = []
     while True:
-        ran = await run_due(harbor, concurrency=concurrency, max_jobs=max_attempts + 1 - len(attempts))
+        most = max_attempts + 1 - len(attempts)
+        ran = await run_due(harbor, concurrency=concurrency, max_jobs=most, until=until)
         attempts += ran.attempts
         if len(attempts) > max_attempts:
             raise AssertionError(

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from taskharbor.harbor.harbor import Harbor
 from taskharbor.model.job import Job, JobRecord
 from taskharbor.model.state import JobState
 from taskharbor.tasks.handler import Handler
+from taskharbor.testing.clock import SimulatedClock, running_job
+from taskharbor.testing.pacing import keep_pace
 from taskharbor.worker.worker import Worker
 
 _USUAL_LANES = ("any", "cpu", "gpu")
@@ -30,11 +33,14 @@ class Ran(msgspec.Struct):
     """What handlers raised, in order."""
 
 
-async def run_due(harbor: Harbor, *, concurrency: int = 1, max_jobs: int = 0) -> Ran:
+async def run_due(
+    harbor: Harbor, *, concurrency: int = 1, max_jobs: int = 0, until: datetime | None = None
+) -> Ran:
     """Run a real worker on every queue and lane until nothing is left that could run now.
 
     Everything happens in this process: blocking handlers in threads, also those that ask for a
-    process of their own. Their errors take the usual way, and are noted.
+    process of their own. Their errors take the usual way, and are noted. A simulated clock moves on,
+    up to `until`, while every handler that runs is asleep on it.
     """
     waiting = await jobs_in(harbor.client, JobState.READY, JobState.SCHEDULED)
     queues = {harbor.default_queue, *harbor.tasks.queues(), *(job.queue for job in waiting)}
@@ -45,19 +51,30 @@ async def run_due(harbor: Harbor, *, concurrency: int = 1, max_jobs: int = 0) ->
     )
     for handler in harbor.tasks.handlers():
         worker.add(_at_home(handler, in_loop=harbor.clock is not None))
-    await _work(worker, ran)
+    running: dict[str, str] = {}
+    working = asyncio.ensure_future(_work(worker, ran, running))
+    try:
+        if isinstance(harbor.clock, SimulatedClock):
+            await keep_pace(harbor.clock, working, running, until)
+        await working
+    finally:
+        working.cancel()
     return ran
 
 
-async def _work(worker: Worker, ran: Ran) -> None:
-    async def note_errors(ctx: Any, job: Job, call_next: Callable[[Any, Job], Any]) -> Any:
+async def _work(worker: Worker, ran: Ran, running: dict[str, str]) -> None:
+    async def note(ctx: Any, job: Job, call_next: Callable[[Any, Job], Any]) -> Any:
+        running[job.id] = job.type
+        running_job.set(job.id)
         try:
             return await call_next(ctx, job)
         except BaseException as error:
             ran.errors.append(error)
             raise
+        finally:
+            del running[job.id]
 
-    worker.use(note_errors)
+    worker.use(note)
     stop_listening = worker.events.listen(ran.attempts.append, AttemptFinished)
     try:
         await worker.arun(until_idle=True)

@@ -48,6 +48,7 @@ class Fetcher:
         on_claimed: Callable[[list[JobRecord], float], None],
         on_trouble: Callable[[str, BaseException, int], None],
         on_idle: Callable[[], None],
+        finished: Callable[[], int],
     ) -> None:
         self._config = config
         self._driver = driver
@@ -58,6 +59,7 @@ class Fetcher:
         self._on_claimed = on_claimed
         self._on_trouble = on_trouble
         self._on_idle = on_idle
+        self._finished = finished
         self._claim = Claim(
             queues=config.queues,
             worker_id=worker_id,
@@ -147,7 +149,7 @@ class Fetcher:
             try:
                 answer = await self._driver.exchange([settlement_of(held) for held in batch], claim, now=now)
             except InvalidArgument:
-                self._unclear += await self._settler.one_by_one(batch)
+                await self._settler.one_by_one(batch, self._unclear)
                 return
         else:
             answer = Exchanged([], await self._driver.reserve(claim, now=now))
@@ -169,7 +171,7 @@ class Fetcher:
         try:
             answers = await self._driver.settle([settlement_of(held) for held in batch], now=now)
         except InvalidArgument:
-            self._unclear += await self._settler.one_by_one(batch)
+            await self._settler.one_by_one(batch, self._unclear)
         else:
             self._unclear += self._settler.answered(batch, answers)
             batch.clear()
@@ -197,8 +199,12 @@ class Fetcher:
     # ------------------------------------------------------------------ what to ask for
 
     def _room(self, batch: list[Held]) -> int:
-        """Slots that are free, or that this very call frees."""
-        return self._config.concurrency + self._config.prefetch - self._holdings.count + len(batch)
+        """Slots that are free, or that this very call frees; never more jobs than it may still do."""
+        held = self._holdings.count
+        free = self._config.concurrency + self._config.prefetch - held + len(batch)
+        if not self._config.max_jobs:
+            return free
+        return min(free, self._config.max_jobs - self._finished() - held)
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""

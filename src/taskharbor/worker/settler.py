@@ -89,12 +89,12 @@ class Settler:
             else:
                 self._on_lost(held, JobNotInflight(held.record.id))
 
-    async def one_by_one(self, batch: list[Held]) -> list[Held]:
+    async def one_by_one(self, batch: list[Held], unclear: list[Held]) -> None:
         """A call was refused because of one of its items: find it, and fail that job alone.
 
-        What has been answered is taken out of `batch`.
+        What has been answered is taken out of `batch`, and what only its record can explain is put into
+        `unclear`: one after the other, so that nothing is lost when a later call fails.
         """
-        unclear = []
         while batch:
             held = batch[0]
             try:
@@ -105,7 +105,6 @@ class Settler:
                 answers = await self._driver.settle([held.settlement], now=self._timing.stated())
             unclear += self.answered(batch[:1], answers)
             del batch[0]
-        return unclear
 
 
 def settlement_of(held: Held) -> Settlement:

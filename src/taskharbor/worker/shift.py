@@ -103,6 +103,7 @@ class Shift:
             self._claimed,
             self.announcer.trouble,
             self._idle,
+            lambda: self.announcer.finished,
         )
         self._hints = Hints(
             driver,

@@ -3,7 +3,7 @@
 SIGTERM, SIGINT   claim nothing more, finish, end; a second one releases the running jobs at once
 SIGQUIT           print all stacks to stderr and go on
 SIGUSR1           quiet: claim nothing more, and stay
-SIGHUP            reopen log files that were moved away
+SIGHUP            reopen log files that were moved away; from a terminal, which is being closed: like SIGTERM
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
+
+from taskharbor.worker.daemon_threads import DaemonThreads
 
 T = TypeVar("T")
 
@@ -65,7 +67,7 @@ class Signals:
             signal.SIGINT: self._stop,
             signal.SIGQUIT: dump_stacks,
             signal.SIGUSR1: self._quiet,
-            signal.SIGHUP: reopen_logs,
+            signal.SIGHUP: self._hung_up if stdin_is_terminal() else reopen_logs,
         }
 
     def _take(self, number: int, action: Callable[[], None]) -> None:
@@ -82,6 +84,10 @@ class Signals:
         _log.info("told to stop%s", " again: releasing the running jobs" if is_second else "")
         self._worker.stop(now=is_second)
 
+    def _hung_up(self) -> None:
+        if not self._stops:  # a closing terminal tends to say so twice, and that is no second wish
+            self._stop()
+
     def _quiet(self) -> None:
         _log.info("quiet: nothing more is claimed")
         self._worker.quiet()
@@ -89,6 +95,14 @@ class Signals:
 
 def dump_stacks() -> None:
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+
+
+def stdin_is_terminal() -> bool:
+    """Whether somebody sits in front of this process, who hangs up by closing the window."""
+    try:
+        return sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:
+        return False  # it has been closed
 
 
 def reopen_logs() -> None:
@@ -100,15 +114,41 @@ def reopen_logs() -> None:
 
 
 def run_to_the_end(main: Coroutine[Any, Any, T]) -> T:
-    """Like asyncio.run, but a handler that ignores its cancellation cannot keep the process alive."""
+    """Like asyncio.run, but no handler can end the process or keep it alive.
+
+    Neither one that ignores its cancellation, nor one that left a thread of asyncio.to_thread behind,
+    nor one with a task in which SystemExit or KeyboardInterrupt is raised.
+    """
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(main)
+        loop.set_default_executor(DaemonThreads())
+        return _run_on(loop, main)
     finally:
         _leave_behind(loop)
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
+    """Until `main` itself has ended.
+
+    An event loop hands SystemExit and KeyboardInterrupt of any task to whoever runs it, after it gave
+    them to that task. Whoever awaits the task, a handler, gets them from there; the loop goes on.
+    """
+    task = loop.create_task(main)
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if task.done() or (isinstance(error, KeyboardInterrupt) and _interrupts_are_raised()):
+                raise
+
+
+def _interrupts_are_raised() -> bool:
+    """Whether Ctrl-C is an exception at this moment: no worker has taken the signal."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _leave_behind(loop: asyncio.AbstractEventLoop) -> None:
@@ -116,5 +156,9 @@ def _leave_behind(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
-    loop.run_until_complete(loop.shutdown_asyncgens())
+        _run_on(loop, _waited_for(tasks))
+    _run_on(loop, loop.shutdown_asyncgens())
+
+
+async def _waited_for(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.wait(tasks, timeout=0.2)

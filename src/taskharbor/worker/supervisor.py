@@ -26,9 +26,10 @@ import msgspec
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, exited, oom_kills
+from taskharbor.worker.building import build_worker
+from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, ended, oom_kills
 from taskharbor.worker.health import HealthServer
-from taskharbor.worker.signals import dump_stacks, reopen_logs, run_to_the_end
+from taskharbor.worker.signals import dump_stacks, reopen_logs, run_to_the_end, stdin_is_terminal
 
 _log = logging.getLogger("taskharbor.supervisor")
 
@@ -72,8 +73,17 @@ class SupervisorConfig:
 def run_supervisor(config: SupervisorConfig) -> int:
     """Run the workers in the foreground until told to stop; answers the exit code of the command.
 
-    0 after a clean end, 2 when a worker could not start because of its settings or its app.
+    0 after a clean end, 2 when a worker could not start because of its settings or its app. The app is
+    loaded here first, so that a broken one is told once, and no process is started for it.
     """
+    sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
+    try:
+        build_worker(config.app, config.options)
+    except Exception as error:  # noqa: BLE001 - an app may raise anything while it is imported
+        said = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
+        _log.error("cannot start %s: %s", config.app, said)
+        _log.debug("where that was raised", exc_info=error)
+        return MISCONFIGURED
     return run_to_the_end(Supervisor(config).run())
 
 
@@ -126,7 +136,8 @@ class Supervisor:
         if code == RECYCLED:
             _log.info("worker process %d has done its share", worker.pid)
         elif code != 0:
-            _log.warning("worker process %d: %s", worker.pid, cause_of_death(code, worker.oom_before))
+            who = f"worker process {worker.pid}"
+            _log.warning("%s", cause_of_death(code, worker.oom_before, who=who, when=""))
         return code
 
     def _is_over(self, code: int) -> bool:
@@ -153,7 +164,7 @@ class Supervisor:
             SIGINT: lambda: self._stop(SIGTERM),
             SIGUSR1: lambda: self._pass_on(SIGUSR1),
             SIGQUIT: self._dump,
-            SIGHUP: self._reopen,
+            SIGHUP: self._hung_up if stdin_is_terminal() else self._reopen,
         }
         for number, action in actions.items():
             loop.add_signal_handler(number, action)
@@ -172,6 +183,10 @@ class Supervisor:
     def _dump(self) -> None:
         dump_stacks()
         self._pass_on(SIGQUIT)
+
+    def _hung_up(self) -> None:
+        if not self._stops:  # a closing terminal tends to say so twice, and that is no second wish
+            self._stop(SIGTERM)
 
     def _reopen(self) -> None:
         reopen_logs()
@@ -200,16 +215,20 @@ class _WorkerProcess:
 
     def send(self, number: Signals) -> None:
         with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            os.kill(self.pid, number)  # Popen's own way to send one would reap it
 
     async def until_exit(self, stopping: asyncio.Event, patience_seconds: float) -> int:
-        """The exit status, once it has ended; killed when it takes too long to stop."""
-        exiting = asyncio.ensure_future(exited(self._process))
+        """The exit status, once it has ended; killed when it takes too long to stop.
+
+        Its family goes while it is a zombie, before its number can be given to anybody else.
+        """
+        exiting = asyncio.ensure_future(ended(self._process))
         told = asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait((exiting, told), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((exiting,), timeout=patience_seconds)
             end_family(self._process.pid, self._mark)
-            return await exiting
+            await exiting
+            return self._process.wait()
         finally:
             told.cancel()

@@ -140,6 +140,11 @@ class Worker:
 
         Opens the driver if that has not been done, and then closes it at the end. A SIGTERM stops it
         like `stop()`, unless the program handles that signal itself.
+
+        The event loop is the program's, and so is what asyncio does with a SystemExit or KeyboardInterrupt
+        that a handler raises in a task of its own (TaskGroup, gather): it ends the whole loop. Only `run`,
+        whose loop is the worker's, makes it a failure of that job alone. The same goes for threads of
+        asyncio.to_thread, which keep such a program alive until they end.
         """
         with Signals(self, only_unclaimed=True, enabled=not self._timing.is_virtual):
             await self._work(until_idle)
@@ -149,7 +154,7 @@ class Worker:
 
         SIGTERM or SIGINT: claim nothing more, finish, return; a second one releases the running
         jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
-        reopens log files.
+        reopens log files, or stops it when stdin is a terminal.
         """
         if asyncio._get_running_loop() is not None:
             raise InvalidArgument(
@@ -233,10 +238,7 @@ class Worker:
                 and handler.reference is None
                 and not self._timing.is_virtual
             ):
-                raise ConfigurationError(
-                    f"{handler.type!r} is to run in a process, but its function cannot be imported there: "
-                    "define it at the top level of a module"
-                )
+                raise ConfigurationError(_why_not_importable(handler))
 
     def _new_executors(self) -> dict[Where, Executor]:
         """One executor per place that some handler needs; in virtual time everything runs in the loop."""
@@ -263,6 +265,16 @@ class Worker:
             name: Runner(handler, executors[where_to_run(handler)], self._layers)
             for name, handler in self._handlers.items()
         }
+
+
+def _why_not_importable(handler: Handler) -> str:
+    what = f"{handler.type!r} is to run in a process, but its function cannot be imported there: "
+    if getattr(handler.function, "__module__", None) == "__main__":
+        return what + (
+            "it is defined in __main__, the script that was started; put it into a module of its own, "
+            "or start the worker with `taskharbor worker module:harbor`"
+        )
+    return what + "define it at the top level of a module"
 
 
 def _default_name() -> str:

@@ -50,6 +50,15 @@ def test_several_processes_run_a_burst_too(taskharbor: Command) -> None:
     assert all(line.startswith("{") for line in worked.err.splitlines())
 
 
+def test_a_broken_app_is_told_once_whatever_the_number_of_processes(taskharbor: Command) -> None:
+    (taskharbor.folder / "broken.py").write_text("raise KeyError('no such setting')")
+
+    worked = taskharbor("worker", "broken:harbor", "--processes", "2")
+
+    assert (worked.code, worked.out) == (2, "")
+    assert worked.err == "error: importing 'broken' failed: KeyError: 'no such setting'\n"
+
+
 @pytest.mark.timeout(60)
 def test_several_processes_drain_on_sigterm_and_exit_0(taskharbor: Command) -> None:
     job_id = taskharbor.put("nap")

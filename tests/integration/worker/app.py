@@ -21,6 +21,8 @@ from taskharbor.drivers import connect
 from taskharbor.worker import Worker
 
 FOLDER = Path(os.environ.get("YARD", "."))
+TICKS = os.open(FOLDER / "ticks", os.O_WRONLY | os.O_APPEND | os.O_CREAT) if "YARD" in os.environ else -1
+HANDLERS = ("sleeper", "stubborn", "leaver", "threaded", "quitter", "tick", "writer")
 
 
 def note(what: str, job_id: str, **more: Any) -> None:
@@ -53,6 +55,40 @@ async def stubborn(ctx, job):
             note("cancelled", job.id, reason=ctx.cancelled.reason)
 
 
+async def leaver(ctx, job):
+    """Raises what its payload names in tasks of its own, in a group and in a gathering."""
+    error = {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[job.payload.decode()]
+
+    async def leave():
+        await asyncio.sleep(0)
+        raise error("leaving")
+
+    try:
+        await asyncio.gather(leave(), asyncio.sleep(0.05))
+    except error:
+        note("seen", job.id)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave())
+        group.create_task(asyncio.sleep(3600))
+
+
+async def threaded(ctx, job):
+    """Leaves a thread behind that nobody can stop."""
+    note("started", job.id)
+    await asyncio.to_thread(time.sleep, float(job.payload))
+
+
+async def quitter(ctx, job):
+    """Ends its whole process."""
+    note("started", job.id)
+    os._exit(int(job.payload))
+
+
+async def tick(ctx, job):
+    """As little as can be counted: one line, appended as a whole."""
+    os.write(TICKS, f"{os.getpid()} {job.id}\n".encode())
+
+
 def writer(ctx, job):
     """Writes again and again into a table that refuses a lower fence, until it is told to stop."""
     note("started", job.id, fence=ctx.fence)
@@ -76,8 +112,8 @@ def make_worker(**options: Any) -> Worker:
         if isinstance(options.get(name), int | float):
             options[name] = timedelta(seconds=options[name])
     worker = Worker(connect(os.environ["YARD_URL"]), **options)
-    for name, handler in {"sleeper": sleeper, "stubborn": stubborn, "writer": writer}.items():
-        worker.register(name, handler)
+    for name in HANDLERS:
+        worker.register(name, globals()[name])
     return worker
 
 

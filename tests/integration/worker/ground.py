@@ -25,9 +25,10 @@ ROOT = Path(__file__).parents[3]
 class Ground:
     """One SQLite store, worker processes on it, and the notes that their handlers leave."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: str = "") -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/jobs.db"
+        self.url = f"sqlite:///{folder}/jobs.db{options}"
+        self.stdin: int | None = None  # of the processes started from now on
         self.processes: list[subprocess.Popen[bytes]] = []
         self.driver: Driver = connect(self.url)
         self._entropy = Entropy()
@@ -54,7 +55,7 @@ class Ground:
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         env = {**os.environ, "YARD": str(self.folder), "YARD_URL": self.url, "PYTHONPATH": str(ROOT)}
         with (self.folder / f"log-{len(self.processes)}").open("wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=self.stdin, stdout=log, stderr=log)
         self.processes.append(process)
         return process
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +24,8 @@ from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.state import JobState
 from taskharbor.tasks import job_handler
 from taskharbor.worker import Worker
+from taskharbor.worker.executors import in_process
+from taskharbor.worker.executors.families import end_family
 from tests.integration.worker import handlers
 
 SLOW = 30.0  # how long to wait for something that should happen soon
@@ -224,6 +228,86 @@ async def test_a_cancelled_job_ends_its_handler_at_once(floor, tmp_path):
 
     assert (await floor.ended(job_id)).state is JobState.CANCELLED
     await gone(pid)
+
+
+# ------------------------------------------------------------------ it does not start
+
+
+@pytest.fixture
+def never_ready(monkeypatch, tmp_path):
+    """Handler processes hang while they start; answers where the newest one leaves its number."""
+    monkeypatch.setattr(in_process, "_CHILD_MODULE", "tests.integration.worker.never_ready")
+    monkeypatch.setenv("NEVER_READY", str(tmp_path / "pid"))
+    return tmp_path / "pid"
+
+
+async def test_a_process_that_hangs_while_it_starts_is_ended_without_any_time_limit(
+    floor, never_ready, monkeypatch
+):
+    monkeypatch.setattr(in_process, "_START_SECONDS", 2.0)
+    record = await floor.run("add", max_stalls=1)
+
+    assert (record.state, record.failure_kind) == (JobState.FAILED, "stalled")
+    assert "was not ready after 2 s" in (record.last_error or "")
+    await gone(int(await written(never_ready)))
+
+
+async def test_a_job_cancelled_while_its_process_starts_takes_the_process_along(floor, never_ready):
+    job_id = await floor.put("add")
+    pid = int(await written(never_ready))
+    await floor.driver.cancel([job_id])
+
+    assert (await floor.ended(job_id)).state is JobState.CANCELLED
+    await gone(pid)
+
+
+async def test_a_worker_that_stops_while_a_process_starts_hands_the_job_back(never_ready):
+    async with connect("memory://") as driver:
+        floor = Floor(driver)
+        task = asyncio.create_task(floor.worker.arun())
+        job_id = await floor.put("add")
+        pid = int(await written(never_ready))
+        floor.worker.stop(now=True)
+        await asyncio.wait_for(task, SLOW)
+
+        record = await floor.job(job_id)
+        assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+    await gone(pid)
+
+
+async def test_no_process_at_all_is_a_stall_with_its_cause_and_leaks_nothing(floor, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
+    monkeypatch.setattr(socket, "socketpair", kept(pairs := []))
+    record = await floor.run("add", max_stalls=2)
+
+    assert (record.failure_kind, record.stalls, record.attempts) == ("stalled", 2, 0)
+    assert "no process could be started for it" in (record.last_error or "")
+    assert "/no/such/interpreter" in (record.last_error or "")
+    assert len(pairs) >= 2
+    assert all(end.fileno() == -1 for pair in pairs for end in pair)
+
+
+def kept(pairs):
+    """A socketpair that keeps hold of both ends, so that no collector closes them."""
+    make = socket.socketpair
+
+    def socketpair():
+        pairs.append(make())
+        return pairs[-1]
+
+    return socketpair
+
+
+async def test_the_family_of_a_process_is_ended_before_its_number_is_free(floor, monkeypatch):
+    seen = []
+
+    def watched(pid, mark):
+        seen.append(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None)
+        end_family(pid, mark)
+
+    monkeypatch.setattr(in_process, "end_family", watched)
+    await floor.run("exits_one", max_stalls=1)
+    assert seen == [True]
 
 
 # ------------------------------------------------------------------ what it leaves behind

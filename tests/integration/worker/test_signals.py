@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import signal
 import sqlite3
 import time
@@ -12,6 +13,8 @@ from contextlib import closing
 import pytest
 
 from taskharbor.model.state import JobState
+from taskharbor.worker import supervisor
+from taskharbor.worker.executors.families import end_family
 from tests.integration.worker.ground import is_alive
 
 
@@ -128,6 +131,39 @@ async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(ground):
     assert (await ground.job(unclaimed)).starts == 0
 
 
+@pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt"])
+async def test_a_task_of_a_handler_cannot_end_the_worker(ground, error):
+    """C18: what asyncio hands to whoever runs the loop is a failure of that job, and nobody else's."""
+    worker = ground.worker()
+    neighbour = await ground.put(payload=2)
+    await ground.note("started", neighbour)
+    job_id = await ground.put("leaver", payload=error, max_attempts=1)
+
+    record = await ground.ended(job_id)
+
+    assert (record.state, record.stalls) == (JobState.FAILED, 0)
+    assert record.last_error == f"{error}: leaving"
+    assert len(ground.notes("seen", job_id)) == 1
+    done = await ground.ended(neighbour)
+    assert (done.state, done.starts) == (JobState.COMPLETED, 1)
+    assert worker.poll() is None
+    worker.send_signal(signal.SIGINT)
+    assert await ground.exit_code(worker) == 0
+
+
+async def test_a_call_in_a_thread_does_not_outlive_the_grace_time(ground):
+    """Z15: the job goes back, and the process does not wait for what cannot be stopped."""
+    worker = ground.worker(grace=1)
+    job_id = await ground.put("threaded", payload=600)
+    await ground.note("started", job_id)
+    worker.terminate()
+
+    await ground.until(lambda: worker.poll() is not None, "the process to end", seconds=20)
+    assert worker.returncode == 0
+    record = await ground.job(job_id)
+    assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+
+
 async def freeze(ground, process):
     """Stop a process at a moment when it does not hold the write lock of a database file."""
     for _ in range(200):
@@ -186,7 +222,7 @@ async def test_a_killed_worker_process_is_replaced_and_its_job_done(ground):
     again = ground.notes("started", job_id)[1]
     assert (record.state, record.stalls) == (JobState.COMPLETED, 1)
     assert again["pid"] not in (first["pid"], supervisor.pid)
-    assert "killed by SIGKILL" in ground.log(supervisor)
+    assert f"worker process {first['pid']} was killed by SIGKILL" in ground.log(supervisor)
     supervisor.terminate()
     assert await ground.exit_code(supervisor) == 0
 
@@ -254,4 +290,59 @@ async def test_a_worker_that_takes_too_much_memory_makes_room_for_another(ground
 async def test_an_app_that_cannot_start_ends_the_supervisor(ground, app):
     supervisor = ground.supervisor(app=app, processes=2)
     assert await ground.exit_code(supervisor) == 2
-    assert "cannot start" in ground.log(supervisor)
+    assert ground.log(supervisor).count("cannot start") == 1
+    assert "Traceback" not in ground.log(supervisor)
+    assert "has started" not in ground.log(supervisor)
+
+
+async def test_a_worker_process_that_ends_by_itself_is_told_as_such(ground):
+    """Nothing about a job: the process may have had none, or many."""
+    supervisor = ground.supervisor()
+    job_id = await ground.put("quitter", payload=5)
+    await ground.until(lambda: "exited with code" in ground.log(supervisor), "the end of the process")
+
+    pid = (await ground.note("started", job_id))["pid"]
+    assert f"worker process {pid} exited with code 5\n" in ground.log(supervisor)
+    supervisor.terminate()
+    assert await ground.exit_code(supervisor) == 0
+
+
+async def test_the_family_of_a_worker_process_is_ended_before_its_number_is_free(monkeypatch):
+    seen = []
+
+    def watched(pid, mark):
+        seen.append(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
+        end_family(pid, mark)
+
+    monkeypatch.setattr(supervisor, "end_family", watched)
+    process = supervisor._WorkerProcess(supervisor.SupervisorConfig(app="no_such_module:app"))
+
+    assert await process.until_exit(asyncio.Event(), 60) == 2
+    assert [zombie.si_status for zombie in seen] == [2]
+
+
+# ------------------------------------------------------------------ a terminal
+
+
+@pytest.fixture
+def at_terminal(ground):
+    """Processes of this test have a terminal as their stdin."""
+    ours, ground.stdin = pty.openpty()
+    yield
+    os.close(ground.stdin)
+    os.close(ours)
+
+
+@pytest.mark.usefixtures("at_terminal")
+@pytest.mark.parametrize("kind", ["worker", "supervisor"])
+async def test_closing_its_terminal_stops_it_like_sigterm(ground, kind):
+    """Twice, as shells and terminals do: that is no wish to hurry."""
+    process = ground.worker() if kind == "worker" else ground.supervisor()
+    job_id = await ground.put(payload=2)
+    await ground.note("started", job_id)
+    process.send_signal(signal.SIGHUP)
+    await ground.until(lambda: "told to stop" in ground.log(process), "the first to be seen")
+    process.send_signal(signal.SIGHUP)
+
+    assert await ground.exit_code(process) == 0
+    assert (await ground.job(job_id)).state is JobState.COMPLETED

@@ -88,7 +88,7 @@ def test_an_id_is_data_whatever_it_looks_like(shell: Shell, job_id: str, tmp_pat
     for verb in ("show", "why", "retry", "cancel", "wait"):
         answer = shell("jobs", verb, "--", job_id)
 
-        assert answer.code == 2
+        assert answer.code == 3
         assert "is not a lower-case UUID" in answer.err
         assert "\x1b" not in answer.err
         assert answer.out == ""

@@ -1,4 +1,4 @@
-"""Logs: one event is one line in every form, whatever is in it."""
+"""Logs: one event is one line, whatever is in it; only people get a traceback on lines of its own."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
 EVIL = 'two\nlines "quoted" \x1b[31mred a=b'
 
 
-@pytest.mark.parametrize("form", list(LogFormat))
+@pytest.mark.parametrize("form", [LogFormat.JSON, LogFormat.LOGFMT])
 def test_one_event_is_one_line_and_steers_no_terminal(stderr: Callable[[], str], form: LogFormat) -> None:
     log_to_stderr(form, LogLevel.INFO)
 
@@ -37,6 +37,25 @@ def test_one_event_is_one_line_and_steers_no_terminal(stderr: Callable[[], str],
     assert len(lines) == 2
     assert "\x1b" not in "".join(lines)
     assert "ValueError" in lines[1]
+
+
+def test_people_read_a_traceback_line_by_line_and_none_of_it_passes_for_an_event(
+    stderr: Callable[[], str],
+) -> None:
+    log_to_stderr(LogFormat.CONSOLE, LogLevel.INFO)
+
+    logging.getLogger("x").warning("%s", EVIL)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        logging.getLogger("x").exception("caught", extra={"job_id": "a"})
+
+    said, caught, *trace = stderr().splitlines()
+    assert "two\\nlines" in said
+    assert caught.endswith("caught job_id=a")
+    assert trace[0] == "    Traceback (most recent call last):"
+    assert trace[-2:] == ["    ValueError: two", '    lines "quoted" red a=b']
+    assert all(line.startswith("    ") for line in trace)
 
 
 def test_json_keeps_the_text_and_the_fields(stderr: Callable[[], str]) -> None:

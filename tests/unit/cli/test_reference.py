@@ -6,7 +6,7 @@ from pathlib import Path
 from taskharbor.cli.main import COMMANDS, build
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
-SHARED = {"--url", "--output", "--json", "--no-color", "--verbose", "--help"}
+SHARED = {"--url", "--app", "--output", "--json", "--no-color", "--verbose", "--help"}
 
 
 def commands() -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -443,3 +444,70 @@ async def test_under_a_simulated_clock_time_is_what_the_test_says():
     clock.advance("1h")
     await harbor.worker().arun(until_idle=True)
     assert (await job.arefresh()).record.finished_at == clock.now()
+
+
+@pytest.mark.parametrize("run_in", ["loop", "thread"])
+def test_parameters_may_have_any_name(run_in):
+    with Harbor("memory://") as harbor:
+
+        def of(self: int, args: str, kwargs: list[int], function: str = "f") -> list[Any]:
+            return [self, args, kwargs, function]
+
+        async def aof(self: int, args: str, kwargs: list[int], function: str = "f") -> list[Any]:
+            return [self, args, kwargs, function]
+
+        task = harbor.task(run_in=run_in, name="of")(aof if run_in == "loop" else of)
+        by_name = task.enqueue(self=1, args="a", kwargs=[2], function="g")
+        by_call = harbor.enqueue_many([task.call(self=3, args="b", kwargs=[])])[0]
+        harbor.worker().run(until_idle=True)
+
+        assert by_name.result() == [1, "a", [2], "g"]
+        assert by_call.result() == [3, "b", [], "f"]
+    if run_in == "thread":
+        assert task(self=1, args="a", kwargs=[]) == [1, "a", [], "f"]
+
+
+def test_what_is_no_url_and_no_function_is_told():
+    with pytest.raises(ConfigurationError, match="Harbor takes the URL of a store, a text, not 5"):
+        Harbor(5)  # type: ignore[arg-type]
+    harbor = Harbor("memory://")
+    with pytest.raises(ConfigurationError, match="goes on a function, not on 5"):
+        harbor.task(5)  # type: ignore[call-overload]
+    with pytest.raises(ConfigurationError, match=r"'mail': say task\(name=...\)"):
+        harbor.task("mail")  # type: ignore[call-overload]
+
+
+def test_generator_functions_are_refused_as_tasks():
+    harbor = Harbor("memory://")
+
+    def rows():
+        yield 1
+
+    async def pages():
+        yield 1
+
+    for function in (rows, pages):
+        with pytest.raises(ConfigurationError, match="generator function"):
+            harbor.task(function)
+
+
+def test_an_update_that_means_nothing_is_refused_before_any_enqueue():
+    task = Harbor("memory://").task(nothing_much)
+
+    with pytest.raises(InvalidArgument, match="whenever"):
+        task.using(key="k", update=Update(run_at="whenever"))  # type: ignore[arg-type]
+
+
+def nothing_much() -> None: ...
+
+
+def test_a_function_of_main_that_wants_a_process_is_told_why():
+    harbor = Harbor("memory://")
+
+    def crunch() -> None: ...
+
+    crunch.__module__ = "__main__"
+    harbor.task(run_in="process")(crunch)
+
+    with pytest.raises(ConfigurationError, match="defined in __main__"):
+        harbor.worker().run(until_idle=True)

@@ -10,10 +10,11 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim, Query
-from taskharbor.errors import DriverUnavailable
+from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.events import DutyRan, EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
@@ -130,6 +131,46 @@ class FailingDuty:
         raise DriverUnavailable("the store is away")
 
 
+class BrokenDuty:
+    name = "broken"
+    every_seconds = 1.0
+
+    async def run_once(self) -> int:
+        raise KeyError("not an error that anybody thought of")
+
+
+async def test_a_duty_that_breaks_does_not_end_the_others(driver: Driver, clock: HandClock) -> None:
+    events, seen = EventBus(), []
+    events.listen(seen.append, DutyRan)
+    one = scheduler(driver, clock, duties=[BrokenDuty(), FailingDuty()], events=events)
+
+    assert await one.run_once() == 0
+    assert [ran.duty for ran in seen] == ["broken", "failing"]
+    assert all(ran.error for ran in seen)
+
+
+async def test_a_follower_asks_for_the_role_a_few_times_per_term_only(
+    driver: Driver, clock: HandClock
+) -> None:
+    await scheduler(driver, clock, "leader", ttl=100 * SECOND).run_once()
+    asked: list[str] = []
+
+    class Counting(MemoryDriver):
+        async def do_hold_role(self, name, holder, ttl, now):  # type: ignore[no-untyped-def]
+            asked.append(holder)
+            return await super().do_hold_role(name, holder, ttl, now)
+
+    async with Counting(clock=clock) as store:
+        await scheduler(store, clock, "leader").run_once()
+        asked.clear()
+        follower = scheduler(store, clock, "follower")
+        for _ in range(10):
+            await follower.run_once()
+            clock.at += SECOND
+
+    assert 2 <= len(asked) <= 5
+
+
 # ------------------------------------------------------------------ housekeeping
 
 
@@ -181,7 +222,7 @@ async def test_a_tick_makes_exactly_one_job_with_two_schedulers(driver: Driver, 
     await put(driver)
     first, second = scheduler(driver, clock, "first"), scheduler(driver, clock, "second")
 
-    for _ in range(180):
+    for _ in range(182):
         clock.at += SECOND
         await first.run_once()
         await second.run_once()
@@ -296,3 +337,59 @@ async def test_a_keyed_job_is_never_copied(driver: Driver, clock: HandClock) -> 
     await scheduler(driver, clock).run_once()
 
     assert await take(driver, "fast") == []
+
+
+# ------------------------------------------------------------------ schedules that cannot fire
+
+
+async def test_a_schedule_over_its_queues_rate_does_not_stop_the_others(
+    driver: Driver, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await driver.configure_queue(QueueSettings(queue="spent", enqueue_rate=RateLimit(1, 3600 * SECOND)))
+    await driver.enqueue([new_job(queue="spent")])
+    await driver.put_schedule(Schedule(name="a", template=new_job(queue="spent"), every=MINUTE))
+    await driver.put_schedule(Schedule(name="b", template=new_job(queue="free"), every=MINUTE))
+
+    clock.at += MINUTE
+    await scheduler(driver, clock).run_once()
+
+    assert [job.queue for job in await all_jobs(driver)].count("free") == 1
+    assert "schedule a could not fire" in caplog.text
+
+
+async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(
+    driver: Driver, clock: HandClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await driver.put_schedule(
+        Schedule(name="a", template=new_job(), cron="* * * * *", timezone="Europe/Berlin")
+    )
+    await driver.put_schedule(Schedule(name="b", template=new_job(), every=MINUTE))
+
+    def no_zone(name: str) -> None:
+        raise InvalidArgument(f"time zone {name!r} is not known")
+
+    monkeypatch.setattr("taskharbor.model.schedule._zone", no_zone)  # a machine without that zone
+    clock.at += MINUTE
+    await scheduler(driver, clock).run_once()
+
+    assert [job.headers["taskharbor-schedule"] for job in await all_jobs(driver)] == ["b"]
+    assert "schedule a could not fire" in caplog.text
+
+
+async def test_more_missed_ticks_than_the_queue_takes_at_once_go_in_parts(
+    driver: Driver, clock: HandClock
+) -> None:
+    await driver.configure_queue(QueueSettings(queue="default", enqueue_rate=RateLimit(2, MINUTE)))
+    await driver.put_schedule(Schedule(name="a", template=new_job(), every=10 * SECOND, misfire="all"))
+    clock.at += 50 * SECOND
+    one = scheduler(driver, clock)
+
+    counts = []
+    for _ in range(4):
+        await one.run_once()
+        counts.append(len(await all_jobs(driver)))
+        clock.at += MINUTE if len(counts) > 1 else SECOND
+
+    assert counts[0] == 2
+    keys = [job.idempotency_key for job in await all_jobs(driver)]
+    assert len(set(keys)) == len(keys) == counts[-1] >= 6

@@ -118,7 +118,7 @@ def test_another_file_can_be_named(tmp_path, folder):
         ("[worker]\nqueues = [1]", "must be a list of texts"),
         ("url = 7", "must be a text"),
         ("url = ", "is not valid TOML"),
-        ("worker = 7", "no setting 'worker'"),
+        ("worker = 7", r"worker is a table: write \[worker\]"),
         ("profile.prod = 7", "a table of settings is needed"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -21,6 +22,7 @@ from taskharbor.testing import (
     enqueued,
     in_memory,
 )
+from taskharbor.worker.context import JobContext
 
 
 @dataclass
@@ -302,3 +304,70 @@ def test_a_programs_harbor_can_be_put_into_memory_and_back(harbor):
         assert len(enqueued(harbor)) == 2
 
     assert len(enqueued(harbor)) == 1
+
+
+# ------------------------------------------------------------------ handlers that sleep on the clock
+
+
+def test_drain_moves_the_clock_on_while_a_handler_sleeps_on_it():
+    clock = SimulatedClock()
+    with Harbor("memory://", clock=clock) as harbor:
+
+        @harbor.task
+        async def nap(ctx: JobContext, seconds: float) -> str:
+            await ctx.clock.sleep(seconds)
+            return "awake"
+
+        job = nap.enqueue(3600)
+        [attempt] = drain(harbor)
+
+        assert attempt.outcome == "completed"
+        assert job.result() == "awake"
+        assert clock.monotonic() >= 3600
+
+
+def test_a_handler_that_sleeps_beyond_its_time_limit_is_timed_out():
+    clock = SimulatedClock()
+    with Harbor("memory://", clock=clock) as harbor:
+
+        @harbor.task(timeout="5s", max_attempts=1)
+        async def nap(ctx: JobContext) -> None:
+            await ctx.clock.sleep(60)
+
+        job = nap.enqueue()
+        drain(harbor)
+
+        assert job.refresh().record.failure_kind == "timeout"
+        assert 5 <= clock.monotonic() < 60
+
+
+def test_a_handler_that_sleeps_beyond_the_bound_is_named():
+    with Harbor("memory://", clock=SimulatedClock()) as harbor:
+
+        @harbor.task
+        async def nap(ctx: JobContext) -> None:
+            await ctx.clock.sleep(3600)
+
+        job = nap.enqueue()
+
+        with pytest.raises(AssertionError, match=rf"beyond .*{job.id} \(nap\)"):
+            drain(harbor, within="1m")
+
+
+def test_a_handler_that_is_busy_in_a_thread_is_given_its_time():
+    release = threading.Event()
+    clock = SimulatedClock()
+    with Harbor("memory://", clock=clock) as harbor:
+
+        @harbor.task
+        async def nap(ctx: JobContext) -> None:
+            await ctx.clock.sleep(30)
+
+        @harbor.task(timeout="10s")
+        def busy() -> None:
+            release.wait(0.2)
+
+        nap.enqueue()
+        busy.enqueue()
+
+        assert [one.outcome for one in drain(harbor, concurrency=2)] == ["completed", "completed"]

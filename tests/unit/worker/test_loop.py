@@ -327,6 +327,22 @@ async def test_it_ends_after_its_last_job_so_that_a_fresh_one_can_start(yard):
     assert (counts.completed, counts.ready) == (4, 6)
 
 
+async def test_it_claims_no_more_than_it_may_still_do(yard):
+    """Nothing is claimed only to be handed back, also when the last jobs end one by one."""
+
+    async def handler(ctx, job):
+        await ctx.clock.sleep(int(job.payload))
+
+    ids = [await yard.put(payload=str(1 + place % 3).encode()) for place in range(12)]
+    worker = yard.worker({"work": handler}, concurrency=4, max_jobs=6)
+    await yard.until_done(yard.start(worker))
+
+    records = [await yard.job(job_id) for job_id in ids]
+    assert sum(record.starts for record in records) == 6
+    assert [record.state for record in records].count(JobState.COMPLETED) == 6
+    assert worker.counts.get("released", 0) == 0
+
+
 async def test_a_worker_keeps_to_its_own_rate(yard):
     started = []
 

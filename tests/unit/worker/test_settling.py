@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from taskharbor.errors import DriverUnavailable
+from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.events import AttemptFinished, LeaseWasLost
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
@@ -162,6 +162,33 @@ async def test_one_settlement_that_no_store_would_take_fails_its_job_alone(yard,
     states = [(await yard.job(job_id)).state for job_id in ids]
     assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
     assert "cannot be settled" in ((await yard.job(ids[1])).last_error or "")
+
+
+async def test_an_unclear_end_is_not_forgotten_when_a_later_settlement_fails(yard):
+    """Stored unanswered, then refused as a batch, then told one by one until the store went away."""
+    calls = 0
+
+    def before():
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise InvalidArgument("one of them is wrong")
+        if calls == 4:
+            raise DriverUnavailable("not now", done=False)
+
+    def after():
+        if calls == 1:
+            raise DriverUnavailable("reply lost", done=None)
+
+    await yard.put_many(2)
+    yard.driver.before["settle"] = before
+    yard.driver.after["settle"] = after
+    async with yard.at_work(yard.worker({"work": nothing})) as task:
+        await yard.pass_time(5)
+        assert [event.outcome for event in yard.heard(AttemptFinished)] == ["completed"] * 2
+
+    assert calls == 5
+    assert task.done()
 
 
 async def test_a_claim_that_fails_does_not_lose_the_answers_of_its_settlements(yard):

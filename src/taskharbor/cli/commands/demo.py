@@ -19,12 +19,13 @@ import typer
 from taskharbor.cli.exits import DONE, ERROR, TIMED_OUT, UsageProblem
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import UrlFlag, store_url, with_output
+from taskharbor.cli.session import UrlFlag, was_said, with_output
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
+from taskharbor.settings.store import store_url
 
 if TYPE_CHECKING:
     from taskharbor.cli.demo_work import Account, Ledger, Producer
@@ -53,12 +54,12 @@ def command(
 ) -> int:
     """Watch jobs succeed, fail, retry, snooze, crash and be cancelled. Needs nothing installed.
 
-    Without --url it all happens in a temporary folder that is deleted afterwards. Ctrl+C lets the
-    workers finish and prints the account. Without a terminal it behaves like --once.
+    Without --url on the command line it all happens in a temporary folder that is deleted afterwards.
+    Ctrl+C lets the workers finish and prints the account. Without a terminal it behaves like --once.
     """
     is_live = not once and out.is_fancy and not out.is_machine_readable
     with tempfile.TemporaryDirectory(prefix="taskharbor-demo-") as folder:
-        address = store_url(url) if url else f"sqlite:///{folder}/demo.db"
+        address = store_url(url) if url and was_said("url") else f"sqlite:///{folder}/demo.db"
         out.secrets.append(address)
         # The demo's app names no store: it takes this one, here and in the worker processes.
         os.environ["TASKHARBOR_URL"] = address

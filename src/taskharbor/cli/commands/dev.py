@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
+from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import AppArgument, UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, was_said, with_output
 from taskharbor.cli.watching import changes
 
 _STOP_SECONDS = 15.0
@@ -36,16 +37,14 @@ def command(
 
     Running jobs get a moment to finish, then they are given back and run again. Ctrl+C stops.
     """
-    from taskharbor.cli.apps import chosen_app
-
     app = chosen_app(app)
     if app is None:
         raise UsageProblem("which app? `taskharbor dev module:attribute`, for example app:harbor")
-    shared = ["--url", url] if url else []
+    shared = ["--url", url] if url and was_said("url") else []
     worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
+    if no_scheduler:
+        worker.append("--no-scheduler")
     commands = [worker + (["--queues", queues] if queues else [])]
-    if not no_scheduler:
-        commands.append(["scheduler", app, *shared])
     paths = watch or [Path.cwd()]
     crew = Crew(commands)
     out.say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")

@@ -15,7 +15,7 @@ from taskharbor.cli.details import job_lines
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import Session, with_store
-from taskharbor.cli.where import Where, find_page, parse_where
+from taskharbor.cli.where import Where, find_page, job_of, parse_where
 from taskharbor.drivers.messages import Deleted
 from taskharbor.drivers.views import job_view
 from taskharbor.errors import JobNotFound
@@ -51,9 +51,9 @@ async def list_dead(
 @with_store
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a dead letter."""
-    [job] = await session.driver.get([job_id])
-    if job is None or job.state is not JobState.FAILED:
-        raise NotADeadLetter(job_id, None if job is None else job.state.value)
+    job = await job_of(session.driver, job_id)
+    if job.state is not JobState.FAILED:
+        raise NotADeadLetter(job_id, job.state.value)
     view = job_view(job, is_full=True, reveal=reveal)
     session.out.document(view, job_lines(view, session.now()))
 

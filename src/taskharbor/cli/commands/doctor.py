@@ -7,15 +7,16 @@ import platform
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from statistics import median
 from typing import Any
 
 from taskharbor import __version__
 from taskharbor.cli.exits import DONE, ERROR, code_of
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import Session, UrlFlag, store_url, with_output
+from taskharbor.cli.session import AppFlag, Session, UrlFlag, chosen_store, refuse_missing, with_output
 from taskharbor.cli.tables import Column
-from taskharbor.drivers import connect
+from taskharbor.drivers import Driver, connect
 from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
@@ -42,20 +43,21 @@ class Finding:
 
 
 @with_output
-def command(out: Output, url: UrlFlag = None) -> int:
+def command(out: Output, url: UrlFlag = None, app: AppFlag = None) -> int:
     """Check the store, the clock, the queues and the workers. Exit code 1 when something is broken."""
-    address = store_url(url)
-    out.secrets.append(address)
-    findings = asyncio.run(examine(address, out))
+    address, harbor = chosen_store(out, url, app)
+    refuse_missing(address)
+    make = partial(connect, address) if harbor is None else harbor.driver.another
+    findings = asyncio.run(examine(make, out))
     out.items([finding.view() for finding in findings], _COLUMNS)
     return ERROR if any(finding.level == "fail" for finding in findings) else DONE
 
 
-async def examine(url: str, out: Output) -> list[Finding]:
+async def examine(make: Callable[[], Driver], out: Output) -> list[Finding]:
     """All findings; a store that cannot be opened is one of them."""
     findings = [Finding("ok", "version", f"taskharbor {__version__}, Python {platform.python_version()}")]
     try:
-        async with connect(url) as driver:
+        async with make() as driver:
             session = Session(driver=driver, out=out, clock=SystemClock())
             for check in _CHECKS:
                 findings += await check(session)

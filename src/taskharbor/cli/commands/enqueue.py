@@ -14,7 +14,7 @@ import typer
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.parameters import parse_duration, parse_instant, parse_pair, parse_value
 from taskharbor.cli.requests import Line, lines_of, new_job, payload_of
-from taskharbor.cli.session import AppFlag, Session, with_store
+from taskharbor.cli.session import Session, with_store_made
 from taskharbor.cli.waiting import wait_for
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.model.entropy import Entropy
@@ -25,7 +25,7 @@ _AT_ONCE = 500
 DurationFlag = {"parser": parse_duration, "metavar": "DURATION"}
 
 
-@with_store
+@with_store_made
 async def command(
     session: Session,
     type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="The task's name.")] = None,
@@ -83,7 +83,6 @@ async def command(
     wait_timeout: Annotated[
         timedelta | None, typer.Option("--wait-timeout", help="Stop waiting after this.", **DurationFlag)
     ] = None,
-    app: AppFlag = None,
 ) -> int:
     """Put a job in and print its id.
 
@@ -93,7 +92,8 @@ async def command(
     arguments are checked; without it, the job is stored as it is written.
 
     With --json-file every line is an object with the fields of a job: type, payload, queue, run_at,
-    delay_s, priority, key and so on; TYPE and the flags fill in what a line leaves out.
+    delay_s, priority, key and so on; TYPE and the flags fill in what a line leaves out. It goes page by
+    page, 500 lines each: a bad line stops it, and the pages before that one stay enqueued.
     """
     defaults = Line(
         type=type,
@@ -143,11 +143,18 @@ async def _many(session: Session, path: Path, defaults: Line) -> int:
             for jobs in _batches(made(line) for line in lines_of(path, defaults)):
                 results.update(answer.result.value for answer in await session.driver.enqueue(jobs))
                 bar.advance(len(jobs))
-        finally:
-            view: dict[str, Any] = {"enqueued": results.total(), "results": dict(results)}
-            words = ", ".join(f"{count} {result}" for result, count in results.items()) or "nothing"
-            session.out.document(view, [f"{results.total()} enqueued: {words}"])
+        except BaseException:
+            if results:
+                _tell_many(session, results)
+            raise
+    _tell_many(session, results)
     return DONE
+
+
+def _tell_many(session: Session, results: Counter[str]) -> None:
+    view: dict[str, Any] = {"enqueued": results.total(), "results": dict(results)}
+    words = ", ".join(f"{count} {result}" for result, count in results.items()) or "nothing"
+    session.out.document(view, [f"{results.total()} enqueued: {words}"])
 
 
 def _batches(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:

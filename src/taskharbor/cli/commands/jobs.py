@@ -16,7 +16,7 @@ from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND
 from taskharbor.cli.parameters import parse_duration, parse_states
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.waiting import wait_for
-from taskharbor.cli.where import Where, find_page, parse_where
+from taskharbor.cli.where import Where, find_page, job_of, parse_where
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.drivers.views import instant_text, job_view
 from taskharbor.drivers.why import look_into
@@ -26,9 +26,7 @@ from taskharbor.model.state import TERMINAL, WAITING, JobState
 
 app = typer.Typer(no_args_is_help=True)
 
-JobId = Annotated[
-    str, typer.Argument(metavar="ID", help="The job's id; write -- before one that starts with -.")
-]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Job ids.")]
 WhereFlag = Annotated[
     str | None,
@@ -69,9 +67,7 @@ async def list_jobs(
 @with_store
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a job: arguments, attempts, lease and errors."""
-    [job] = await session.driver.get([job_id])
-    if job is None:
-        raise JobNotFound(job_id)
+    job = await job_of(session.driver, job_id)
     view = job_view(job, is_full=True, reveal=reveal)
     session.out.document(view, job_lines(view, session.now()))
 
@@ -80,6 +76,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
 @with_store
 async def why(session: Session, job_id: JobId) -> None:
     """Say why a job is not running, and when it will."""
+    await job_of(session.driver, job_id)
     found = await look_into(session.driver, job_id)
     view = {
         "id": found.id,

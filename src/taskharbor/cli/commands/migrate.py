@@ -10,7 +10,15 @@ import typer
 
 from taskharbor.cli.exits import DONE, ERROR
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import Session, UrlFlag, store_url, with_output, with_store
+from taskharbor.cli.session import (
+    AppFlag,
+    Session,
+    UrlFlag,
+    chosen_store,
+    with_output,
+    with_store,
+    with_store_made,
+)
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 
@@ -18,7 +26,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
-@with_store
+@with_store_made
 async def up(session: Session) -> None:
     """Apply what is pending. Several may do it at once: each migration is applied once."""
     applied = await session.driver.migrate()
@@ -42,11 +50,10 @@ async def status(session: Session) -> int:
 
 @app.command()
 @with_output
-def sql(out: Output, url: UrlFlag = None) -> None:
+def sql(out: Output, url: UrlFlag = None, app: AppFlag = None) -> None:
     """Print the migrations for your own tool, without connecting."""
-    address = store_url(url)
-    out.secrets.append(address)
-    scripts = list(_scripts(connect(address)))
+    address, harbor = chosen_store(out, url, app)
+    scripts = list(_scripts(connect(address) if harbor is None else harbor.driver))
     if not scripts:
         out.say("this store has no SQL migrations")
     view = {"items": [{"name": name, "sql": text} for name, text in scripts], "cursor": None}

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import DONE
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import AppArgument, UrlFlag, store_url, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, with_output
 from taskharbor.drivers import Driver, connect
+from taskharbor.settings.store import store_url
 
 
 @with_output
@@ -29,8 +31,6 @@ def command(
     Start as many as you like: one of them leads, the others stand by. The schedules of APP are stored
     first; without APP it serves what the store already has.
     """
-    from taskharbor.cli.apps import chosen_app
-
     app = chosen_app(app)
     log_to_stderr(log_format, log_level)
     asyncio.run(_run(_driver(out, app, url), app, name))

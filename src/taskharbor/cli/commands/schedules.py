@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
@@ -25,8 +26,7 @@ async def list_schedules(session: Session) -> None:
     """List every schedule with its rule and its next tick."""
     now = session.now()
     entries = await session.driver.schedules()
-    views = [schedule_view(entry, next(ticks(entry.schedule, now), None)) for entry in entries]
-    session.out.items(views, schedule_columns(now))
+    session.out.items([_view(entry, now) for entry in entries], schedule_columns(now))
 
 
 @app.command()
@@ -56,10 +56,18 @@ async def run(session: Session, name: Name) -> None:
     )
 
 
+def _view(entry: StoredSchedule, now: datetime) -> dict[str, Any]:
+    """With its next tick, or with what keeps it from having one: a zone that is not known here, say."""
+    try:
+        return {**schedule_view(entry, next(ticks(entry.schedule, now), None)), "trouble": None}
+    except Exception as error:  # noqa: BLE001 - one row that cannot be read must not hide the others
+        return {**schedule_view(entry, None), "trouble": str(error) or type(error).__name__}
+
+
 async def _set_paused(session: Session, name: str, *, paused: bool) -> None:
     entry = await _schedule(session, name)
     after = await session.driver.put_schedule(replace(entry.schedule, paused=paused))
-    view = schedule_view(after, next(ticks(after.schedule, session.now()), None))
+    view = _view(after, session.now())
     session.out.document(view, [f"{name}: {'paused' if after.paused else 'runs'}"])
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.logs import LogFormat, LogLevel
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration, parse_size
-from taskharbor.cli.session import AppArgument, UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, UrlFlag, was_said, with_output
 
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 
@@ -60,6 +61,12 @@ def command(
             "--handle", metavar="TYPE=HANDLER", help="Run a type by echo, fail or sleep; works without APP."
         ),
     ] = None,
+    scheduler: Annotated[
+        bool,
+        typer.Option(
+            "--scheduler/--no-scheduler", help="Fire schedules and forget old jobs beside the work."
+        ),
+    ] = True,
     health_port: Annotated[
         int | None, typer.Option("--health-port", min=1, max=65535, help="Answer /livez and /readyz here.")
     ] = None,
@@ -77,7 +84,7 @@ def command(
 
     --url is for an app whose Harbor names no store itself.
     """
-    from taskharbor.cli.apps import chosen_app
+    from taskharbor.cli.apps import load_app
     from taskharbor.cli.work import Plan, work_here, work_in_processes
 
     app = chosen_app(app)
@@ -96,13 +103,16 @@ def command(
         name=name,
         max_jobs=max_jobs,
         max_memory=max_memory,
+        scheduler=scheduler,
         log_format=log_format,
         log_level=log_level,
     )
     health = (health_host, health_port)
+    if app is not None and was_said("url"):
+        load_app(app, url)  # a store that the app's code contradicts is refused before anything starts
     if processes == 1:
         return work_here(plan, burst=burst, health=health, out=out)
-    return work_in_processes(plan, processes, burst=burst, health=health)
+    return work_in_processes(plan, processes, burst=burst, health=health, out=out)
 
 
 def _names(queues: str | None) -> tuple[str, ...] | None:

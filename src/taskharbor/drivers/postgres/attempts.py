@@ -228,7 +228,12 @@ class Attempts:
             return []
         ledger = Ledger(connection, self._sql)
         await ledger.lock([row[0] for row in picked], now)
-        answers = [_reclaim(ledger, ledger.records[row[0]]) for row in picked]
+        answers = []
+        for row in picked:
+            job = ledger.records.get(row[0])
+            # A copy may have ended with its original, a moment ago in this very loop.
+            if job is not None and job.state is JobState.RUNNING:
+                answers.append(_reclaim(ledger, job))
         await ledger.write()
         return answers
 

@@ -78,21 +78,22 @@ def limits_enqueues(step: Step) -> bool:
 def admit(step: Step, arriving: Counter[str]) -> None:
     """Spend the enqueue budgets for so many new jobs per queue, all or none."""
     wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
-    spends: list[tuple[str, RateLimit, int]] = []
-    for queue, count in wanted.items():
-        rate = rules(step, queue).enqueue_rate
-        if rate is None:
-            continue
+    budgets = [
+        (queue, rate, count)
+        for queue, count in wanted.items()
+        if (rate := rules(step, queue).enqueue_rate) is not None
+    ]
+    for queue, rate, count in budgets:  # what can never pass comes before what cannot pass now
         if count > rate.count:
             raise InvalidArgument(
                 f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
                 f"of queue {queue!r}; send them in parts"
             )
+    for queue, rate, count in budgets:
         if wait := _wait_us(step, f"enqueue/{queue}", rate, count):
             raise RateLimited(queue, timedelta(microseconds=wait))
-        spends.append((f"enqueue/{queue}", rate, count))
-    for name, rate, count in spends:
-        _spend(step, name, rate, count)
+    for queue, rate, count in budgets:
+        _spend(step, f"enqueue/{queue}", rate, count)
 
 
 # ------------------------------------------------------------------ out
@@ -110,7 +111,7 @@ def room(step: Step, queue: str, claim: Claim) -> int:
         if held.max_running is not None:
             most = min(most, held.max_running - _running(step, name))
     for name, rate in _execute_budgets(step, queue, claim):
-        most = min(most, _room(step, name, rate))
+        most = min(most, rate.count - _spent(step, name, rate))
     return max(most, 0)
 
 
@@ -146,19 +147,20 @@ def _running(step: Step, queue: str) -> int:
 # ------------------------------------------------------------------ budgets
 
 
-def _room(step: Step, name: str, rate: RateLimit) -> int:
+def _spent(step: Step, name: str, rate: RateLimit) -> int:
+    """What of this budget was spent within its window."""
     until = step.us - rate.per_us
     (gone,) = step.one("gate_forget", name=name, until=until)
     if gone:
         step.run("gate_forgotten", name=name, until=until)
         step.run("gate_total", name=name, difference=-gone, per=rate.per_us)
     row = step.one("gate_spent", name=name)
-    return max(rate.count - (row[0] if row else 0), 0)
+    return row[0] if row else 0
 
 
 def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
     """How long until `wanted` fit, in µs; 0 when they fit now."""
-    missing = wanted - _room(step, name, rate)
+    missing = wanted + _spent(step, name, rate) - rate.count
     if missing <= 0:
         return 0
     for at, count in step.run("gate_entries", name=name):

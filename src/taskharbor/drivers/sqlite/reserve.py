@@ -41,16 +41,19 @@ def reserve(step: Step, claim: Claim, token: str) -> list[JobRecord]:
 
 
 def promote(step: Step, queue: str, limit: int) -> int:
-    """Line up due jobs of one queue. Nothing that can be read changes: a due job already reads ready."""
+    """Line up due jobs of one queue; answers how many of them are listed.
+
+    Nothing that can be read changes: a due job already reads ready.
+    """
     last = step.one("promote_bound", queue=queue, now=step.us, limit=limit)
     if last is None:
         return 0
     bound = {"queue": queue, "run_at": last[0], "seq": last[1]}
     moved = 0
-    for block, count, listed in step.all("promote_count", **bound):
+    for block, listed in step.all("promote_count", **bound):
         step.count_block(queue, block, JobState.SCHEDULED, -listed)
         step.count_block(queue, block, JobState.READY, +listed)
-        moved += count
+        moved += listed
     step.run("promote_ready", **bound)
     step.run("promote_unlater", **bound)
     step.hints.queues.add(queue)

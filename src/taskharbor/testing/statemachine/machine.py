@@ -168,7 +168,7 @@ class DriverMachine(PairMachine):
     def cancel_running(self, which: int) -> None:
         self._do(self.pair.cancel([self._lease(which, "none").job_id]))
 
-    @counted(queue=st.sampled_from(plans.QUEUES), key=st.sampled_from(plans.KEYS))
+    @counted(queue=st.sampled_from(plans.QUEUES), key=plans.KEY)
     def cancel_waiting(self, queue: str, key: bytes) -> None:
         self._do(self.pair.cancel_waiting(queue, key))
 
@@ -179,17 +179,26 @@ class DriverMachine(PairMachine):
         ids = [*self._finished(which), self._known_id(which)]
         self._do(self.pair.requeue(ids, edit, reset, run_at=run_at, delay=when[1]))
 
-    @counted(
-        key=st.sampled_from(plans.KEYS), end=plans.END_NAMES, reset=st.booleans(), when=plans.REQUEUE_WHENS
-    )
+    @counted(key=plans.KEY, end=plans.FINAL_END_NAMES, reset=st.booleans(), when=plans.REQUEUE_WHENS)
     def requeue_behind(self, key: bytes, end: str, reset: bool, when: tuple[Any, Any]) -> None:
-        """One job of a key ends, another one runs, and the first one is wanted again."""
+        """One job of a key ends, another one runs, and the first is wanted again; then an older one too."""
+        for level in ("left", "*"):
+            self._do(self.pair.configure(plans.settings_of(level, plans.OPEN)))
         leases = self._run_key(key)
         self._do(self.pair.settle([plans.ENDS[end](lease, self.pair.now) for lease in leases]))
         self._run_key(key)
-        self._do(self.pair.requeue([lease.job_id for lease in leases], reset_counts=reset, delay=when[1]))
+        over = [job.id for job in self.pair.model.jobs.values() if job.state.is_terminal and job.key == key]
+        ids = [*(lease.job_id for lease in leases), *over[:1]]
+        self._do(self.pair.requeue(ids, reset_counts=reset, delay=when[1]))
 
-    @counted(end=plans.END_NAMES, edit=plans.EDITS, reset=st.booleans(), when=plans.REQUEUE_WHENS)
+    @counted(fields=plans.JOBS, keyed=plans.KEYED)
+    def cancel_behind(self, fields: plans.JobFields, keyed: plans.JobFields) -> None:
+        """One job of a key runs, another comes behind it, and is not wanted after all."""
+        self._run_key(keyed["key"])
+        self._do(self.pair.enqueue([self._job(fields | keyed | {"queue": "left"})]))
+        self._do(self.pair.cancel_waiting("left", keyed["key"]))
+
+    @counted(end=plans.FINAL_END_NAMES, edit=plans.EDITS, reset=st.booleans(), when=plans.REQUEUE_WHENS)
     def end_and_requeue(self, end: str, edit: Edit, reset: bool, when: tuple[Any, Any]) -> None:
         for lease in self._run({}):
             self._do(self.pair.settle([plans.ENDS[end](lease, self.pair.now)]))
@@ -230,7 +239,7 @@ class DriverMachine(PairMachine):
             self.pair.speculate(self._known_id(known) if known > 25 else self._lease(which, "none").job_id)
         )
 
-    @counted(end=plans.END_NAMES, is_reclaimed=st.booleans())
+    @counted(end=plans.END_NAMES, is_reclaimed=st.sampled_from([False, True, True]))
     def race_a_copy(self, end: str, is_reclaimed: bool) -> None:
         """Start a copy, let another worker take it, perhaps lose the original's lease, end the copy."""
         for lease in self._run({}):

@@ -77,6 +77,7 @@ def _job_fields(
 
 
 JOBS = st.builds(_job_fields, st.sampled_from(_PLACES), st.sampled_from(_WHENS), st.sampled_from(_RESTS))
+KEY = st.sampled_from(KEYS)
 KEYED = st.sampled_from([{"key": key, "update": update} for update, key in product(_UPDATES, KEYS)])
 IDEMPOTENCY_KEYS = st.sampled_from([b"once", b"twice"])
 
@@ -140,6 +141,7 @@ ENDS: dict[str, Callable[[Lease, datetime], Settlement]] = {
     "release later": lambda lease, now: Release(lease, 4 * SECOND),
 }
 END_NAMES = st.sampled_from(list(ENDS))
+FINAL_END_NAMES = st.sampled_from(["ack", "fail", "cancelled"])
 FORGERIES = st.sampled_from(["none"] * 8 + ["stale", "stale", "token", "worker", "unknown"])
 
 # ------------------------------------------------------------------ control and time
@@ -163,11 +165,11 @@ _RULES: list[dict[str, Any]] = [
     {"fail_queue": "left"},
     *({"retention": Retention(**spans)} for spans in _SPANS),
 ]
-_OPEN = {"paused": False, "max_running": None, "enqueue_rate": None, "execute_rate": None}
+OPEN = {"paused": False, "max_running": None, "enqueue_rate": None, "execute_rate": None}
 LEVELS = st.sampled_from(["left", "left", "right", "*"])
 RATES = st.sampled_from(_RATES)
 QUEUE_RULES = st.sampled_from(_RULES)
-OPENINGS = st.sampled_from([_OPEN, _OPEN, _OPEN | {"fail_queue": None, "retention": None}])
+OPENINGS = st.sampled_from([OPEN, OPEN, OPEN | {"fail_queue": None, "retention": None}])
 EDITS = st.sampled_from(
     [
         NO_EDIT,

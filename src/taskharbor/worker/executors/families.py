@@ -62,20 +62,26 @@ def _marked(leader: int, mark: str) -> list[int]:
     return found
 
 
-def cause_of_death(returncode: int, oom_kills_before: int) -> str:
+def cause_of_death(
+    returncode: int,
+    oom_kills_before: int,
+    *,
+    who: str = "its process",
+    when: str = " in the middle of the job",
+) -> str:
     """An exit status in words."""
     if returncode == LOST_CONNECTION:
-        return "its process closed its connection to the worker"
+        return f"{who} closed its connection to the worker"
     if returncode >= 0:
-        return f"its process exited with code {returncode} in the middle of the job"
+        return f"{who} exited with code {returncode}{when}"
     number = -returncode
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
     if number == signal.SIGKILL and oom_kills() > oom_kills_before:
-        return f"its process ran out of memory and was killed ({name})"
-    return f"its process was killed by {name}"
+        return f"{who} ran out of memory and was killed ({name})"
+    return f"{who} was killed by {name}"
 
 
 def oom_kills() -> int:
@@ -89,12 +95,21 @@ def oom_kills() -> int:
     return 0
 
 
-async def exited(process: subprocess.Popen[bytes]) -> int:
-    """Its exit status, once it has ended."""
+async def ended(process: subprocess.Popen[bytes]) -> None:
+    """Until it has ended. It is not reaped: its number stays its own for `end_family`."""
     if not await _seen_by_pidfd(process.pid):
-        while process.poll() is None:
+        while not has_ended(process):
             await _clock.sleep(0.05)
-    return process.wait()
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it is a zombie or gone; unlike `poll` this does not reap it."""
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True  # somebody else has reaped it
 
 
 async def _seen_by_pidfd(pid: int) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from taskharbor.model.job import Job, Progress
 from taskharbor.model.outcome import Failed
 from taskharbor.tasks import Handler
 from taskharbor.worker.executors.contract import Call, HandlerDied, RemoteFailure, Where
-from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, oom_kills
+from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, has_ended, oom_kills
 from taskharbor.worker.executors.wire import (
     Ended,
     Frames,
@@ -75,16 +76,23 @@ class Child(asyncio.Protocol):
 
     def _spawn(self, modules: list[str], memory: int) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", _CHILD_MODULE, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env={**os.environ, MARK: self._mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
+        try:
+            with theirs:
+                self.process = self._started(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
         self._ours = ours
         self._hello = Hello(sys.path, modules, memory)
+
+    def _started(self, connection: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", _CHILD_MODULE, str(connection), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(connection,),
+            start_new_session=True,
+            env={**os.environ, MARK: self._mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
 
     async def connect(self) -> None:
         self._ours.setblocking(False)
@@ -130,8 +138,8 @@ class Child(asyncio.Protocol):
     def terminate(self, reason: str, patience_seconds: float) -> None:
         """Ask, and kill what has not ended by then."""
         self.say(Stop(reason))
-        with suppress(ProcessLookupError):
-            self.process.terminate()
+        if self.process.returncode is None:
+            os.kill(self.process.pid, signal.SIGTERM)  # Popen's own way to send it would reap a zombie
         asked = self.answer
         self._loop.call_later(patience_seconds, self._kill_if_still_at, asked)
 
@@ -143,9 +151,13 @@ class Child(asyncio.Protocol):
         """End it and everything that came out of it, now."""
         if not self._is_buried:
             self._killed_for = self._killed_for or why
-            end_family(self.process.pid, self._mark)
+            self._end_family()
             if self._pidfd is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
+
+    def _end_family(self) -> None:
+        if self.process.returncode is None:  # once it is reaped, its number may be somebody else's
+            end_family(self.process.pid, self._mark)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It ended, or its handler closed every descriptor."""
@@ -154,10 +166,10 @@ class Child(asyncio.Protocol):
             self._bury_or_kill()
 
     def _bury_or_kill(self) -> None:
-        if not self._is_buried and self.process.poll() is None:
+        if not self._is_buried and not has_ended(self.process):
             self.kill("its process closed its connection to the worker")
         elif not self._is_buried:
-            self._bury()
+            self._exited()
 
     def _exited(self) -> None:
         """It is a zombie now: its family first, while its number is still its own."""
@@ -166,7 +178,7 @@ class Child(asyncio.Protocol):
             os.close(self._pidfd)
             self._pidfd = None
         if not self._is_buried:
-            end_family(self.process.pid, self._mark)
+            self._end_family()
             if self.process.poll() is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
             else:
@@ -252,19 +264,43 @@ class ProcessExecutor:
                 return child
         watch, ends = held.watch, held.ends
         if watch is None or ends is None:
-            return await self._new_child()
+            return await self._new_child(held)
         limit = ends - self._timing.monotonic()
         watch.start(held, ends + _START_SECONDS)
-        child = await self._new_child()
+        child = await self._new_child(held)
         if held.told is None:
             watch.start(held, self._timing.monotonic() + limit)
         return child
 
-    async def _new_child(self) -> Child:
-        child = Child(self._modules, self._memory, self._died)
+    async def _new_child(self, held: Held | None = None) -> Child:
+        """A process that is ready. One that takes too long, or that nobody waits for any more, is killed.
+
+        Raises:
+            HandlerDied: there is none, and why.
+        """
+        child = self._spawned()
+        if held is not None:
+            held.work = child
+        try:
+            await child.connect()
+            await self._timing.within(_START_SECONDS, _ready(child))
+        except TimeoutError:
+            child.kill(f"its process was not ready after {_START_SECONDS:g} s")
+            await child.ready
+        except BaseException:
+            child.kill("nobody waits for it any more")
+            raise
+        finally:
+            if held is not None:
+                held.work = None
+        return child
+
+    def _spawned(self) -> Child:
+        try:
+            child = Child(self._modules, self._memory, self._died)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise HandlerDied(f"no process could be started for it: {error}") from error
         self._all.add(child)
-        await child.connect()
-        await child.ready
         return child
 
     def _keep_or_retire(self, child: Child, message: Ended) -> None:
@@ -291,17 +327,27 @@ class ProcessExecutor:
         )
         if job_id is not None and not self._idle:
             self._hiring = asyncio.get_running_loop().create_task(self._spare())
-            self._hiring.add_done_callback(_hear_out)
+            self._hiring.add_done_callback(self._hear_out)
 
     async def _spare(self) -> None:
         """Somebody to take the next job at once."""
         self._rest(await self._new_child())
 
+    def _hear_out(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A worker that ends has ended its spare one too: that is nobody's trouble.
+            level = logging.DEBUG if self._is_closing else logging.WARNING
+            _log.log(level, "no spare handler process: %s", error)
+
     # ------------------------------------------------------------------ stopping
 
     def stop(self, held: Held) -> None:
         child = held.work
-        if isinstance(child, Child):
+        if not isinstance(child, Child):
+            return
+        if not child.ready.done():
+            child.kill("it was told to stop")  # nothing of the job has begun
+        else:
             child.terminate(held.cancellation.reason or "shutdown", self._patience)
 
     def give_up(self, held: Held) -> bool:
@@ -322,6 +368,5 @@ class ProcessExecutor:
             await self._timing.clock.sleep(0.02)
 
 
-def _hear_out(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.warning("no spare handler process: %s", error)
+async def _ready(child: Child) -> None:
+    await asyncio.shield(child.ready)

@@ -50,10 +50,10 @@ create function {schema}.budget_wait(
 returns bigint language sql stable set search_path = {schema}, pg_temp as $$
     select coalesce((
         select greatest((extract(epoch from s.at - p_now) * 1000000)::bigint + p_us, 0)
-        from (select at, sum(count) over (order by at) as freed from spent
+        from (select at, sum(count) over (order by at) as freed, sum(count) over () as spent from spent
               where kind = p_kind and name = p_name and at > after(p_now, -p_us)) s
-        where s.freed >= p_wanted - budget_room(p_kind, p_name, p_count, p_us, p_now)
-          and p_wanted > budget_room(p_kind, p_name, p_count, p_us, p_now)
+        -- A rate that was lowered may be spent more than once over.
+        where p_wanted + s.spent > p_count and s.freed >= p_wanted + s.spent - p_count
         order by s.at limit 1), 0)
 $$;
 
@@ -323,7 +323,7 @@ language plpgsql set search_path = {schema}, pg_temp as $$
 declare
     v_data boolean := substr(p_flags, 1, 1) = '1';
     v_retry boolean := substr(p_flags, 3, 1) = '1';
-    v_reset boolean := resets_counts(p_flags) = '1' and p_there.state <> 2;
+    v_reset boolean := resets_counts(p_flags) = '1';
     v_run_at timestamptz := chosen_run_at(substr(p_flags, 2, 1), p_there.run_at, p_run_at, p_now);
 begin
     update job j set

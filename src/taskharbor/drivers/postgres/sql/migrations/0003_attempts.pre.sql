@@ -45,6 +45,8 @@ declare
     v_room integer;
     v_left integer := p_limit;
     v_taken integer;
+    v_rooms integer[];
+    v_harbor integer;
     v_place integer := 0;
     v_floor bigint;
     v_from_rank smallint;
@@ -82,7 +84,14 @@ begin
         select from rule r where (r.queue = any (p_queues) or r.queue = '*')
         and (r.paused or r.max_running is not null or r.execute_count is not null));
     if v_is_gated then
-        perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, v_now);
+        perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, p_now);
+        v_now := coalesce(p_now, clock_timestamp());
+        v_rooms := array(select room(q.name, v_now) from unnest(p_queues) with ordinality as q(name, ord) order by q.ord);
+        v_harbor := room('*', v_now);
+        if p_rate_count is not null then
+            v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
+        end if;
+        -- Counted first, stamped then: whatever made room has ended before these leases begin.
         v_now := coalesce(p_now, clock_timestamp());
         o_at := v_now;
     end if;
@@ -103,7 +112,7 @@ begin
         v_place := (array_position(p_queues, v_queue) - 1) * cardinality(p_lanes);
         v_room := v_left;
         if v_is_gated then
-            v_room := least(v_left, room(v_queue, p_worker, p_rate_count, p_rate_us, v_now));
+            v_room := least(v_left, v_rooms[array_position(p_queues, v_queue)], v_harbor);
         end if;
         foreach v_lane in array p_lanes loop
             v_place := v_place + 1;
@@ -143,6 +152,7 @@ begin
             v_left := v_left - v_taken;
             v_room := v_room - v_taken;
             if v_is_gated and v_taken > 0 then
+                v_harbor := v_harbor - v_taken;
                 perform spend_execution(v_queue, p_worker, p_rate_count, p_rate_us, v_taken, v_now);
             end if;
             exit when v_floor is null;
@@ -258,28 +268,27 @@ begin
     order by p.id for update;
 end $$;
 
--- How many jobs of a queue may be handed out now.
-create function {schema}.room(p_queue text, p_worker text, p_rate_count integer, p_rate_us bigint, p_now timestamptz)
+-- How many jobs the rules of one level, a queue or the harbor, let out now.
+create function {schema}.room(p_level text, p_now timestamptz)
 returns integer language plpgsql set search_path = {schema}, pg_temp as $$
 declare
     v_rule record;
     v_room integer := 1000000;
 begin
-    for v_rule in select * from rule r where r.queue in (p_queue, '*') loop
-        if v_rule.paused then
-            return 0;
-        end if;
-        if v_rule.max_running is not null then
-            v_room := least(v_room, v_rule.max_running - (
-                select count(*)::integer from place p
-                where p.state = 3 and (v_rule.queue = '*' or p.queue = v_rule.queue) and p.lease_expires_at > p_now));
-        end if;
-        if v_rule.execute_count is not null then
-            v_room := least(v_room, budget_room('execute', v_rule.queue, v_rule.execute_count, v_rule.execute_us, p_now));
-        end if;
-    end loop;
-    if p_rate_count is not null then
-        v_room := least(v_room, budget_room('worker', p_worker, p_rate_count, p_rate_us, p_now));
+    select * into v_rule from rule r where r.queue = p_level;
+    if not found then
+        return v_room;
+    end if;
+    if v_rule.paused then
+        return 0;
+    end if;
+    if v_rule.max_running is not null then
+        v_room := least(v_room, v_rule.max_running - (
+            select count(*)::integer from place p
+            where p.state = 3 and (p_level = '*' or p.queue = p_level) and p.lease_expires_at > p_now));
+    end if;
+    if v_rule.execute_count is not null then
+        v_room := least(v_room, budget_room('execute', p_level, v_rule.execute_count, v_rule.execute_us, p_now));
     end if;
     return greatest(v_room, 0);
 end $$;

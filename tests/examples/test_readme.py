@@ -1,0 +1,63 @@
+"""The first screen of the README: its program and its commands, as they are written there."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    [program] = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    name = re.match(r"# (\S+)\n", program)
+    assert name is not None, "the program does not say which file it is"
+    (tmp_path / name[1]).write_text(program)
+    return tmp_path
+
+
+def commands() -> list[list[str]]:
+    """The lines of the block that starts the program, without their comments."""
+    blocks = re.findall(r"^```(?:\w*)\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    [block] = [block for block in blocks if block.startswith("python ")]
+    return [shlex.split(line, comments=True) for line in block.splitlines()]
+
+
+def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    module = ["-m", "taskharbor"] if words[0] == "taskharbor" else []
+    return subprocess.Popen(
+        [sys.executable, *module, *words[1:]],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TASKHARBOR_")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_readme_puts_a_job_in_does_it_and_shows_it(folder: Path) -> None:
+    put, work, look = commands()
+
+    job_id, trouble = started(put, folder).communicate(timeout=60)
+    assert trouble == ""
+    worker = started(work, folder)
+    assert worker.stderr is not None
+    for line in worker.stderr:  # until the log tells that the job is done
+        if "completed" in line:
+            break
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=60)
+    shown, trouble = started(look, folder).communicate(timeout=60)
+
+    assert worker.returncode == 0
+    assert trouble == ""
+    [row] = shown.splitlines()[1:]
+    assert row.startswith(job_id.strip())
+    assert "completed" in row
+    assert {path.name.partition(".db")[0] for path in folder.glob("*.db*")} == {"jobs"}

@@ -1,0 +1,77 @@
+"""Limits under claimers in separate processes, counted afterwards by the stamps of the server's clock."""
+
+import asyncio
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timedelta
+from multiprocessing import get_context
+
+import pytest
+
+from taskharbor.drivers.messages import Settled
+from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.kit import QUEUE, claim, new_jobs
+
+CLAIMERS = 16
+Span = tuple[datetime, datetime]
+
+
+def work(url: str, number: int, rounds: int) -> list[Span]:
+    """What one process does: claim a few, hold them a moment, settle; when each began and ended."""
+    return asyncio.run(_work(url, f"worker-{number}", rounds))
+
+
+async def _work(url: str, worker_id: str, rounds: int) -> list[Span]:
+    spans: list[Span] = []
+    async with PostgresDriver.from_url(url) as driver:
+        for _ in range(rounds):
+            jobs = await driver.reserve(claim(limit=3, worker_id=worker_id))
+            await asyncio.sleep(0.002)
+            answers = await driver.settle([Ack(job.lease) for job in jobs])
+            for job, answer in zip(jobs, answers, strict=True):
+                assert isinstance(answer, Settled)
+                assert job.started_at is not None
+                spans.append((job.started_at, answer.at))
+    return spans
+
+
+def in_processes(url: str, rounds: int) -> list[Span]:
+    with ProcessPoolExecutor(CLAIMERS, mp_context=get_context("spawn")) as pool:
+        parts = pool.map(work, [url] * CLAIMERS, range(CLAIMERS), [rounds] * CLAIMERS)
+        return [span for part in parts for span in part]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("level", [QUEUE, "*"])
+async def test_max_running_holds_at_every_instant(driver: PostgresDriver, store_url: str, level: str) -> None:
+    limit = 5
+    await driver.configure_queue(QueueSettings(queue=level, max_running=limit))
+    await driver.enqueue(new_jobs(600))
+
+    spans = await asyncio.to_thread(in_processes, store_url, 12)
+
+    # A lease counts from its claim up to, and not at, the instant it was settled.
+    changes = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])  # ends first
+    running = most = 0
+    for _, change in changes:
+        running += change
+        most = max(most, running)
+    assert len(spans) > limit
+    assert most <= limit
+
+
+@pytest.mark.timeout(300)
+async def test_an_execute_rate_holds_in_every_window(driver: PostgresDriver, store_url: str) -> None:
+    rate = RateLimit(20, timedelta(milliseconds=400))
+    await driver.configure_queue(QueueSettings(queue=QUEUE, execute_rate=rate))
+    await driver.enqueue(new_jobs(600))
+
+    spans = await asyncio.to_thread(in_processes, store_url, 12)
+
+    begins = sorted(began for began, _ in spans)
+    assert len(begins) >= rate.count
+    for place, began in enumerate(begins):
+        within = sum(1 for other in begins[place:] if other < began + rate.per)
+        assert within <= rate.count

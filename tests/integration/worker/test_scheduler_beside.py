@@ -1,0 +1,102 @@
+"""A worker alone: schedules fire and old jobs go, without a scheduler process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.drivers.messages import Query
+from taskharbor.events import DutyRan
+from taskharbor.model.queue import QueueSettings, Retention
+
+
+@pytest.fixture
+def harbor(tmp_path: Path) -> Harbor:
+    return Harbor(f"sqlite:///{tmp_path}/jobs.db")
+
+
+@asynccontextmanager
+async def at_work(harbor: Harbor, **options: Any) -> AsyncIterator[None]:
+    worker = harbor.worker(**options)
+    working = asyncio.ensure_future(worker.arun())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await working
+        await harbor.aclose()
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not await is_so():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_worker_alone_forgets_a_completed_job_after_its_retention(harbor: Harbor) -> None:
+    @harbor.task
+    async def quick() -> None: ...
+
+    driver = await harbor.client.adriver()
+    kept = Retention(completed=timedelta(milliseconds=1))
+    await driver.configure_queue(QueueSettings(queue="default", retention=kept))
+    job = await quick.aenqueue()
+    harbor.worker()
+    await harbor.worker(scheduler=False).arun(until_idle=True)
+    assert (await driver.get([job.id]))[0] is not None
+
+    async with at_work(harbor):
+
+        async def is_gone() -> bool:
+            return (await driver.get([job.id]))[0] is None
+
+        await until(is_gone)
+
+
+async def test_a_worker_alone_fires_a_schedule(harbor: Harbor) -> None:
+    ran = asyncio.Event()
+
+    @harbor.cron(every="1s")
+    @harbor.task
+    async def tick() -> None:
+        ran.set()
+
+    async with at_work(harbor), asyncio.timeout(20):
+        await ran.wait()
+
+
+async def test_a_worker_without_its_scheduler_runs_no_duty(harbor: Harbor) -> None:
+    duties: list[DutyRan] = []
+    harbor.events.listen(duties.append, DutyRan)
+    done = asyncio.Event()
+
+    @harbor.task
+    async def quick() -> None:
+        done.set()
+
+    async with at_work(harbor, scheduler=False), asyncio.timeout(20):
+        await quick.aenqueue()
+        await done.wait()
+
+    assert duties == []
+
+
+async def test_the_role_is_given_up_with_the_end_of_the_worker(harbor: Harbor) -> None:
+    led = asyncio.Event()
+    harbor.events.listen(lambda _: led.set(), DutyRan)
+
+    @harbor.task
+    async def quick() -> None: ...
+
+    async with at_work(harbor), asyncio.timeout(20):
+        await led.wait()
+
+    async with harbor.driver.another() as driver:
+        lease = await driver.hold_role("scheduler", "somebody-else", timedelta(seconds=5))
+        assert lease.is_mine
+        assert (await driver.find(Query())).jobs == []

@@ -1,0 +1,114 @@
+"""Which store a command looks into, and that looking makes none."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Shell
+
+APP = """
+from taskharbor import Harbor
+
+harbor = Harbor("sqlite:///of-the-app.db")
+
+@harbor.task
+def greet(name: str) -> str:
+    return name
+"""
+LOOKS = [
+    ("jobs", "list"),
+    ("dlq", "list"),
+    ("queues", "list"),
+    ("workers", "list"),
+    ("schedules", "list"),
+    ("migrate", "status"),
+    ("doctor",),
+    ("bench", "--jobs", "1"),
+]
+
+
+@pytest.fixture
+def app(shell: Shell, tmp_path: Path) -> Iterator[str]:
+    """An app whose code names its store, in the folder that commands run in."""
+    (tmp_path / "which_app.py").write_text(APP)
+    yield "which_app:harbor"
+    sys.modules.pop("which_app", None)
+    sys.path[:] = [entry for entry in sys.path if entry != str(tmp_path)]
+
+
+def test_every_store_command_looks_into_the_store_of_the_app(shell: Shell, app: str) -> None:
+    put = shell.bare("enqueue", "greet", "name=Ada", "-A", app)
+    ends = [shell.bare(*words, "-A", app).code for words in LOOKS]
+
+    assert put.code == 0
+    assert ends == [0] * len(LOOKS)
+    assert shell.bare("jobs", "list", "-A", app, "-o", "ids").out.split() == put.out.split()
+    assert not os.path.exists("taskharbor.db")
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_looking_makes_no_store(shell: Shell, words: tuple[str, ...]) -> None:
+    ran = shell.bare(*words)
+
+    assert ran.code == 6
+    assert f"there is no store at {os.path.abspath('taskharbor.db')}; give --url or --app" in ran.err
+    assert os.listdir() == []
+
+
+def test_enqueue_and_migrate_up_make_the_store(shell: Shell) -> None:
+    assert shell.bare("enqueue", "x", "--url", "sqlite:///one.db").code == 0
+    assert shell.bare("migrate", "up", "--url", "sqlite:///two.db").code == 0
+    assert shell.bare("jobs", "list", "--url", "sqlite:///two.db").code == 0
+
+
+def test_the_flag_goes_before_the_app_of_the_environment(
+    shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.enqueue()
+    monkeypatch.setenv("TASKHARBOR_APP", app)
+
+    assert shell.bare("jobs", "list", "-o", "ids", "--url", shell.url).out.split() == [job_id]
+    assert "of-the-app.db" in shell.bare("jobs", "list").err
+
+
+def test_the_app_of_the_settings_file_names_the_store(shell: Shell, app: str, tmp_path: Path) -> None:
+    (tmp_path / "taskharbor.toml").write_text(f'app = "{app}"\n')
+
+    assert "of-the-app.db" in shell.bare("jobs", "list").err
+
+
+@pytest.mark.parametrize("command", [("worker", "--burst"), ("worker", "--burst", "--processes", "2")])
+def test_a_flag_and_an_app_that_name_two_stores_are_refused(
+    shell: Shell, app: str, command: tuple[str, ...]
+) -> None:
+    ran = shell.bare(*command, app, "--url", "sqlite:///other.db")
+
+    assert ran.code == 2
+    assert "sqlite:///other.db" in ran.err
+    assert "sqlite:///of-the-app.db" in ran.err
+    assert not os.path.exists("other.db")
+
+
+def test_the_same_store_written_in_two_ways_is_one_store(shell: Shell, app: str, tmp_path: Path) -> None:
+    assert shell.bare("worker", app, "--burst", "--url", f"sqlite:///{tmp_path}/of-the-app.db").code == 0
+
+
+def test_a_store_of_the_environment_is_for_apps_that_name_none(
+    shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKHARBOR_URL", "sqlite:///of-the-environment.db")
+
+    assert shell.bare("worker", app, "--burst").code == 0
+    assert not os.path.exists("of-the-environment.db")
+
+
+def test_a_program_and_the_command_line_read_the_same_settings_file(shell: Shell, tmp_path: Path) -> None:
+    from taskharbor import Harbor
+
+    (tmp_path / "taskharbor.toml").write_text('url = "sqlite:///of-the-file.db"\n')
+
+    assert Harbor().url == "sqlite:///of-the-file.db"
+    assert "of-the-file.db" in shell.bare("jobs", "list").err
