@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["start/first-job.md", "guides/enqueueing.md", "guides/testing.md"]
+PAGES = ["start/first-job.md", "guides/enqueueing.md", "guides/testing.md", "guides/workers.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

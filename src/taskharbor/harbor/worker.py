@@ -63,7 +63,7 @@ class HarborWorker(Worker):
     async def _keep_time(self) -> None:
         try:
             async with self.driver.another() as driver:
-                await Scheduler(driver, name=self.config.name, events=self.events).arun()
+                await Scheduler(driver, name=self.config.name or "worker", events=self.events).arun()
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.
             _log.exception("the scheduler beside worker %s has ended", self.id)

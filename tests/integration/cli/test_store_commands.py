@@ -58,6 +58,7 @@ def test_migrate_is_up_to_date_on_a_new_store(taskharbor: Command) -> None:
 
 
 def test_doctor_is_content_with_a_new_store(taskharbor: Command) -> None:
+    taskharbor("migrate", "up")
     answer = taskharbor("doctor", "--json")
 
     assert answer.code == 0
@@ -65,6 +66,7 @@ def test_doctor_is_content_with_a_new_store(taskharbor: Command) -> None:
 
 
 def test_bench_runs_on_the_file(taskharbor: Command) -> None:
+    taskharbor("migrate", "up")
     answer = taskharbor("bench", "--jobs", "50", "--json")
 
     assert answer.code == 0

@@ -277,7 +277,8 @@ async def test_a_worker_that_stops_while_a_process_starts_hands_the_job_back(nev
 
 async def test_no_process_at_all_is_a_stall_with_its_cause_and_leaks_nothing(floor, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
-    monkeypatch.setattr(socket, "socketpair", kept(pairs := []))
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+    monkeypatch.setattr(socket, "socketpair", kept(pairs))
     record = await floor.run("add", max_stalls=2)
 
     assert (record.failure_kind, record.stalls, record.attempts) == ("stalled", 2, 0)

@@ -318,7 +318,7 @@ async def test_the_family_of_a_worker_process_is_ended_before_its_number_is_free
     process = supervisor._WorkerProcess(supervisor.SupervisorConfig(app="no_such_module:app"))
 
     assert await process.until_exit(asyncio.Event(), 60) == 2
-    assert [zombie.si_status for zombie in seen] == [2]
+    assert [zombie and zombie.si_status for zombie in seen] == [2]
 
 
 # ------------------------------------------------------------------ a terminal

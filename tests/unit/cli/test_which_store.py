@@ -112,3 +112,19 @@ def test_a_program_and_the_command_line_read_the_same_settings_file(shell: Shell
 
     assert Harbor().url == "sqlite:///of-the-file.db"
     assert "of-the-file.db" in shell.bare("jobs", "list").err
+
+
+def test_an_app_with_a_driver_of_its_own_is_looked_into_by_that_driver(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "own_driver.py").write_text(
+        "from taskharbor import Harbor\n"
+        "from taskharbor.drivers.memory import MemoryDriver\n"
+        "harbor = Harbor(driver=MemoryDriver())\n"
+    )
+
+    looked = shell.bare("jobs", "list", "-A", "own_driver:harbor")
+    refused = shell.bare("jobs", "list", "-A", "own_driver:harbor", "--url", shell.url)
+
+    sys.modules.pop("own_driver")
+    assert looked.code == 0
+    assert refused.code == 2
+    assert "brings a driver of its own" in refused.err

@@ -140,7 +140,8 @@ class BrokenDuty:
 
 
 async def test_a_duty_that_breaks_does_not_end_the_others(driver: Driver, clock: HandClock) -> None:
-    events, seen = EventBus(), []
+    events = EventBus()
+    seen: list[DutyRan] = []
     events.listen(seen.append, DutyRan)
     one = scheduler(driver, clock, duties=[BrokenDuty(), FailingDuty()], events=events)
 
@@ -156,7 +157,7 @@ async def test_a_follower_asks_for_the_role_a_few_times_per_term_only(
     asked: list[str] = []
 
     class Counting(MemoryDriver):
-        async def do_hold_role(self, name, holder, ttl, now):  # type: ignore[no-untyped-def]
+        async def do_hold_role(self, name, holder, ttl, now):
             asked.append(holder)
             return await super().do_hold_role(name, holder, ttl, now)
 

@@ -214,3 +214,15 @@ def test_yes_is_written_in_many_ways(tmp_path, said):
 @pytest.mark.parametrize("said", ["0", "False", "no", "off", ""])
 def test_and_so_is_no(tmp_path, said):
     assert load(tmp_path, TASKHARBOR_WORKER_BURST=said).values.worker.burst is False
+
+
+def test_the_page_lists_every_setting_with_its_variable():
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "settings.md").read_text("utf-8")
+
+    missing = [
+        name
+        for name, setting in SETTINGS.items()
+        if not name.startswith("server.") and f"| `{name}` | `{setting.variable}` |" not in page
+    ]
+
+    assert missing == []

@@ -63,7 +63,12 @@ def test_whatever_a_call_raises_reaches_who_waits_and_the_thread_lives_on(error)
 def test_after_the_end_nothing_is_taken_and_nothing_is_waited_for():
     pool = DaemonThreads(1)
     gate, has_begun = threading.Event(), threading.Event()
-    running = pool.submit(lambda: (has_begun.set(), gate.wait(SLOW)))
+
+    def call():
+        has_begun.set()
+        return gate.wait(SLOW)
+
+    running = pool.submit(call)
     assert has_begun.wait(SLOW)
     waiting = pool.submit(int)
 

@@ -1,0 +1,33 @@
+"""A handler that kills its process as the last job of a run: nobody is warned about the spare one."""
+
+import asyncio
+import logging
+
+import pytest
+
+from taskharbor.events import EventBus
+from taskharbor.worker.executors.in_process import ProcessExecutor
+from taskharbor.worker.timing import Timing
+
+
+@pytest.mark.parametrize(("is_over", "level"), [(True, logging.DEBUG), (False, logging.WARNING)])
+async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
+    is_over: bool, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "taskharbor.worker")
+    processes = ProcessExecutor(
+        worker_id="w", events=EventBus(), timing=Timing(), memory=0, patience_seconds=1.0
+    )
+    if is_over:
+        await processes.close()
+
+    async def never() -> None:
+        raise OSError("no process for you")
+
+    hiring = asyncio.ensure_future(never())
+    hiring.add_done_callback(processes._hear_out)
+    await asyncio.wait((hiring,))
+    await asyncio.sleep(0)
+
+    [record] = [one for one in caplog.records if "no spare handler process" in one.getMessage()]
+    assert record.levelno == level
