@@ -65,16 +65,19 @@ class Gates:
     def admit(self, arriving: Counter[str], now: datetime) -> None:
         """Spend the enqueue budgets for so many new jobs per queue, all or none."""
         wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
-        spends: list[tuple[Window, int]] = []
-        for queue, count in wanted.items():
-            rate = self.rules(queue).enqueue_rate
-            if rate is None:
-                continue
+        limited = [
+            (queue, count, rate)
+            for queue, count in wanted.items()
+            if (rate := self.rules(queue).enqueue_rate)
+        ]
+        for queue, count, rate in limited:
             if count > rate.count:
                 raise InvalidArgument(
                     f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
                     f"of queue {queue!r}; send them in parts"
                 )
+        spends: list[tuple[Window, int]] = []
+        for queue, count, rate in limited:
             window = self._window(("enqueue", queue))
             if wait := window.wait_us(rate, count, micros(now)):
                 raise RateLimited(queue, timedelta(microseconds=wait))

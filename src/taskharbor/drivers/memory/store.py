@@ -167,7 +167,9 @@ class Store:
         oldest = merge(*(_expired(self.records.leases[queue], now) for queue in queues))
         answers = []
         for _, _, job_id in list(islice(oldest, limit)):
-            job = self.records.jobs[job_id]
+            job = self.records.jobs.get(job_id)
+            if job is None or job.state is not JobState.RUNNING:  # a copy that just ended with its original
+                continue
             had_blocked = self.records.blocked_behind(job) is not None
             after = self._leave(job, stalled(job, "", now), now)
             if after.state.is_terminal:

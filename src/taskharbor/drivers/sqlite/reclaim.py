@@ -25,7 +25,8 @@ def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclai
     )
     records = Records(step)
     ends = Ends(step, records)
-    return [_reclaimed(step, records, ends, seq) for _, seq in leases[:limit]]
+    answers = [_reclaimed(step, records, ends, seq) for _, seq in leases[:limit]]
+    return [answer for answer in answers if answer is not None]
 
 
 def _expired(step: Step, queues: Sequence[str] | None, limit: int) -> list[Any]:
@@ -38,8 +39,11 @@ def _expired(step: Step, queues: Sequence[str] | None, limit: int) -> list[Any]:
     ]
 
 
-def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed:
+def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed | None:
+    """What became of one expired lease; None when it went with another one: a copy with its original."""
     job = records.by_seq(seq)
+    if job.state is not JobState.RUNNING:
+        return None
     had_blocked = records.blocked_behind(job) is not None
     after = ends.leave(job, stalled(job, "", step.now))
     if after.state.is_terminal:
