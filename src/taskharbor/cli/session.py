@@ -139,15 +139,23 @@ def with_store_made(
     return _on_store(function, makes=True)
 
 
+def with_any_schema(
+    function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]], *, makes: bool
+) -> Callable[..., None]:
+    """The same for commands about the schema itself: it may be old, or not there yet."""
+    return _on_store(function, makes=makes, any_schema=True)
+
+
 def _on_store(
-    function: Callable[..., Coroutine[Any, Any, int | None]], *, makes: bool
+    function: Callable[..., Coroutine[Any, Any, int | None]], *, makes: bool, any_schema: bool = False
 ) -> Callable[..., None]:
     def run(out: Output, given: dict[str, Any]) -> int | None:
         address, harbor = chosen_store(out, given.pop("url"), given.pop("app"))
         if not makes:
             refuse_missing(address)
         driver = connect(address) if harbor is None else harbor.driver.another()
-        return asyncio.run(_in_session(driver, harbor, out, partial(function, **given)))
+        open_it = driver.open_unmigrated if any_schema else driver.open
+        return asyncio.run(_in_session(driver, open_it, harbor, out, partial(function, **given)))
 
     return _command(function, {**_STORE_FLAGS, **_OUTPUT_FLAGS}, run)
 
@@ -174,11 +182,12 @@ def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Ha
 
 async def _in_session(
     driver: Driver,
+    open_it: Callable[[], Coroutine[Any, Any, Driver]],
     harbor: Harbor | None,
     out: Output,
     body: Callable[[Session], Coroutine[Any, Any, int | None]],
 ) -> int | None:
-    async with driver:
+    async with await open_it():
         return await body(Session(driver=driver, out=out, clock=SystemClock(), harbor=harbor))
 
 

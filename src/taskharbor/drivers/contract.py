@@ -111,6 +111,13 @@ class Driver(OneJobForms, DriverSteps):
             self._is_open = True
         return self
 
+    async def open_unmigrated(self) -> Self:
+        """Open whatever the schema is like, to see what is pending and to migrate; nothing else works then.
+
+        A store that migrates itself at open just opens.
+        """
+        return await self.open()
+
     async def close(self) -> None:
         """Let go of the store. Leases stay as they are. Closing twice is fine."""
         if self._is_open:
@@ -477,6 +484,10 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_schedules(now)
 
     # ------------------------------------------------------------------ schema
+
+    def migration_scripts(self) -> list[tuple[str, str]]:
+        """The migrations as (name, SQL) for your own tool, without a connection; none without SQL."""
+        return []
 
     async def pending_migrations(self) -> list[str]:
         """The names of the migrations that this code needs and the store does not have."""

@@ -326,6 +326,9 @@ class PostgresDriver(Driver):
 
     # ------------------------------------------------------------------ schema
 
+    def migration_scripts(self) -> list[tuple[str, str]]:
+        return schema.scripts(self.address)
+
     async def do_pending_migrations(self) -> list[str]:
         connection = await self._first_connection()
         try:

@@ -39,6 +39,16 @@ def migrations_text(address: Address) -> str:
     return filled(f"{_LEDGER.strip()};\n\n{printed(MIGRATIONS)}\n{marks}\n", address)
 
 
+def scripts(address: Address) -> list[tuple[str, str]]:
+    """The migrations as (name, SQL), each with the line that notes it in the ledger, for this schema."""
+    ledger = ("0000_ledger", f"{_LEDGER.strip()};\n")
+    noted = [
+        (m.name, f"{m.text.rstrip()}\ninsert into {{schema}}.migration (name) values ('{m.name}');\n")
+        for m in MIGRATIONS
+    ]
+    return [(name, filled(text, address)) for name, text in (ledger, *noted)]
+
+
 def needed(applied: Iterable[str]) -> tuple[Migration, ...]:
     """What this code would apply. A store that has lost what this code needs is refused."""
     known = {migration.name for migration in MIGRATIONS}

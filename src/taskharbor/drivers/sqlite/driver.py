@@ -299,6 +299,9 @@ class SqliteDriver(Driver):
 
     # ------------------------------------------------------------------ schema
 
+    def migration_scripts(self) -> list[tuple[str, str]]:
+        return schema.scripts(self._location)
+
     async def do_pending_migrations(self) -> list[str]:
         return await self._look(lambda step: schema.pending_names(step.connection, self._location), None)
 

@@ -18,6 +18,11 @@ _LEDGER = (
 )
 
 
+def scripts(location: Location) -> list[tuple[str, str]]:
+    """The migrations as (name, SQL), for this namespace."""
+    return [(migration.name, in_namespace(migration.text, location.table_prefix)) for migration in MIGRATIONS]
+
+
 def pending_names(connection: sqlite3.Connection, location: Location) -> list[str]:
     """What this code needs and the file does not have."""
     with translated(location.path):

@@ -35,7 +35,7 @@ def driver_machine(make_driver: MakeDriver) -> tuple[type[DriverMachine], Covera
 
 def run_settings(steps: int, *, shrink: bool = True) -> settings:
     return settings(
-        max_examples=steps * 5 // (RULES_PER_RUN * 6) + 1,  # a rule takes about 1.3 steps
+        max_examples=steps * 4 // (RULES_PER_RUN * 5) + 1,  # a rule takes about 1.3 steps
         stateful_step_count=RULES_PER_RUN,
         deadline=None,
         database=None,
