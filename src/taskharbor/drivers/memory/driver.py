@@ -198,7 +198,7 @@ class MemoryDriver(Driver):
             if job is None:
                 return JobNotFound(job_id)
             if not _may_have_copy(store, job, at):
-                return NotAllowedInState(job_id, verb="speculate", state=job.state)
+                return NotAllowedInState(job_id, verb="speculate", state=shown(job, at).state)
             copy = speculative_copy(job, store.records.next_seq(), at)
             store.records.put(copy)
             return Speculated(job.id, copy.id, at, copy.version)
