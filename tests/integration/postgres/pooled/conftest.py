@@ -1,6 +1,7 @@
 """A fresh store behind a pooler in transaction mode: no statement may count on the one before it.
 
-Needs PgBouncer, found by TASKHARBOR_TEST_PGBOUNCER or on the path; without it these cases are skipped.
+The whole kit once more, so it belongs to `make test-long`. Needs PgBouncer, found by
+TASKHARBOR_TEST_PGBOUNCER or on the path; without it these cases are skipped.
 """
 
 import getpass
@@ -20,6 +21,13 @@ from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers import fresh_postgres_url, postgres_url
 
 PGBOUNCER = os.environ.get("TASKHARBOR_TEST_PGBOUNCER") or shutil.which("pgbouncer")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
