@@ -267,8 +267,9 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_promote(limit, now)
 
     async def prune(self, limit: int = 1000, *, now: datetime | None = None) -> int:
-        """Forget up to `limit` finished jobs whose retention is over, with their aliases; copies go by themselves.
+        """Forget up to `limit` finished jobs whose retention is over, with their aliases.
 
+        Copies are jobs of their own here, and go by their own retention.
         Idempotency keys go 24 hours after the end of their job, also when the job itself is long gone.
         """
         now = self._check(now)
