@@ -1,7 +1,6 @@
 """taskharbor demo: the whole thing in one command."""
 
 import json
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ from tests.integration.cli.conftest import Command
 
 
 @pytest.mark.timeout(120)
-def test_the_demo_accounts_for_every_job(taskharbor: Command) -> None:
+def test_the_demo_accounts_for_every_job(taskharbor: Command, tmp_path: Path) -> None:
     del taskharbor.environment["TASKHARBOR_URL"]
-    before = set(Path(tempfile.gettempdir()).glob("taskharbor-demo-*"))
+    taskharbor.environment["TMPDIR"] = str(tmp_path)  # other demos may run beside this one
 
     answer = taskharbor("demo", "--json", timeout=100)  # without a terminal: --once
 
@@ -25,7 +24,7 @@ def test_the_demo_accounts_for_every_job(taskharbor: Command) -> None:
     assert account["results"]["updated"] == 4
     assert account["retries"] >= 12
     assert account["stalls"] >= 3
-    assert set(Path(tempfile.gettempdir()).glob("taskharbor-demo-*")) == before
+    assert list(tmp_path.glob("taskharbor-demo-*")) == []
 
 
 @pytest.mark.timeout(120)
