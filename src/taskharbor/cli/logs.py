@@ -10,6 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, TextIO
 
 from taskharbor.cli.terminal import clean
@@ -47,12 +48,18 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def tell_attempts(events: EventBus) -> None:
-    """A line for every attempt that ended."""
-    events.listen(_attempt, AttemptFinished)
+    """A line for every attempt that failed; for those that went well too where somebody watches.
+
+    A line costs more than a small job does, so without a terminal success is told at debug level only.
+    """
+    success = logging.INFO if sys.stderr.isatty() else logging.DEBUG
+    events.listen(partial(_attempt, success), AttemptFinished)
 
 
-def _attempt(event: AttemptFinished) -> None:
-    level = logging.INFO if event.error is None else logging.WARNING
+def _attempt(success: int, event: AttemptFinished) -> None:
+    level = success if event.error is None else logging.WARNING
+    if not _log.isEnabledFor(level):
+        return
     said = f": {event.error}" if event.error else ""
     told = {
         "job_id": event.job_id,
