@@ -26,6 +26,7 @@ _LAST = datetime(2200, 1, 1, tzinfo=UTC)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+ID_LENGTH, _ID_DASHES, _ID_BYTES = 36, (8, 13, 18, 23), b"0123456789abcdef-"
 # Names repeat millions of times and a set look-up is a third of a match. Bounded: names may come
 # from outside.
 _known_names: set[str] = set()
@@ -133,16 +134,31 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     """Every job of one enqueue call, before anything is stored."""
     if len(jobs) > MAX_BATCH:
         raise InvalidArgument(f"{len(jobs)} jobs in one call; {MAX_BATCH} are allowed, send them in parts")
+    are_ids = _are_ids([job.id for job in jobs])
     like: NewJob | None = None
     for job in jobs:
-        if like is not None and _is_like(job, like, max_payload):
+        if like is not None and are_ids and _is_like(job, like, max_payload):
             continue
         check_new_job(job, now, max_payload)
         like = job
 
 
+def _are_ids(values: list[str]) -> bool:
+    """Whether all of these are ids. Looked at as one long text: a tenth of the work of one pattern per id."""
+    if any(type(value) is not str or len(value) != ID_LENGTH for value in values):
+        return False
+    text = "".join(values)
+    dashes = "-" * len(values)
+    return (
+        text.isascii()
+        and not text.encode().translate(None, _ID_BYTES)
+        and text.count("-") == len(_ID_DASHES) * len(values)
+        and all(text[place::ID_LENGTH] == dashes for place in _ID_DASHES)
+    )
+
+
 def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
-    """Whether a job differs from a checked one in a good id and payload only.
+    """Whether a job differs from a checked one in its id and a good payload only.
 
     The jobs of one task share their other values as objects, and comparing those is a third of the
     work of looking at them again.
@@ -165,8 +181,6 @@ def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
         and not job.headers
         and type(job.payload) is bytes
         and len(job.payload) <= max_payload
-        and type(job.id) is str
-        and _ID.fullmatch(job.id) is not None
     )
 
 

@@ -25,8 +25,13 @@ class Entropy:
         return os.urandom(count) if self._random is None else self._random.randbytes(count)
 
     def job_id(self, at: datetime) -> str:
-        """A new UUIDv7: unique for ever, and sorted by the millisecond it was made in."""
-        return _uuid7(micros(at) // 1000, self.bytes(10))
+        """A new UUIDv7: unique for ever, and sorted by the microsecond it was made in.
+
+        The bits behind the millisecond tell its fraction, so that the ids of one client arrive in the
+        order of a store's index, which then grows at its end only.
+        """
+        ms, rest = divmod(micros(at), 1000)
+        return _uuid7(ms, self.bytes(8), rest * 4096 // 1000)
 
     def token(self) -> str:
         """A lease token: 128 random bits as 32 hex digits."""
@@ -51,13 +56,14 @@ def derived_id(parent_id: str, fence: int, purpose: str, at: datetime) -> str:
     their ids follow from the parent, its fence and the reason, so a repeat makes no second job.
     """
     digest = hashlib.sha256(f"{parent_id}/{fence}/{purpose}".encode()).digest()
-    return _uuid7(micros(at) // 1000, digest[:10])
+    return _uuid7(micros(at) // 1000, digest[2:10], int.from_bytes(digest[:2]) & 0xFFF)
 
 
-def _uuid7(unix_ms: int, noise: bytes) -> str:
+def _uuid7(unix_ms: int, noise: bytes, behind: int) -> str:
+    """`behind`: the 12 bits that follow the version."""
     time, rest = f"{unix_ms & 0xFFFF_FFFF_FFFF:012x}", noise.hex()
-    variant = _VARIANTS[noise[2] >> 4 & 3]
-    return f"{time[:8]}-{time[8:]}-7{rest[1:4]}-{variant}{rest[5:8]}-{rest[8:]}"
+    variant = _VARIANTS[noise[0] >> 4 & 3]
+    return f"{time[:8]}-{time[8:]}-7{behind:03x}-{variant}{rest[1:4]}-{rest[4:]}"
 
 
 _VARIANTS = "89ab"  # the RFC's variant: the first two bits of that digit are 10

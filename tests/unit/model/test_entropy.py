@@ -51,7 +51,15 @@ def test_job_ids_sort_by_the_millisecond_they_were_made_in():
     assert made == sorted(made)
 
 
-def test_ids_of_one_millisecond_differ():
+def test_job_ids_of_one_millisecond_sort_by_the_microsecond():
+    entropy = Entropy(3)
+    made = [entropy.job_id(NOW + timedelta(microseconds=n)) for n in range(1000)]
+
+    assert made == sorted(made)
+    assert len({uuid.UUID(job_id).int >> 80 for job_id in made}) == 1
+
+
+def test_ids_of_one_instant_differ():
     entropy = Entropy(3)
 
     assert len({entropy.job_id(NOW) for _ in range(10_000)}) == 10_000

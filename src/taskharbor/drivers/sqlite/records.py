@@ -261,10 +261,12 @@ class Records:
         return True
 
 
-def leave_grant(step: Step, no: int, count: int) -> None:
-    """So many leases of a grant are gone."""
-    step.run("leave_grant", no=no, count=count)
-    step.run("leave_grant_empty", no=no)
+def leave_grant(step: Step, no: int, count: int, held: int | None = None) -> None:
+    """So many leases of a grant are gone, of as many as it held if that is known."""
+    if held is None or count < held:
+        step.run("leave_grant", no=no, count=count)
+    if held is None or count >= held:
+        step.run("leave_grant_empty", no=no, most=0 if held is None else count)
 
 
 def json_text(values: Iterable[Any]) -> str:

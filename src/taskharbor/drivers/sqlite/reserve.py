@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from taskharbor.drivers.sqlite.reclaim import reclaim
 from taskharbor.drivers.sqlite.records import Records, json_text
 from taskharbor.drivers.sqlite.rows import Flags, fence_before, instant_or_none, with_traits
 from taskharbor.drivers.sqlite.step import Kept, Step, blocks_of
+from taskharbor.model.checks import ID_LENGTH
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -73,6 +75,45 @@ class _Hand:
         self._types = None if claim.types is None else json_text(claim.types)
 
     def take(self, most: int) -> list[JobRecord]:
+        jobs = self._take_run(self._claim.lanes[0], most) if self._types is None else None
+        return self._take_any(most) if jobs is None else jobs
+
+    def _take_run(self, lane: str, most: int) -> list[JobRecord] | None:
+        """All from the run that heads the line: plain jobs that came together. None: it is not so simple."""
+        head = self._step.one("reserve_peek", queue=self._queue, lane=lane)
+        if head is None or head[1] - head[0] + 1 < most:
+            return None
+        first, last, type_, rank, eligible_at = head
+        found, special, ids, sizes, payloads = self._step.one(
+            "reserve_run", first=first, last=first + most - 1
+        )
+        if found < most or special:
+            return None
+        seqs = range(first, first + most)
+        text = json_text(seqs)
+        self._step.run("reserve_lease", grant_no=self._grant(text, most), seqs=text)
+        self._count(seqs)
+        place = {"queue": self._queue, "lane": lane, "rank": rank, "eligible_at": eligible_at, "seq": first}
+        if last == seqs[-1]:
+            self._step.run("reserve_used_up", **place)
+        else:
+            self._step.run("reserve_shorten", next=first + most, **place)
+        model = replace(self._model(lane, -rank, None, None), type=type_, created_at=instant(eligible_at))
+        return self._copies(model, seqs, ids, sizes, payloads)
+
+    def _copies(
+        self, model: JobRecord, seqs: range, ids: str, sizes: str, payloads: bytes
+    ) -> list[JobRecord]:
+        seq_of, end = self._seq_of(), 0
+        jobs: list[JobRecord] = []
+        for place, seq, size in zip(range(0, len(ids), ID_LENGTH), seqs, sizes.split(","), strict=True):
+            start, end = end, end + int(size)
+            job_id = ids[place : place + ID_LENGTH]
+            seq_of[job_id] = seq
+            jobs.append(replace(model, id=job_id, seq=seq, payload=payloads[start:end], headers={}))
+        return jobs
+
+    def _take_any(self, most: int) -> list[JobRecord]:
         picks: list[tuple[str, list[Picked], bytes]] = []
         for lane in self._claim.lanes:
             rows, payloads = self._pick(lane, most)
@@ -105,16 +146,7 @@ class _Hand:
         """One grant, and a lease for each."""
         step = self._step
         plain, text = [row[0] for row in rows if not row[4]], json_text([row[0] for row in rows])
-        grant_no = step.run(
-            "reserve_grant",
-            queue=self._queue,
-            token=self._token,
-            worker=self._claim.worker_id,
-            now=step.us,
-            expires_at=micros(self._expires_at),
-            held=len(rows),
-            seqs=text,
-        ).lastrowid
+        grant_no = self._grant(text, len(rows))
         is_plain = len(plain) == len(rows)
         if plain:
             step.run("reserve_lease", grant_no=grant_no, seqs=text if is_plain else json_text(plain))
@@ -124,7 +156,19 @@ class _Hand:
                     step.run("reserve_lease_flagged", grant_no=grant_no, seq=row[0], flags=row[4])
         self._count(plain if is_plain else [row[0] for row in rows if not row[4] & Flags.COPY])
 
-    def _count(self, seqs: list[int]) -> None:
+    def _grant(self, seqs: str, count: int) -> int | None:
+        return self._step.run(
+            "reserve_grant",
+            queue=self._queue,
+            token=self._token,
+            worker=self._claim.worker_id,
+            now=self._step.us,
+            expires_at=micros(self._expires_at),
+            held=count,
+            seqs=seqs,
+        ).lastrowid
+
+    def _count(self, seqs: Collection[int]) -> None:
         """Ready no more, but running. Copies are not counted."""
         for block, count in blocks_of(seqs).items() if seqs else ():
             self._step.count_block(self._queue, block, JobState.READY, -count)
@@ -142,9 +186,7 @@ class _Hand:
         """The handed-out jobs in the order of the pick: plain ones from the pick, the others read whole."""
         looked_at = [row[0] for row in rows if row[4]]
         closer = self._looked_at(looked_at) if looked_at else {}
-        seq_of = self._step.kept.seq_of
-        if len(seq_of) > Kept.MOST_SEQS:
-            seq_of.clear()
+        seq_of = self._seq_of()
         jobs: list[JobRecord] = []
         add = jobs.append
         # Neighbours mostly share all that is asked for here, so the last model fits the next job.
@@ -179,6 +221,13 @@ class _Hand:
                 )
             )
         return jobs
+
+    def _seq_of(self) -> dict[str, int]:
+        """Where to note the seqs of jobs that are handed out here."""
+        seq_of = self._step.kept.seq_of
+        if len(seq_of) > Kept.MOST_SEQS:
+            seq_of.clear()
+        return seq_of
 
     def _model(self, lane: str, priority: int, traits: str | None, run_at: int | None) -> JobRecord:
         """A job on its first claim, but for what tells it from its like."""

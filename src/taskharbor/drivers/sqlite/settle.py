@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -51,19 +51,25 @@ def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
 
 def _all_complete(step: Step, settlements: Sequence[Settlement], ids: list[str]) -> Answers | None:
     """The usual batch: successes of jobs that one claim handed out here. Otherwise None, and nothing done."""
-    acks = [settlement for settlement in settlements if isinstance(settlement, Ack)]
-    leases = {(ack.lease.token, ack.lease.claimed_by) for ack in acks}
     seq_of = step.kept.seq_of
-    if len(leases) != 1 or len(acks) < len(ids) or not all(map(seq_of.__contains__, ids)):
-        return None
+    leases: set[tuple[str, str | None]] = set()
+    results: dict[int, bytes | None] = {}
+    for settlement in settlements:
+        lease = settlement.lease
+        if type(settlement) is not Ack or (seq := seq_of.get(lease.job_id)) is None:
+            return None
+        leases.add((lease.token, lease.claimed_by))
+        results[seq] = settlement.result
     token, worker = leases.pop()
+    if leases or len(results) < len(ids):
+        return None
     grants = _valid_grants(step, token)
-    results = {seq_of[job_id]: ack.result for job_id, ack in zip(ids, acks, strict=True)}
-    if len(grants) != 1 or worker not in (None, grants[0].worker) or len(results) < len(ids):
+    if len(grants) != 1 or worker not in (None, grants[0].worker):
         return None
-    if not _end_leases(step, grants[0].no, list(results)):
+    text = json_text(results)
+    if not _end_leases(step, grants[0].no, results, text):
         return None
-    version = _complete(step, grants[0], results)
+    version = _complete(step, grants[0], results, text)
     completed, now = JobState.COMPLETED, step.now
     return [Settled(job_id, completed, now, version) for job_id in ids]
 
@@ -74,11 +80,11 @@ def _valid_grants(step: Step, token: str) -> list[_Grant]:
     return [grant for grant in grants if grant.expires_at > step.us]
 
 
-def _complete(step: Step, grant: _Grant, results: dict[int, bytes | None]) -> int:
+def _complete(step: Step, grant: _Grant, results: dict[int, bytes | None], seqs: str) -> int:
     """Leases that have just ended were successes on the first try: answers the version of their records."""
-    leave_grant(step, grant.no, len(results))
+    leave_grant(step, grant.no, len(results), grant.held)
     version = 3 + grant.extensions
-    _keep(step, grant.queue, results, [step.us, version, grant.started_at, grant.token])
+    _keep(step, grant.queue, results, seqs, [step.us, version, grant.started_at, grant.token])
     return version
 
 
@@ -116,7 +122,8 @@ def _complete_some(step: Step, grant: _Grant, acks: dict[int, Ack]) -> dict[int,
     ended = _by_seq(step, grant.no, mine)
     if not ended:
         return {}
-    version = _complete(step, grant, {seq: ack.result for seq, (_, ack) in ended.items()})
+    results = {seq: ack.result for seq, (_, ack) in ended.items()}
+    version = _complete(step, grant, results, json_text(results))
     return {
         place: Settled(ack.lease.job_id, JobState.COMPLETED, step.now, version)
         for place, ack in ended.values()
@@ -133,27 +140,31 @@ def _by_seq(step: Step, grant_no: int, acks: dict[int, Ack]) -> dict[int, tuple[
         seq = seq_of.get(ack.lease.job_id)
         if seq is not None:
             found[seq] = place, ack
-    if not found or _end_leases(step, grant_no, list(found)):
+    if not found or _end_leases(step, grant_no, found, json_text(found)):
         return found
     plain = {seq for (seq,) in step.all("settle_plain", grant_no=grant_no, seqs=json_text(found))}
     found = {seq: item for seq, item in found.items() if seq in plain}
     if found:
-        _end_leases(step, grant_no, list(found))
+        _end_leases(step, grant_no, found, json_text(found))
     return found
 
 
-def _end_leases(step: Step, grant_no: int, seqs: list[int]) -> bool:
+def _end_leases(step: Step, grant_no: int, seqs: Collection[int], text: str) -> bool:
     """End these leases if all of them are held and plain; otherwise leave them as they are."""
     execute = step.connection.execute
     execute("savepoint settle")
-    ended = step.run("settle_leases", grant_no=grant_no, seqs=json_text(seqs)).rowcount
+    first, last = min(seqs), max(seqs)
+    if last - first + 1 == len(seqs):
+        ended = step.run("settle_leases_run", grant_no=grant_no, first=first, last=last).rowcount
+    else:
+        ended = step.run("settle_leases", grant_no=grant_no, seqs=text).rowcount
     if ended != len(seqs):
         execute("rollback to settle")
     execute("release settle")
-    return ended == len(seqs)
+    return bool(ended == len(seqs))
 
 
-def _keep(step: Step, queue: str, results: dict[int, bytes | None], shared: list[Any]) -> None:
+def _keep(step: Step, queue: str, results: dict[int, bytes | None], seqs: str, shared: list[Any]) -> None:
     """The records of completed jobs stay for their retention; zero means not at all."""
     is_kept = gates.retention(step, queue).completed != NO_TIME
     for block, count in blocks_of(results).items():
@@ -161,26 +172,28 @@ def _keep(step: Step, queue: str, results: dict[int, bytes | None], shared: list
         if is_kept:
             step.count_block(queue, block, JobState.COMPLETED, +count)
     if not is_kept:
-        step.run("drop_body", seqs=json_text(results))
+        step.run("drop_body", seqs=seqs)
         return
+    if any(result is not None for result in results.values()):
+        _keep_with_results(step, results, shared)
+    else:
+        _keep_bare(step, seqs, shared)
+    step.run("put_ended", queue=queue, state="completed", ended_at=step.us, seqs=seqs)
+
+
+def _keep_with_results(step: Step, results: dict[int, bytes | None], shared: list[Any]) -> None:
     if bare := [seq for seq, result in results.items() if result is None]:
-        _keep_bare(step, bare, shared)
-    if len(bare) < len(results):
-        _keep_results(step, [(seq, result) for seq, result in results.items() if result is not None], shared)
-    step.run("put_ended", queue=queue, state="completed", ended_at=step.us, seqs=json_text(results))
-
-
-def _keep_bare(step: Step, seqs: list[int], shared: list[Any]) -> None:
-    at, version, started_at, token = shared
-    values = {"finished_at": at, "version": version, "started_at": started_at, "token": token}
-    step.run("settle_completed", seqs=json_text(seqs), **values)
-
-
-def _keep_results(step: Step, rows: list[tuple[int, bytes]], shared: list[Any]) -> None:
-    left = iter(rows)
-    count = len(rows)
+        _keep_bare(step, json_text(bare), shared)
+    rows = [(seq, result) for seq, result in results.items() if result is not None]
+    left, count = iter(rows), len(rows)
     for size in SIZES:
         while count >= size:
             values = [value for row in islice(left, size) for value in row]
             step.listed("settle_result", size, [*shared, *values])
             count -= size
+
+
+def _keep_bare(step: Step, seqs: str, shared: list[Any]) -> None:
+    at, version, started_at, token = shared
+    values = {"finished_at": at, "version": version, "started_at": started_at, "token": token}
+    step.run("settle_completed", seqs=seqs, **values)

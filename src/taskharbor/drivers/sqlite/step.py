@@ -120,16 +120,16 @@ class Step:
 
     def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, TaskHarborError | None]:
         """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
-        self.finish()
+        before = {place: counts.copy() for place, counts in self._counts.items()}, self.has_timed
         self._execute("savepoint part")
         try:
             answer = part()
-            self.finish()
         except Exception as error:
             if not self.connection.in_transaction:
                 raise
             self._counts.clear()
-            self.has_timed = False
+            self._counts.update(before[0])
+            self.has_timed = before[1]
             self.seqs_undone()
             self._execute("rollback to part")
             self._execute("release part")
