@@ -7,11 +7,13 @@ emits on a hot path asks `JobStarted in bus.heard` first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
+
+from taskharbor.model.job import JobRecord
 
 _log = logging.getLogger("taskharbor.events")
 
@@ -81,6 +83,20 @@ class LeaseWasLost(Event, frozen=True, kw_only=True):
     fence: int
     cause: str
     error: str
+    kind: str = ""
+
+
+class RanTwice(Event, frozen=True, kw_only=True):
+    """A handler did its work to the end although its lease was gone: another run of the job counts.
+
+    Told only of types that did not ask for second runs themselves.
+    """
+
+    job_id: str
+    type: str
+    queue: str
+    worker_id: str
+    fence: int
 
 
 class HandlerAbandoned(Event, frozen=True, kw_only=True):
@@ -173,9 +189,48 @@ class ScheduleFired(Event, frozen=True, kw_only=True):
     job_id: str
 
 
+class ScheduleFailed(Event, frozen=True, kw_only=True):
+    """A tick could not become a job; it is tried again."""
+
+    schedule: str
+    error: str
+
+
+# ------------------------------------------------------------------ whole batches
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listener hears that counts every job and must cost next to nothing.
+
+    No Event, so that listening to everything does not include it: it holds the worker's own objects,
+    payloads and tokens too. Read it while it is told, and keep nothing of it.
+    """
+
+    worker_id: str
+    kind: str
+
+
+class JobsClaimed(Batch, frozen=True, kw_only=True):
+    """A claim brought these jobs, as the store handed them out."""
+
+    jobs: Sequence[JobRecord]
+
+
+class AttemptsAnswered(Batch, frozen=True, kw_only=True):
+    """The store has answered these settlements, one answer each: Settled, or the lease error.
+
+    An attempt has `record`, `settlement`, and by the monotonic clock `started` (None when its
+    handler never ran) and `ended`.
+    """
+
+    attempts: Sequence[Any]
+    answers: Sequence[Any]
+
+
 # ------------------------------------------------------------------ the bus
 
 Listener = Callable[[Any], None]
+Kind = type[Event] | type[Batch]
 
 
 class EventBus:
@@ -186,11 +241,11 @@ class EventBus:
     """
 
     def __init__(self) -> None:
-        self._listeners: dict[type[Event], tuple[Listener, ...]] = {}
-        self.heard: frozenset[type[Event]] = frozenset()
+        self._listeners: dict[Kind, tuple[Listener, ...]] = {}
+        self.heard: frozenset[Kind] = frozenset()
         """The kinds of events that somebody listens to."""
 
-    def listen(self, listener: Listener, *kinds: type[Event]) -> Callable[[], None]:
+    def listen(self, listener: Listener, *kinds: Kind) -> Callable[[], None]:
         """Call `listener` with every event of these kinds, or with all; answers how to stop it."""
         wanted = {kind for one in kinds or (Event,) for kind in (one, *_below(one))}
         for kind in wanted:
@@ -205,7 +260,7 @@ class EventBus:
 
         return stop
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event | Batch) -> None:
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)
@@ -216,5 +271,5 @@ class EventBus:
         self.heard = frozenset(kind for kind, listeners in self._listeners.items() if listeners)
 
 
-def _below(kind: type[Event]) -> list[type[Event]]:
+def _below(kind: Kind) -> list[Kind]:
     return [deeper for one in kind.__subclasses__() for deeper in (one, *_below(one))]

@@ -22,7 +22,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """An answered write survives the death of the process."""
 
     tx: bool = False
-    """enqueue_blocking(tx=…) joins the caller's own transaction."""
+    """enqueue_blocking(tx=…) joins the caller's own transaction, and transaction() hands one out."""
+
+    one_writer: bool = False
+    """While such a transaction is open nobody else can write, not even to extend a lease."""
 
     blocking_enqueue: bool = False
     """enqueue_blocking() works without an event loop."""

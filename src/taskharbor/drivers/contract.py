@@ -23,7 +23,8 @@ promotion changes nothing that can be seen, so it is no change. Every answer to 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
@@ -80,7 +81,7 @@ from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
-from taskharbor.model.settlement import Settlement
+from taskharbor.model.settlement import Ack, Settlement
 
 NO_PROGRESS: Mapping[str, Progress] = {}
 
@@ -181,8 +182,9 @@ class Driver(OneJobForms, DriverSteps):
         In one step: reclaims up to 100 of the oldest expiries of the claimed queues, promotes what
         is due, honours pause, execute rates and max_running of queue and harbor, and picks. The
         order is: queues as listed, within a queue lanes as listed, within a lane priority
-        descending, then `run_at` (else `created_at`), then `seq`. Never a job with a valid lease,
-        never a speculative copy for the worker that runs its original. A gate that says no changes
+        descending, then `run_at` (else `created_at`), then `seq`. Never a job with a valid lease.
+        A speculative copy only while its original runs, and never for the worker that runs that one,
+        or ran it when the copy was made. A gate that says no changes
         no counter; a rate is spent only for jobs handed out.
 
         A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
@@ -246,6 +248,33 @@ class Driver(OneJobForms, DriverSteps):
         check_claim(claim)
         check_settlements(settlements, now or self.clock.now(), self.max_payload)
         return await self.do_exchange(settlements, claim, now)
+
+    def transaction(
+        self,
+        lease: Lease | Callable[[], Lease],
+        *,
+        result: bytes | None = None,
+        now: datetime | None = None,
+        on_settled: Callable[[Settled], None] | None = None,
+    ) -> AbstractAsyncContextManager[Any]:
+        """A transaction of the store for the caller's own writes, whose commit carries the Ack of a lease.
+
+        Both happen, or neither (capability `tx`). The block gets a connection with the transaction
+        begun, and leaves BEGIN, COMMIT and ROLLBACK alone. When it ends, the lease is asked for, the
+        job is settled and everything is committed; when it raises, all is undone and the lease
+        stays as it was. `on_settled` hears the answer once it is committed.
+
+        Raises:
+            LeaseLost: the lease no longer holds; everything was undone.
+        """
+        now = self._check(now)
+        if not self.capabilities.tx:
+            raise InvalidArgument("this store has no transaction to share; guard your writes with the fence")
+
+        def ack() -> Ack:
+            return Ack(lease() if callable(lease) else lease, result)
+
+        return self.do_transaction(ack, now, on_settled or (lambda _: None))
 
     # ------------------------------------------------------------------ time
 
@@ -346,7 +375,7 @@ class Driver(OneJobForms, DriverSteps):
         """Start one copy of a running job for another worker; see `settle` for who wins.
 
         Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
-        copy, or one copy already lives. Copies count against max_running and execute rates, not
+        copy, or one copy already lives. The copy has its original's place in the line. Copies count against max_running and execute rates, not
         against enqueue rates; find and count do not show them.
         """
         now = self._check(now)

@@ -7,7 +7,8 @@ arguments that were checked, on batches that are not empty, and on being open.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,7 +37,7 @@ from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
-from taskharbor.model.settlement import Settlement
+from taskharbor.model.settlement import Ack, Settlement
 
 
 class DriverSteps(ABC):
@@ -80,6 +81,12 @@ class DriverSteps(ABC):
             return Exchanged(settled, await self.do_reserve(claim, now))
         except TaskHarborError as error:
             return Exchanged(settled, [], error)
+
+    def do_transaction(
+        self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        """Only for stores that declare `tx`."""
+        raise NotImplementedError
 
     @abstractmethod
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]: ...

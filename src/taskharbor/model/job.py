@@ -143,7 +143,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[AttemptRecord, ...] = ()
     update: Update | None = None  # the flags that a blocked job keeps for a later merge
     speculates_on: str | None = None
-    avoid_worker: str | None = None  # a speculative copy never runs beside its original
+    avoid_worker: str | None = None  # who ran the original when its copy was made
     merged_into: str | None = None
 
     @property

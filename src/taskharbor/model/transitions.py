@@ -337,6 +337,9 @@ def speculative_copy(job: JobRecord, seq: int, now: datetime) -> JobRecord:
         headers=job.headers,
         priority=job.priority,
         requires=job.requires,
+        # Where its original stood, and before all that was enqueued with that one: behind a backlog it
+        # would come too late to help.
+        run_at=min(job.eligible_at, now) - timedelta(microseconds=1),
         timeout=job.timeout,
         max_attempts=1,
         max_stalls=1,

@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 
 from taskharbor.drivers.messages import Settled
+from taskharbor.errors import LeaseLost
 from taskharbor.events import (
     AttemptFinished,
+    AttemptsAnswered,
     DriverTrouble,
     EventBus,
     HandlerAbandoned,
+    JobsClaimed,
     JobStarted,
     LeasesExtended,
     LeaseWasLost,
+    RanTwice,
     WorkerStarted,
     WorkerStopped,
 )
-from taskharbor.model.outcome import Failed, Snoozed
+from taskharbor.model.job import JobRecord
+from taskharbor.model.outcome import Failed, Outcome, Snoozed
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.speculation import SPECULATE_HEADER
 from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.context import log_fields
 from taskharbor.worker.held import Held
 
 _log = logging.getLogger("taskharbor.worker")
@@ -78,6 +86,17 @@ class Announcer:
 
     # ------------------------------------------------------------------ the way of a job
 
+    def claimed(self, jobs: Sequence[JobRecord]) -> None:
+        if JobsClaimed in self._events.heard:
+            self._events.emit(JobsClaimed(worker_id=self._worker_id, kind=self._config.kind, jobs=jobs))
+
+    def answered(self, attempts: Sequence[Held], answers: Sequence[Settled | LeaseLost]) -> None:
+        if AttemptsAnswered in self._events.heard:
+            kind = self._config.kind
+            self._events.emit(
+                AttemptsAnswered(worker_id=self._worker_id, kind=kind, attempts=attempts, answers=answers)
+            )
+
     def started(self, held: Held) -> None:
         if JobStarted not in self._events.heard:
             return
@@ -128,7 +147,9 @@ class Announcer:
         """`cause` is one word, a colon, and the rest."""
         record = held.record
         self._rare["leases_lost"] += 1
-        _log.warning("lost the lease of job %s (%s): %s", record.id, record.type, cause)
+        _log.warning(
+            "lost the lease of job %s (%s): %s", record.id, record.type, cause, extra=self._fields(held)
+        )
         word, _, error = cause.partition(": ")
         self._events.emit(
             LeaseWasLost(
@@ -139,6 +160,31 @@ class Announcer:
                 fence=record.fence,
                 cause=word,
                 error=error,
+                kind=self._config.kind,
+            )
+        )
+
+    def overtaken(self, held: Held, outcome: Outcome) -> None:
+        """A handler went on after its transaction had completed the job, and did not succeed."""
+        told = getattr(outcome, "reason", None) or type(outcome).__name__
+        _log.warning(
+            "job %s (%s) ended after its transaction was committed and stays completed: %s",
+            held.record.id, held.record.type, told,
+        )  # fmt: skip
+
+    def ran_twice(self, held: Held) -> None:
+        """The handler did its work, and it counts for nothing. A type that speculates wants it so."""
+        record = held.record
+        if record.speculates_on is not None or SPECULATE_HEADER in record.headers:
+            return
+        self._rare["ran_twice"] += 1
+        self._events.emit(
+            RanTwice(
+                job_id=record.id,
+                type=record.type,
+                queue=record.queue,
+                worker_id=self._worker_id,
+                fence=record.fence,
             )
         )
 
@@ -151,6 +197,7 @@ class Announcer:
             record.type,
             reason,
             where,
+            extra=self._fields(held),
         )
         self._events.emit(
             HandlerAbandoned(
@@ -163,9 +210,15 @@ class Announcer:
             )
         )
 
+    def _fields(self, held: Held) -> dict[str, object]:
+        record = held.record
+        return log_fields(record.id, record.type, record.queue, record.attempts + 1, self._worker_id)
+
     def trouble(self, verb: str, error: BaseException, failures: int) -> None:
         self._rare["driver_errors"] += 1
-        _log.warning("%s failed (%d in a row): %s", verb, failures, error)
+        is_told = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: an outage may last for hours
+        level = logging.WARNING if is_told else logging.DEBUG
+        _log.log(level, "%s failed (%d in a row): %s", verb, failures, error)
         if DriverTrouble in self._events.heard:
             told = f"{type(error).__name__}: {error}"
             self._events.emit(

@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
+from contextvars import Token
 from datetime import timedelta
+from functools import partial
+from sys import modules
 from typing import Any
 
 from taskharbor.errors import EncodeError, TimedOut, Unrecoverable
-from taskharbor.middleware import AttemptMiddleware, compose
+from taskharbor.middleware import AttemptMiddleware, compose, running
 from taskharbor.model.checks import MAX_HORIZON
 from taskharbor.model.job import NO_TIME, FailureKind, job_of
 from taskharbor.model.outcome import (
@@ -36,6 +39,7 @@ from taskharbor.worker.executors.contract import BadPayload, Call, Executor, Han
 from taskharbor.worker.executors.wire import Encoded
 from taskharbor.worker.held import Held
 from taskharbor.worker.timing import Timing
+from taskharbor.worker.transaction import Transactions
 
 DONE = Succeeded()
 
@@ -61,24 +65,65 @@ class Runner:
         return call
 
 
-async def run_attempt(held: Held, runner: Runner, timing: Timing, max_result: int) -> Outcome:
+async def run_attempt(
+    held: Held,
+    runner: Runner,
+    timing: Timing,
+    max_result: int,
+    transactions: Transactions | None = None,
+) -> Outcome:
     """Run the handler of one held job and say what it came to."""
     record = held.record
     job = job_of(record)
-    ctx = JobContext(job, record.fence, held.cancellation, timing.clock, held.ends, held.note_progress)
+    ctx = JobContext(
+        job,
+        record.fence,
+        held.cancellation,
+        timing.clock,
+        held.ends,
+        held.note_progress,
+        record.claimed_by or "",
+    )
+    if held.gpu is not None:
+        ctx.gpu = held.gpu
+    if transactions is not None:
+        ctx._begin = partial(transactions.begin, held)
+    token = running.set(ctx)
+    bound = bind_structlog(ctx) if "structlog" in modules else None
     try:
         value = await runner.call_for(held)(ctx, job)
     except BaseException as error:
         if held.is_over and isinstance(error, GeneratorExit):
             raise  # given up long ago, and the event loop is being closed
         return stopped_by(held, record.timeout) or failure_of(error)
+    finally:
+        try:
+            running.reset(token)
+            if bound is not None:
+                unbind_structlog(bound)
+        except ValueError:
+            pass  # closed from another context, which has nothing of ours
     if held.cancellation.reason is not None or held.ends is not None:
+        held.ran_to_its_end = True
         verdict = overruled(held, record.timeout, timing)
         if verdict is not None:
             return verdict
     if value is None:
         return DONE
     return success_of(value, runner.handler.encode_result, max_result)
+
+
+def bind_structlog(ctx: JobContext) -> dict[str, Token[Any]]:
+    """Whoever logs through structlog finds the job in its context variables too."""
+    from structlog.contextvars import bind_contextvars
+
+    return dict(bind_contextvars(**ctx.log_fields))
+
+
+def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
+    from structlog.contextvars import reset_contextvars
+
+    reset_contextvars(**bound)
 
 
 def overruled(held: Held, timeout: timedelta, timing: Timing) -> Outcome | None:

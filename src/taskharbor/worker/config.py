@@ -11,6 +11,7 @@ from taskharbor.model.checks import check_name
 from taskharbor.model.job import DEFAULT_QUEUE, NO_TIME
 from taskharbor.model.limits import RateLimit, check_rate
 from taskharbor.model.retry import RetryPolicy
+from taskharbor.worker.gpus import LANES_WITHOUT, Gpu
 
 UnknownTypes = Literal["fail", "skip"]
 MAX_HELD = 10_000  # one claim can carry no more
@@ -24,7 +25,8 @@ class WorkerConfig:
     always below half of it. `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may
     wait in this process, leased and heartbeated, beyond those that run. `patience` is how long a
     handler that was told to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after
-    its running jobs, so that a supervisor starts a fresh one; 0 is no limit.
+    its running jobs, so that a supervisor starts a fresh one; 0 is no limit. `gpus` are the devices to
+    hand out, one per job of a lane other than cpu and any.
     """
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)
@@ -47,6 +49,7 @@ class WorkerConfig:
     max_memory: int = 0
     process_memory: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    gpus: tuple[Gpu, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -60,6 +63,15 @@ class WorkerConfig:
         for what in ("prefetch", "max_jobs", "max_memory", "process_memory"):
             if getattr(self, what) < 0:
                 raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
+
+        if self.gpus:
+            self._check_gpus()
+
+    def _check_gpus(self) -> None:
+        if not set(self.claimed_lanes) - set(LANES_WITHOUT):
+            raise ConfigurationError("gpus are for jobs that require them: add kind='gpu' (--kind gpu)")
+        if self.concurrency > len(self.gpus) or self.prefetch:
+            raise ConfigurationError("a job needs a device to start: no more slots than gpus, no prefetch")
 
     def _check_names(self) -> None:
         if not self.queues or len(set(self.queues)) != len(self.queues):
@@ -98,6 +110,15 @@ class WorkerConfig:
         if self.lanes is not None:
             return self.lanes
         return ("any",) if self.kind == "any" else (self.kind, "any")
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long to wait for the store to answer a claim or a settlement.
+
+        Longer than the lease is pointless: what it brings could not be trusted any more. But a short
+        lease must not turn a slow store into one that never answers.
+        """
+        return min(max(self.trust_seconds, 5.0), 15.0)
 
     @property
     def trust_seconds(self) -> float:

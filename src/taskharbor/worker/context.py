@@ -13,6 +13,7 @@ from typing import Any, Literal
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.job import Job, Progress
+from taskharbor.worker.gpus import Gpu
 
 Reason = Literal["cancel", "timeout", "lease_lost", "shutdown"]
 
@@ -76,10 +77,12 @@ class JobContext:
     """One attempt, seen by its handler.
 
     `attempt` counts from 1. `fence` is a number that only ever grows for a job: store it with your
-    own writes and refuse a lower one, and a stale attempt can overwrite nothing.
+    own writes and refuse a lower one, and a stale attempt can overwrite nothing. `gpu` is the device
+    that this job has to itself, on a worker with `gpus`.
     """
 
-    gpu: Any = None
+    gpu: Gpu | None = None
+    _begin: Callable[[], Any] | None = None
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class JobContext:
         clock: Clock = _system_clock,
         ends: float | None = None,
         on_progress: Callable[[Progress], None] | None = None,
+        worker: str = "",
     ) -> None:
         self.job = job
         self.fence = fence
@@ -96,6 +100,7 @@ class JobContext:
         self.clock = clock
         self._ends = ends
         self._on_progress = on_progress
+        self.worker = worker
 
     @property
     def attempt(self) -> int:
@@ -117,13 +122,36 @@ class JobContext:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry the job's id, type, queue and attempt."""
+        """A logger whose records carry `log_fields`, whatever handlers they come to."""
+        return logging.LoggerAdapter(_log, self.log_fields)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What log records tell about this attempt; nothing out of its payload."""
         job = self.job
-        told = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "attempt": self.attempt}
-        return logging.LoggerAdapter(_log, told)
+        return log_fields(job.id, job.type, job.queue, self.attempt, self.worker)
 
     def transaction(self) -> Any:
-        """The store's own transaction, to commit together with this attempt."""
-        raise ConfigurationError(
-            "ctx.transaction() is not available on this store; guard your own writes with ctx.fence instead"
-        )
+        """`async with ctx.transaction() as connection:` your writes and the end of this job, in one commit.
+
+        The connection is the store's own (sqlite3 or asyncpg), with a transaction begun. When the block
+        ends, the job is completed in it and both are committed, or neither: a lease that was lost
+        meanwhile undoes your writes. The attempt is over then; what the handler returns is not kept.
+        """
+        if self._begin is None:
+            raise ConfigurationError(
+                "ctx.transaction() needs SQLite or Postgres and a handler in the worker's own process; "
+                "guard your own writes with ctx.fence instead"
+            )
+        return self._begin()
+
+
+def log_fields(job_id: str, task: str, queue: str, attempt: int, worker: str) -> dict[str, Any]:
+    """The fields of a log record about a job, under names that clash with nobody's."""
+    return {
+        "taskharbor_job_id": job_id,
+        "taskharbor_task": task,
+        "taskharbor_queue": queue,
+        "taskharbor_attempt": attempt,
+        "taskharbor_worker": worker,
+    }

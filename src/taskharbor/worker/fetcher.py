@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Exchanged
@@ -23,6 +24,8 @@ from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.held import Held, Holdings
 from taskharbor.worker.settler import Settler, settlement_of
 from taskharbor.worker.timing import Alarm, Timing
+
+T = TypeVar("T")
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -147,12 +150,13 @@ class Fetcher:
         is_quiescent = self._holdings.count == len(batch)
         if batch:
             try:
-                answer = await self._driver.exchange([settlement_of(held) for held in batch], claim, now=now)
+                settlements = [settlement_of(held) for held in batch]
+                answer = await self._answered(self._driver.exchange(settlements, claim, now=now))
             except InvalidArgument:
                 await self._settler.one_by_one(batch, self._unclear)
                 return
         else:
-            answer = Exchanged([], await self._driver.reserve(claim, now=now))
+            answer = Exchanged([], await self._answered(self._driver.reserve(claim, now=now)))
         self._unclear += self._settler.answered(batch, answer.settled)
         batch.clear()
         if answer.error is not None:
@@ -169,7 +173,8 @@ class Fetcher:
     async def _settle(self, batch: list[Held]) -> None:
         now = self._timing.stated()
         try:
-            answers = await self._driver.settle([settlement_of(held) for held in batch], now=now)
+            settlements = [settlement_of(held) for held in batch]
+            answers = await self._answered(self._driver.settle(settlements, now=now))
         except InvalidArgument:
             await self._settler.one_by_one(batch, self._unclear)
         else:
@@ -178,8 +183,11 @@ class Fetcher:
 
     async def _explain(self) -> None:
         if self._unclear:
-            await self._settler.explain(self._unclear)
+            await self._answered(self._settler.explain(self._unclear))
             self._unclear = []
+
+    def _answered(self, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return self._timing.answered(self._config.answer_seconds, call)
 
     # ------------------------------------------------------------------ trouble
 

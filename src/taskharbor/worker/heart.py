@@ -68,8 +68,8 @@ class Heart:
             await self._presence.leave()
 
     async def tick(self) -> None:
-        urgent, self._urgent = self._urgent, []
         if self._timing.monotonic() >= self._retry_at:
+            urgent, self._urgent = self._urgent, []
             await self._beat(urgent)
         self._heartbeat.drop_overdue()
         if self._presence.is_due():
@@ -86,6 +86,7 @@ class Heart:
             self._failures = 0
         except Exception as error:  # noqa: BLE001 - the same
             self._failures += 1
+            self._urgent += urgent  # nothing is known about them yet
             wait = self._heartbeat.retry_seconds(self._failures, self._entropy)
             self._retry_at = self._timing.monotonic() + wait
             self._on_trouble("extend_leases", error, self._failures)
@@ -112,13 +113,16 @@ class HeartThread:
         self._has_ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heart: Heart | None = None
+        self._early: list[Held] = []  # pokes from before there was a heart
         self._is_ending = False
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="taskharbor-heartbeat", daemon=True).start()
 
     def poke(self, urgent: list[Held]) -> None:
-        self._call(lambda heart: heart.poke(urgent))
+        if self._heart is None:
+            self._early += urgent
+        self._call(lambda heart: heart.poke(urgent))  # it may have come to life just now
 
     async def stop(self, seconds: float = 2.0) -> None:
         """End the heart after its last call; a call that hangs is left behind with its daemon thread."""
@@ -144,8 +148,9 @@ class HeartThread:
         if not await self._open():
             return
         try:
-            self._heart = self._build(self._driver)
             self._loop = asyncio.get_running_loop()
+            self._heart = self._build(self._driver)
+            self._heart.poke(self._early)
             if self._is_ending:
                 self._heart.end()
             await self._heart.run()

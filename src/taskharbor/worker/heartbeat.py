@@ -116,7 +116,7 @@ class Heartbeat:
     def _answer_seconds(self, now: float) -> float:
         """How long to wait for an answer: the store may be a black hole, and leases end meanwhile."""
         ends = (held.trusted_until for held in self._holdings if held.trusted_until > now)
-        return max(min(self._every, min(ends, default=now) - now), self._every / 20)
+        return max(min(self._every, min(ends, default=now + self._every) - now), self._every / 20)
 
     def _deal_with(self, batch: list[Held], answers: list[Extended | LeaseLost]) -> None:
         for held, answer in zip(batch, answers, strict=True):

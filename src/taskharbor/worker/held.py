@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from taskharbor.drivers.messages import Settled
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.settlement import Settlement
@@ -21,6 +22,7 @@ from taskharbor.worker.context import Cancellation
 
 if TYPE_CHECKING:
     from taskharbor.worker.executors.contract import Executor
+    from taskharbor.worker.gpus import Gpu
     from taskharbor.worker.watch import Watch
 
 
@@ -41,12 +43,15 @@ class Held:
     is_lost = False
     is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
     is_watched = False
+    ran_to_its_end = False  # although it had been told to stop
     watch: Watch | None = None  # who keeps its time limit
     executor: Executor | None = None
     task: Any = None  # the slot's task while the handler runs in it
     work: Any = None  # what the executor needs to stop it
     outcome: Outcome | None = None
     settlement: Settlement | None = None
+    gpu: Gpu | None = None  # the device that is this job's alone until it is settled
+    acked: Settled | None = None  # the handler's own transaction completed the job
     tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
 
     def __init__(self, record: JobRecord, claimed: float, trusted_until: float) -> None:

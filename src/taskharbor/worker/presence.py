@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.gpus import gpu_labels
 from taskharbor.worker.held import Holdings
 from taskharbor.worker.timing import Timing
 
@@ -75,7 +76,7 @@ class Presence:
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._started_at,
-            labels=config.labels,
+            labels={**gpu_labels(config.gpus), **config.labels},
         )
 
     def _samples(self) -> list[Sample]:

@@ -33,12 +33,14 @@ class Settler:
         timing: Timing,
         on_settled: Callable[[Held, Settled], None],
         on_lost: Callable[[Held, LeaseLost], None],
+        on_answers: Callable[[Sequence[Held], Sequence[Settled | LeaseLost]], None],
     ) -> None:
         self._driver = driver
         self._holdings = holdings
         self._timing = timing
         self._on_settled = on_settled
         self._on_lost = on_lost
+        self._on_answers = on_answers
         self._pending: list[Held] = []
 
     def __len__(self) -> int:
@@ -58,6 +60,7 @@ class Settler:
     def answered(self, batch: list[Held], answers: Sequence[Settled | LeaseLost]) -> list[Held]:
         """Deal with the answers; those that only the record itself can explain come back."""
         unclear = []
+        self._on_answers(batch, answers)
         for held, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Settled):
                 self._on_settled(held, answer)
@@ -84,8 +87,9 @@ class Settler:
         records = await self._driver.get([held.record.id for held in unclear], now=self._timing.stated())
         for held, record in zip(unclear, records, strict=True):
             if record is not None and record.settled_token in held.tokens_sent:
-                at = record.updated_at
-                self._on_settled(held, Settled(record.id, record.state, at, record.version))
+                answer = Settled(record.id, record.state, record.updated_at, record.version)
+                self._on_answers([held], [answer])
+                self._on_settled(held, answer)
             else:
                 self._on_lost(held, JobNotInflight(held.record.id))
 

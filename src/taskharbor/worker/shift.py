@@ -22,8 +22,8 @@ from taskharbor.errors import LeaseLost
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
-from taskharbor.model.outcome import Failed, Outcome, Released
-from taskharbor.model.settlement import Retry, Settlement, attempts_allowed, decide
+from taskharbor.model.outcome import Failed, Outcome, Released, Succeeded
+from taskharbor.model.settlement import Ack, Retry, Settlement, attempts_allowed, decide
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner, stopped_by
 from taskharbor.worker.config import WorkerConfig
@@ -31,6 +31,7 @@ from taskharbor.worker.context import Reason
 from taskharbor.worker.executors.contract import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.footprint import resident_memory
+from taskharbor.worker.gpus import GpuPool
 from taskharbor.worker.heart import Heart, HeartTask, HeartThread
 from taskharbor.worker.heartbeat import Heartbeat
 from taskharbor.worker.held import Held, Holdings
@@ -40,6 +41,7 @@ from taskharbor.worker.presence import MAX_SAMPLES, Durations, Presence
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
+from taskharbor.worker.transaction import Transactions
 from taskharbor.worker.watch import Watch
 
 _log = logging.getLogger("taskharbor.worker")
@@ -80,7 +82,10 @@ class Shift:
         self.why = ""
 
         self.holdings = Holdings()
-        self._settler = Settler(driver, self.holdings, timing, self._settled, self._refused)
+        self._gpus = GpuPool(config.gpus)
+        self._settler = Settler(
+            driver, self.holdings, timing, self._settled, self._refused, self.announcer.answered
+        )
         self._watch = Watch(timing, config.patience.total_seconds(), self._give_up)
         self._slots = Slots(
             config.concurrency,
@@ -90,6 +95,7 @@ class Shift:
             self._finished,
             self.announcer.started,
             driver.max_payload,
+            Transactions(driver, self.holdings, timing) if driver.capabilities.tx else None,
         )
         self._fetcher = Fetcher(
             config,
@@ -135,6 +141,15 @@ class Shift:
     def quiet(self) -> None:
         """Claim nothing more, and stay."""
         self._fetcher.may_claim = False
+
+    @property
+    def heartbeat_lag(self) -> float:
+        """By how many seconds the most overdue extension of a lease is late."""
+        oldest = min((held.extended for held in self.holdings), default=None)
+        if oldest is None:
+            return 0.0
+        late = self._timing.monotonic() - oldest - self._config.renew_every.total_seconds()
+        return max(late, 0.0)
 
     # ------------------------------------------------------------------ the run
 
@@ -202,10 +217,13 @@ class Shift:
     # ------------------------------------------------------------------ a job's way
 
     def _claimed(self, records: list[JobRecord], sent: float) -> None:
+        self.announcer.claimed(records)
         trusted_until = sent + self._config.trust_seconds
         batch = [Held(record, sent, trusted_until) for record in records]
         for held in batch:
             self.holdings.add(held)
+            if self._config.gpus:
+                self._gpus.equip(held)
         if not self._fetcher.may_claim:  # told to stop while the claim was under way
             for held in batch:
                 self._release(held)
@@ -219,12 +237,26 @@ class Shift:
         record = held.record
         if held.started is not None:
             self._durations.append((record.type, held.ended - held.started))
+        if held.acked is not None:
+            self._completed(held, held.acked, outcome)
+            return
         if held.is_lost:
+            if held.ran_to_its_end:
+                self.announcer.ran_twice(held)
             self._free(held)
             self._fetcher.ring()
             return
         held.outcome = outcome
         self._settler.add(held, self._decided(record, outcome))
+        self._fetcher.ring()
+
+    def _completed(self, held: Held, answer: Settled, outcome: Outcome) -> None:
+        """The handler's own transaction has completed the job, whatever it came to after that."""
+        if not isinstance(outcome, Succeeded):
+            self.announcer.overtaken(held, outcome)
+        held.outcome = Succeeded()
+        held.settlement = Ack(held.lease)
+        self._settler.answered([held], [answer])
         self._fetcher.ring()
 
     def _decided(self, record: JobRecord, outcome: Outcome) -> Settlement:
@@ -256,6 +288,7 @@ class Shift:
 
     def _free(self, held: Held) -> None:
         self.holdings.leave(held)
+        self._gpus.give_back(held)
         if not self.holdings.count:
             self._has_news.set()
 
@@ -271,7 +304,7 @@ class Shift:
                 self._loop.call_soon_threadsafe(self._act_on_stop, held, reason, cause)
 
     def _act_on_stop(self, held: Held, reason: Reason, cause: str) -> None:
-        if held.is_over or held.is_lost:
+        if held.is_over or held.is_lost or held.acked is not None:
             return
         if reason == "lease_lost":
             held.is_lost = True
@@ -282,6 +315,8 @@ class Shift:
     def _refused(self, held: Held, error: LeaseLost) -> None:
         """The store refused a settlement: whatever the handler did is thrown away."""
         self.announcer.lost(held, f"settle: {error}")
+        if isinstance(held.outcome, Succeeded):
+            self.announcer.ran_twice(held)
         self._free(held)
 
     def _give_up(self, held: Held) -> None:

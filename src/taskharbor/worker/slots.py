@@ -18,6 +18,7 @@ from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
 from taskharbor.worker.attempt import Runner, run_attempt
 from taskharbor.worker.held import Held
 from taskharbor.worker.timing import Timing, pause
+from taskharbor.worker.transaction import Transactions
 from taskharbor.worker.watch import Watch
 
 _log = logging.getLogger("taskharbor.worker")
@@ -38,6 +39,7 @@ class Slots:
         finish: Callable[[Held, Outcome], None],
         on_start: Callable[[Held], None],
         max_result: int,
+        transactions: Transactions | None = None,
     ) -> None:
         self._size = size
         self._runners = runners
@@ -46,6 +48,7 @@ class Slots:
         self._finish = finish
         self._on_start = on_start
         self._max_result = max_result
+        self._transactions = transactions
         self._line: deque[Held] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -130,7 +133,7 @@ class Slots:
             outcome = _refusal(held, is_known=runner is not None)
         else:
             self._begin(held, runner, task, now)
-            outcome = await run_attempt(held, runner, self._timing, self._max_result)
+            outcome = await run_attempt(held, runner, self._timing, self._max_result, self._transactions)
             held.ended = self._timing.monotonic()
             held.task = None
             if held.is_watched:

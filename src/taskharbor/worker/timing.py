@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
+from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -42,6 +43,26 @@ class Timing:
             return working.result()
         finally:
             await _dropped(working, sleeping)
+
+    async def answered(self, seconds: float, call: Coroutine[Any, Any, T]) -> T:
+        """What the store answers to `call`; no call may hang for ever on a connection that died silently.
+
+        In virtual time there are no connections, and nothing is waited for but what the clock knows.
+
+        Raises:
+            DriverUnavailable: no answer for so long; the call may have been carried out.
+        """
+        if self.is_virtual:
+            return await call
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            what = f"no answer within {seconds:.3g} s; the call may have been carried out"
+            raise DriverUnavailable(what, done=None) from None
 
     async def until(self, event: asyncio.Event, seconds: float) -> bool:
         """Wait for the event, but not longer; whether it came."""

@@ -12,7 +12,7 @@ from typing import Any
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.events import EventBus
-from taskharbor.middleware import AttemptMiddleware, check_layer
+from taskharbor.middleware import AttemptMiddleware, around_every_attempt, check_layer
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.entropy import Entropy
@@ -27,6 +27,7 @@ from taskharbor.worker.executors.contract import Executor, Where, where_to_run
 from taskharbor.worker.executors.in_loop import LoopExecutor
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
+from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.shift import Shift
 from taskharbor.worker.signals import Signals, run_to_the_end
 from taskharbor.worker.timing import Timing
@@ -37,7 +38,8 @@ class Worker:
 
     `heartbeat` defaults to a third of the lease and must stay below half of it. `kind` picks the
     lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` says it
-    outright. `unknown_types="skip"` claims only what has a handler here, which is what a rolling
+    outright. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
+    slots by the devices. `unknown_types="skip"` claims only what has a handler here, which is what a rolling
     deploy needs; `"fail"` sends the others to the dead letters. Several queues take turns unless
     `strict`. `grace` is how long running jobs may go on after a stop.
 
@@ -56,6 +58,7 @@ class Worker:
         lanes: Sequence[str] | None = None,
         name: str | None = None,
         *,
+        gpus: str | Sequence[str | int] | None = None,
         retry: RetryPolicy = RetryPolicy(),
         grace: timedelta = timedelta(seconds=30),
         poll: timedelta | None = None,
@@ -75,9 +78,10 @@ class Worker:
     ) -> None:
         if isinstance(queues, str):
             raise ConfigurationError(f"queues takes a list: queues=[{queues!r}]")
+        devices = find_gpus(gpus)
         self.config = WorkerConfig(
             queues=tuple(queues),
-            concurrency=concurrency,
+            concurrency=min(concurrency, len(devices)) if devices else concurrency,
             lease=lease,
             heartbeat=heartbeat,
             kind=kind,
@@ -95,6 +99,7 @@ class Worker:
             max_memory=max_memory,
             process_memory=process_memory,
             labels=labels or {},
+            gpus=devices,
         )
         self.driver = driver
         self.events = events or EventBus()
@@ -184,8 +189,20 @@ class Worker:
         return self._shift is not None
 
     @property
+    def busy(self) -> int:
+        """How many of its slots hold a job right now. From any thread."""
+        shift = self._shift
+        return 0 if shift is None else shift.holdings.count
+
+    @property
+    def heartbeat_lag(self) -> float:
+        """By how many seconds the most overdue extension of a lease is late. From any thread."""
+        shift = self._shift
+        return 0.0 if shift is None else shift.heartbeat_lag
+
+    @property
     def counts(self) -> dict[str, int]:
-        """What this run, or the last one, saw: finished, released, leases_lost, abandoned, driver_errors."""
+        """What this run, or the last one, saw: finished, released, leases_lost, ran_twice, …"""
         return self._counts if self._shift is None else self._shift.announcer.counts
 
     async def _run_with_signals(self, until_idle: bool) -> str:
@@ -258,11 +275,13 @@ class Worker:
             timing=self._timing,
             memory=self.config.process_memory,
             patience_seconds=self.config.patience.total_seconds(),
+            has_gpus=bool(self.config.gpus),
         )
 
     def _runners(self, executors: dict[Where, Executor]) -> dict[str, Runner]:
+        layers = [*around_every_attempt, *self._layers]
         return {
-            name: Runner(handler, executors[where_to_run(handler)], self._layers)
+            name: Runner(handler, executors[where_to_run(handler)], layers)
             for name, handler in self._handlers.items()
         }
 

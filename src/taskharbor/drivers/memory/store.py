@@ -140,9 +140,20 @@ class Store:
     def _allowed(self, entries: Iterator[Ready], claim: Claim, now: datetime) -> Iterator[JobRecord]:
         for *_, job_id in entries:
             job = self.records.jobs[job_id]
-            # The second test: a clock that went back makes a promoted job wait again.
-            if job.avoid_worker != claim.worker_id and (job.run_at is None or job.run_at <= now):
+            # The first test: a clock that went back makes a promoted job wait again.
+            if (job.run_at is None or job.run_at <= now) and (
+                job.speculates_on is None or self._may_copy(job, claim.worker_id)
+            ):
                 yield job
+
+    def _may_copy(self, copy: JobRecord, worker_id: str) -> bool:
+        """Beside its running original only, and never for a worker that runs that one."""
+        original = self.records.jobs.get(copy.speculates_on or "")
+        return (
+            original is not None
+            and original.state is JobState.RUNNING
+            and worker_id not in (copy.avoid_worker, original.claimed_by)
+        )
 
     # ------------------------------------------------------------------ ends
 

@@ -8,7 +8,7 @@ Each verb is one statement or one short transaction on a connection of its own. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
@@ -178,20 +178,10 @@ class PostgresDriver(Driver):
         return Exchanged(answers, jobs)
 
     @asynccontextmanager
-    async def transaction(
-        self, lease: Lease, *, result: bytes | None = None, now: datetime | None = None
+    async def do_transaction(
+        self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
     ) -> AsyncIterator[Any]:
-        """A transaction whose commit carries the ack of this lease: both happen, or neither.
-
-        Hands out an asyncpg connection with the transaction begun. When the block ends, the job is
-        completed in it and it is committed; when the block raises, it is rolled back and the lease
-        stays as it was. A settlement of the same lease afterwards answers JobNotInflight, and the
-        record's `settled_token` tells that it was this one.
-
-        Raises:
-            LeaseLost: the lease no longer holds; everything was rolled back.
-        """
-        self._check(now)
+        """Hands out an asyncpg connection."""
         async with self._connections.lend() as connection:
             transaction = connection.transaction(isolation="read_committed")
             with translated(writes=False):
@@ -199,7 +189,7 @@ class PostgresDriver(Driver):
             try:
                 yield connection
                 with translated(writes=False):
-                    answer = await self._attempts.settle_in(connection, Ack(lease, result), now)
+                    answer = await self._attempts.settle_in(connection, ack(), now)
                 if isinstance(answer, LeaseLost):
                     raise answer
             except BaseException:
@@ -209,6 +199,7 @@ class PostgresDriver(Driver):
                 raise
             with translated():
                 await transaction.commit()
+            on_settled(answer)
 
     # ------------------------------------------------------------------ time
 

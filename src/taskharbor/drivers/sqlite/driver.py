@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
@@ -34,6 +35,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.sqlite import control, gates, looking, presence, schema
 from taskharbor.drivers.sqlite.commits import Commits
+from taskharbor.drivers.sqlite.completion import Completion
 from taskharbor.drivers.sqlite.connection import open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.extend import extend
@@ -55,7 +57,7 @@ from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
-from taskharbor.model.settlement import Settlement
+from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.transitions import starting_at
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class SqliteDriver(Driver):
         multiprocess=True,
         durable=True,
         tx=True,
+        one_writer=True,
         blocking_enqueue=True,
         atomic_across_queues=True,
     )
@@ -165,6 +168,12 @@ class SqliteDriver(Driver):
             return Exchanged(settled, claimed or [], error)
 
         return await self._write(work, now)
+
+    def do_transaction(
+        self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
+    ) -> AbstractAsyncContextManager[sqlite3.Connection]:
+        completion = Completion(self._location, self._sql, self.clock, self.entropy)
+        return completion.transaction(ack, now, on_settled)
 
     # ------------------------------------------------------------------ time
 

@@ -22,12 +22,13 @@ from types import FrameType
 from typing import Any
 
 from taskharbor.errors import DecodeError
+from taskharbor.middleware import running
 from taskharbor.model.checks import MAX_PAYLOAD
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import Progress
 from taskharbor.model.outcome import Outcome
 from taskharbor.tasks import Handler, job_handler, load_function
-from taskharbor.worker.attempt import DONE, failure_of, success_of
+from taskharbor.worker.attempt import DONE, bind_structlog, failure_of, success_of
 from taskharbor.worker.context import Cancellation, JobContext
 from taskharbor.worker.executors.contract import BadPayload
 from taskharbor.worker.executors.families import LOST_CONNECTION, die_with_parent
@@ -44,6 +45,8 @@ from taskharbor.worker.executors.wire import (
     to_child,
 )
 
+LOGS_VARIABLE = "TASKHARBOR_LOGS"
+"""How the worker logs: what `log_to_stderr` in observe/logs.py says to processes started from there."""
 MAX_LEAKED_THREADS = 32
 MAX_LEAKED_FILES = 128
 PROGRESS_SECONDS = 0.1
@@ -76,6 +79,8 @@ class HandlerProcess:
         hello = self._hear_hello()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop_now)
+        if LOGS_VARIABLE in os.environ:  # as the worker logs; by name, for this layer stands below it
+            importlib.import_module("taskharbor.observe.logs").log_as_told(os.environ[LOGS_VARIABLE])
         for module in hello.modules:
             importlib.import_module(module)
         if hello.memory:
@@ -96,7 +101,10 @@ class HandlerProcess:
 
     def _outcome(self, start: Start) -> Outcome:
         ends = None if start.ends_in_seconds is None else self._clock.monotonic() + start.ends_in_seconds
-        ctx = JobContext(start.job, start.fence, self._cancellation, self._clock, ends, self._progress)
+        ctx = JobContext(
+            start.job, start.fence, self._cancellation, self._clock, ends, self._progress, start.worker
+        )
+        ctx.gpu = start.gpu
         try:
             handler = self._handler(start)
             value = self._call(handler, ctx, start)
@@ -115,6 +123,9 @@ class HandlerProcess:
             raise BadPayload from error
         if self._cancellation.is_set():
             raise _Stopped
+        running.set(ctx)
+        if "structlog" in sys.modules:
+            bind_structlog(ctx)
         self._is_handling = True
         value = handler.function(*args, **kwargs)
         if asyncio.iscoroutine(value):

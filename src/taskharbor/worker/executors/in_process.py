@@ -16,9 +16,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from taskharbor.events import ChildDied, EventBus
 from taskharbor.model.entropy import Entropy
@@ -40,6 +42,7 @@ from taskharbor.worker.executors.wire import (
     from_child,
     value_of,
 )
+from taskharbor.worker.gpus import environment_of
 from taskharbor.worker.timing import Timing
 
 if TYPE_CHECKING:
@@ -57,8 +60,15 @@ _EXIT_SECONDS = 0.3  # a process that closed its connection usually ends by itse
 class Child(asyncio.Protocol):
     """One handler process, seen from the worker."""
 
-    def __init__(self, modules: list[str], memory: int, on_death: Callable[[Child, str], None]) -> None:
+    def __init__(
+        self,
+        modules: list[str],
+        memory: int,
+        extra_env: Mapping[str, str],
+        on_death: Callable[[Child, str], None],
+    ) -> None:
         self._on_death = on_death
+        self.extra_env = extra_env
         self._mark = Entropy().token()
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
@@ -91,7 +101,12 @@ class Child(asyncio.Protocol):
             stdin=subprocess.DEVNULL,
             pass_fds=(connection,),
             start_new_session=True,
-            env={**os.environ, MARK: self._mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                MARK: self._mark,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **self.extra_env,
+            },
         )
 
     async def connect(self) -> None:
@@ -205,13 +220,21 @@ class ProcessExecutor:
     where: Where = "process"
 
     def __init__(
-        self, *, worker_id: str, events: EventBus, timing: Timing, memory: int, patience_seconds: float
+        self,
+        *,
+        worker_id: str,
+        events: EventBus,
+        timing: Timing,
+        memory: int,
+        patience_seconds: float,
+        has_gpus: bool = False,
     ) -> None:
         self._worker_id = worker_id
         self._events = events
         self._timing = timing
         self._memory = memory
         self._patience = patience_seconds
+        self._has_gpus = has_gpus
         self._modules: list[str] = []
         self._idle: list[Child] = []
         self._all: set[Child] = set()
@@ -228,7 +251,10 @@ class ProcessExecutor:
             async def call(ctx: JobContext, job: Job) -> Any:
                 child = await self._hired(held)
                 ends_in = job.timeout.total_seconds() if job.timeout else None
-                return await self._run(held, child, Start(reference, job, ctx.fence, ends_in))
+                gpu = None if held.gpu is None else replace(held.gpu, ordinal=0)  # the only one it sees
+                return await self._run(
+                    held, child, Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker)
+                )
 
             return call
 
@@ -258,27 +284,32 @@ class ProcessExecutor:
 
     async def _hired(self, held: Held) -> Child:
         """A process that is ready. The time limit of the job begins when it is, not while it starts."""
-        while self._idle:
-            child = self._idle.pop()
+        env = self._env_of(held)
+        for child in [child for child in reversed(self._idle) if child.extra_env == env]:
+            self._idle.remove(child)
             if child.is_alive:
                 return child
         watch, ends = held.watch, held.ends
         if watch is None or ends is None:
-            return await self._new_child(held)
+            return await self._new_child(env, held)
         limit = ends - self._timing.monotonic()
         watch.start(held, ends + _START_SECONDS)
-        child = await self._new_child(held)
+        child = await self._new_child(env, held)
         if held.told is None:
             watch.start(held, self._timing.monotonic() + limit)
         return child
 
-    async def _new_child(self, held: Held | None = None) -> Child:
+    def _env_of(self, held: Held) -> Mapping[str, str]:
+        """A process sees the GPU of its first job and keeps to it: libraries look once, when imported."""
+        return environment_of(held.gpu) if self._has_gpus else {}
+
+    async def _new_child(self, env: Mapping[str, str], held: Held | None = None) -> Child:
         """A process that is ready. One that takes too long, or that nobody waits for any more, is killed.
 
         Raises:
             HandlerDied: there is none, and why.
         """
-        child = self._spawned()
+        child = self._spawned(env)
         if held is not None:
             held.work = child
         try:
@@ -295,9 +326,9 @@ class ProcessExecutor:
                 held.work = None
         return child
 
-    def _spawned(self) -> Child:
+    def _spawned(self, env: Mapping[str, str]) -> Child:
         try:
-            child = Child(self._modules, self._memory, self._died)
+            child = Child(self._modules, self._memory, env, self._died)
         except (OSError, subprocess.SubprocessError) as error:
             raise HandlerDied(f"no process could be started for it: {error}") from error
         self._all.add(child)
@@ -325,13 +356,13 @@ class ProcessExecutor:
         self._events.emit(
             ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)
         )
-        if job_id is not None and not self._idle:
-            self._hiring = asyncio.get_running_loop().create_task(self._spare())
+        if job_id is not None and not any(other.extra_env == child.extra_env for other in self._idle):
+            self._hiring = asyncio.get_running_loop().create_task(self._spare(child.extra_env))
             self._hiring.add_done_callback(self._hear_out)
 
-    async def _spare(self) -> None:
+    async def _spare(self, env: Mapping[str, str]) -> None:
         """Somebody to take the next job at once."""
-        self._rest(await self._new_child())
+        self._rest(await self._new_child(env))
 
     def _hear_out(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

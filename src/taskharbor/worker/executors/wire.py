@@ -9,6 +9,7 @@ import msgspec
 
 from taskharbor.model.job import Job
 from taskharbor.model.outcome import Cancel, Failed, Outcome, Snooze, Snoozed, Succeeded, WasCancelled
+from taskharbor.worker.gpus import Gpu
 
 MAX_FRAME = 64 * 1024 * 1024
 
@@ -28,6 +29,8 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     job: Job
     fence: int
     ends_in_seconds: float | None = None
+    gpu: Gpu | None = None
+    worker: str = ""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):

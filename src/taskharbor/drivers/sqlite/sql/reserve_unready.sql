@@ -3,5 +3,8 @@
 delete from th_ready
 where queue = :queue and lane = :lane and (rank, eligible_at, seq) <= (:rank, :eligible_at, :seq)
   and (timed = 0 or eligible_at <= :now)
-  and (avoid is null or avoid <> :worker)
+  and (avoid is null or (avoid <> :worker and exists (
+    select 1 from th_body c join th_body o on o.id = c.copy_of join th_lease l on l.seq = o.seq
+      join th_grant g on g.no = l.grant_no
+    where c.seq = th_ready.seq and g.worker <> :worker)))
   and (:types is null or type in (select value from json_each(:types)))

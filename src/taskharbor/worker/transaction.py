@@ -1,0 +1,95 @@
+"""ctx.transaction(): the handler's own writes and the ack of its job, in one commit."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, NoReturn
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Settled
+from taskharbor.errors import ConfigurationError, DriverUnavailable
+from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.timing import Timing
+
+_LOOK_AGAIN = 0.005
+
+
+class Transactions:
+    """Opens them for the attempts of one worker."""
+
+    def __init__(self, driver: Driver, holdings: Holdings, timing: Timing) -> None:
+        self.driver = driver
+        self.holdings = holdings
+        self.timing = timing
+
+    def begin(self, held: Held) -> AckingTransaction:
+        if held.acked is not None:
+            raise ConfigurationError("the transaction of this attempt is committed, and its job is over")
+        return AckingTransaction(self, held)
+
+
+class AckingTransaction:
+    """`async with ctx.transaction() as connection:`; the commit at its end completes the job.
+
+    The settlement must carry the newest lease, so that no extension may be under way when it
+    leaves. Where a transaction keeps everybody else from writing, an extension could not end before
+    it does: there the lease is left alone for the whole block, elsewhere for the commit only.
+    """
+
+    def __init__(self, source: Transactions, held: Held) -> None:
+        self._source = source
+        self._held = held
+        self._block: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> Any:
+        if self._block is not None:
+            raise ConfigurationError("this transaction was used already; call ctx.transaction() again")
+        source = self._source
+        if source.driver.capabilities.one_writer:
+            await self._take_lease()
+        self._block = source.driver.transaction(
+            lambda: self._held.lease, now=source.timing.stated(), on_settled=self._settled
+        )
+        try:
+            return await self._block.__aenter__()
+        except BaseException:
+            self._give_lease_back()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._block is not None  # noqa: S101 - entered
+        try:
+            if kind is None:
+                await self._take_lease()
+            return await self._block.__aexit__(kind, error, trace)
+        except BaseException as trouble:
+            if kind is None and not (isinstance(trouble, DriverUnavailable) and trouble.done is False):
+                # It may be committed all the same; the record will tell.
+                self._held.tokens_sent = (*self._held.tokens_sent, self._held.lease.token)
+            raise
+        finally:
+            self._give_lease_back()
+
+    def __enter__(self) -> NoReturn:
+        raise ConfigurationError(
+            "ctx.transaction() is for handlers in the event loop: write `async with` in an `async def`"
+        )
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def _take_lease(self) -> None:
+        """From here on the heartbeat leaves this lease alone."""
+        if self._held.is_on_wire:
+            return
+        while not self._source.holdings.mark_on_wire([self._held])[0]:
+            await self._source.timing.clock.sleep(_LOOK_AGAIN)
+
+    def _give_lease_back(self) -> None:
+        if self._held.acked is None:  # otherwise there is nothing left to extend
+            self._source.holdings.unmark_on_wire([self._held])
+
+    def _settled(self, answer: Settled) -> None:
+        self._held.acked = answer
