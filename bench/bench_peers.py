@@ -1,0 +1,119 @@
+"""TaskHarbor beside other queues, on the same store, in one run.
+
+    python bench/bench_peers.py [--store sqlite|postgres|redis] [--repeat 3] [--peers a,b] [--drain-n 20000]
+
+Needs the side-by-side benchmark of the peers in the folder named by BENCH_PEERS (by default
+`../shared/bench`); without it there is nothing to compare with, and that is said. Each peer gets a
+virtual environment of its own on the first run.
+Postgres and Valkey come from their wheels, with fsync on where the peers have it on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from results import write_section
+
+from taskharbor.testing.servers import PostgresServer, ValkeyServer, postgres_binaries
+
+HERE = Path(__file__).resolve().parent
+PEERS = Path(os.environ.get("BENCH_PEERS", HERE.parents[1] / "shared" / "bench"))
+SIDE_BY_SIDE = {
+    "sqlite": "huey-sqlite,litequeue,persist-queue,ceiling-sqlite,taskharbor-sqlite,taskharbor-sqlite-full",
+    "postgres": "pgqueuer,procrastinate,saq-postgres,chancy,oban,dbos,graphile-worker,pg-boss,ceiling-pg,"
+    "taskharbor-postgres,taskharbor-postgres-async,taskharbor-postgres-delete",
+    "redis": "celery,rq,dramatiq,huey-redis,arq,saq-redis,taskiq-list,taskiq-stream,streaq,bullmq,"
+    "ceiling-redis,taskharbor-redis,taskharbor-redis-async",
+}
+TITLES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Valkey"}
+
+
+@contextlib.contextmanager
+def servers(store: str) -> Iterator[dict[str, str]]:
+    """Where the peers find their servers; a port that only listens stands for one that nobody asks."""
+    with contextlib.ExitStack() as stack:
+        deaf = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+        env = {
+            "BENCH_PG_DSN": f"postgresql://bench@127.0.0.1:{deaf}/postgres",
+            "BENCH_REDIS_URL": f"redis://127.0.0.1:{deaf}/0",
+        }
+        if store == "postgres":
+            durable = {"max_connections": "200", "shared_buffers": "128MB"}
+            postgres = stack.enter_context(PostgresServer(durable=True, settings=durable))
+            env |= {"BENCH_PG_DSN": postgres.url, "BENCH_PG_PID": str(postgres.pid)}
+        if store == "redis":
+            valkey = stack.enter_context(ValkeyServer())
+            env |= {"BENCH_REDIS_URL": valkey.url, "BENCH_REDIS_PID": str(valkey.pid)}
+        yield env
+
+
+def run(arguments: list[str], env: dict[str, str]) -> str:
+    """The peers' own command, with our adapters added to theirs."""
+    path = os.pathsep.join([str(postgres_binaries()), os.environ["PATH"]])
+    ours = {"TASKHARBOR_REPO": str(HERE.parent), "BENCH_EXTRA_PEERS": str(HERE / "peers" / "peers.json")}
+    done = subprocess.run(
+        [sys.executable, str(PEERS / "run.py"), *arguments],
+        env={**os.environ, **ours, **env, "PATH": path},
+        cwd=PEERS,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def losses(results: dict) -> str:
+    """What failed, was lost or ran twice: a rate without that says little."""
+    lines = []
+    for peer, scenarios in results["median"].items():
+        for scenario, told in scenarios.items():
+            if "error" in told:
+                lines.append(f"- {peer}, {scenario}: failed ({told['error'].strip().splitlines()[-1][:120]})")
+            elif told.get("executions", told.get("unique")) != told.get("unique"):
+                lines.append(f"- {peer}, {scenario}: {told['executions']} runs of {told['unique']} jobs")
+            elif told.get("foreign_cpu", 0) >= 0.1:
+                lines.append(
+                    f"- {peer}, {scenario}: others took {told['foreign_cpu']:.0%} of a core meanwhile"
+                )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", choices=SIDE_BY_SIDE, default="sqlite")
+    parser.add_argument("--peers", help="instead of all there are for the store")
+    parser.add_argument("--scenarios", default="single,bulk,drain1,drain2,latency,idle")
+    parser.add_argument("--repeat", default="3")
+    parser.add_argument("--drain-n", default="20000")
+    args = parser.parse_args()
+    if not (PEERS / "run.py").exists():
+        print(f"no peers to compare with: {PEERS} is not there (set BENCH_PEERS)")
+        return
+    peers = args.peers or SIDE_BY_SIDE[args.store]
+    with tempfile.TemporaryDirectory() as folder, servers(args.store) as env:
+        run(["--install", "--peers", peers], env)
+        out = str(Path(folder, "results.json"))
+        options = ["--repeat", args.repeat, "--drain-n", args.drain_n, "--scenarios", args.scenarios]
+        run(["--peers", peers, "--out", out, *options], env)
+        text = run(["--table", out], env)
+        told = losses(json.loads(Path(out).read_text()))
+    count = f"{int(args.drain_n):,}"
+    how = f"Medians of {args.repeat} repeats, {count} jobs a drain; ratios to the fastest that is no ceiling."
+    body = f"{how}\n\n{text}" + (f"\n\n{told}" if told else "")
+    print(body)
+    write_section(f"{TITLES[args.store]} beside its peers", body)
+
+
+if __name__ == "__main__":
+    main()
