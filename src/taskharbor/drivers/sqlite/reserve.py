@@ -75,7 +75,7 @@ class _Hand:
         self._types = None if claim.types is None else json_text(claim.types)
 
     def take(self, most: int) -> list[JobRecord]:
-        jobs = self._take_run(self._claim.lanes[0], most) if self._types is None else None
+        jobs = self._take_run(self._claim.lanes[0], most)
         return self._take_any(most) if jobs is None else jobs
 
     def _take_run(self, lane: str, most: int) -> list[JobRecord] | None:
@@ -84,6 +84,8 @@ class _Hand:
         if head is None or head[1] - head[0] + 1 < most:
             return None
         first, last, type_, rank, eligible_at = head
+        if self._claim.types is not None and type_ not in self._claim.types:
+            return None
         found, special, ids, sizes, payloads = self._step.one(
             "reserve_run", first=first, last=first + most - 1
         )
