@@ -10,7 +10,8 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
-from taskharbor.testing.servers import fresh_postgres_url
+from taskharbor.testing.http_server import fresh_http_url
+from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
 
 
 def own_file(request: pytest.FixtureRequest) -> str:
@@ -25,6 +26,8 @@ BACKENDS: dict[str, Callable[[pytest.FixtureRequest], str]] = {
     "memory": lambda _: "memory://",
     "sqlite": own_file,
     "postgres": lambda _: fresh_postgres_url(),
+    "redis": lambda _: fresh_redis_url(),
+    "http": lambda _: fresh_http_url(),
 }
 THERE = [name for name in BACKENDS if find_spec(f"taskharbor.drivers.{name}")]
 
@@ -57,4 +60,6 @@ async def driver(driver_url: str) -> AsyncIterator[Driver]:
 @pytest.fixture
 def other_namespace_url(driver_url: str) -> str:
     """A second harbor in the store of the case, for the kit to see that the two keep apart."""
+    if driver_url.startswith("http"):  # a server has one harbor under one path
+        return f"{driver_url}-other"
     return f"{driver_url}{'&' if '?' in driver_url else '?'}namespace=kit-other"

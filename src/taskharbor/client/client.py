@@ -22,7 +22,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelAnswer, CancelResult, Enqueued, Page, Query, Requeued
 from taskharbor.errors import InvalidArgument, JobNotFound
 from taskharbor.events import EventBus, JobEnqueued
-from taskharbor.middleware import EnqueueMiddleware, check_layer, compose
+from taskharbor.middleware import EnqueueMiddleware, around_every_enqueue, check_layer, compose
 from taskharbor.model.checks import check_name
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.codec import Codec, JsonCodec
@@ -119,6 +119,9 @@ class Client:
     def new_id(self) -> str:
         return self._entropy.job_id(self.clock.now())
 
+    def new_ids(self, count: int) -> list[str]:
+        return self._entropy.job_ids(self.clock.now(), count)
+
     def enqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         """Store a job that is complete already; what `Task.enqueue` calls."""
         if running_loop() is not None:
@@ -126,14 +129,20 @@ class Client:
         return self._enqueue_now((job,), tx)[0]
 
     async def aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
-        if self._layers or tx is not None:
+        if self._layers or around_every_enqueue or tx is not None:
             return self._handles((job,), await self._through_layers((job,), tx))[0]
         connection = self._connections.at_hand() or await self._connections.here()
         answer = await connection.gathering.enqueue(job, self.now())
         return self._handles((job,), (answer,))[0]
 
+    async def aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+        """Store jobs that are complete already in one step, and answer as the store did; for the server."""
+        answers = await self._through_layers(jobs, None)
+        self._tell(jobs, answers)
+        return answers
+
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
-        if not self._layers and (self._calls_directly or tx is not None):
+        if not (self._layers or around_every_enqueue) and (self._calls_directly or tx is not None):
             driver = self._connections.blocking or self._connections.for_blocking()
             answers = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
             if tx is not None:
@@ -155,15 +164,20 @@ class Client:
             done: list[Enqueued] = await answers if inspect.isawaitable(answers) else answers
             return done
 
-        answers: Sequence[Enqueued] = await compose(self._layers, into_the_store)(jobs)
+        answers: Sequence[Enqueued] = await compose([*around_every_enqueue, *self._layers], into_the_store)(
+            jobs
+        )
         return answers
 
-    def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
+    def _tell(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         if JobEnqueued in self.events.heard:
             for job, answer in zip(jobs, answers, strict=False):
                 self.events.emit(
                     JobEnqueued(job_id=answer.id, type=job.type, queue=job.queue, result=answer.result)
                 )
+
+    def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
+        self._tell(jobs, answers)
         return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
 
     # ------------------------------------------------------------------ looking

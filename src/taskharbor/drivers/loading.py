@@ -23,6 +23,16 @@ _BUILT_IN: dict[str, tuple[str, str | None]] = {
     "sqlite": ("taskharbor.drivers.sqlite:SqliteDriver", None),
     "postgresql": ("taskharbor.drivers.postgres:PostgresDriver", "postgres"),
     "postgres": ("taskharbor.drivers.postgres:PostgresDriver", "postgres"),
+    "redis": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "rediss": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "valkey": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "valkeys": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "redis+cluster": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "rediss+cluster": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "redis+sentinel": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "rediss+sentinel": ("taskharbor.drivers.redis:RedisDriver", "redis"),
+    "http": ("taskharbor.drivers.http:HttpDriver", None),
+    "https": ("taskharbor.drivers.http:HttpDriver", None),
 }
 
 
@@ -74,13 +84,15 @@ def _load(target: str, scheme: str, extra: str | None) -> Any:
 
 
 def masked(url: str) -> str:
-    """The URL with its password hidden, for messages and logs."""
+    """The URL with its password or token hidden, for messages and logs."""
     url = _SECRET_OPTION.sub(r"\1***", url)
     try:
         parts = urlsplit(url)
     except ValueError:
         return "***"
+    host = parts.netloc.rpartition("@")[2]
+    if parts.scheme in ("http", "https") and parts.username is not None:  # a token may stand there alone
+        return parts._replace(netloc=f"***@{host}").geturl()
     if parts.password is None:
         return url
-    host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()

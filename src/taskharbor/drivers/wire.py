@@ -1,19 +1,20 @@
 """The driver contract as messages: every verb's request and answer, and our errors, as plain data.
 
-What the HTTP driver sends and the server's driver routes read. Bytes travel as base64, instants and
-spans in ISO 8601 to the microsecond, errors by name with their data, so that the other side raises
-what this side raised.
+What the HTTP driver sends and the server's driver routes read: `POST /api/driver/{verb}` with the
+arguments as one JSON object. Bytes travel as base64, instants and spans in ISO 8601 to the microsecond,
+errors by name with their data, so that the other side raises what this side raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
 from taskharbor import errors
+from taskharbor.drivers.capabilities import Capabilities
+from taskharbor.drivers.failures import Failure, error_of, failure_of
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
@@ -34,22 +35,25 @@ from taskharbor.drivers.messages import (
     Wakeup,
 )
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import NO_TIME, JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 
+PROTOCOL = 1
+"""Raised when old and new can no longer talk; what is only added does not count."""
+
+PROTOCOL_HEADER = "TaskHarbor-Protocol"
+CALL_HEADER = "TaskHarbor-Call"
+"""The id of a call: one that is sent again after a lost reply has the same."""
+REPEAT_HEADER = "TaskHarbor-Repeat"
+"""On a call that is sent again: `BOOT SECONDS`, who was asked first and how long ago."""
+BOOT_HEADER = "TaskHarbor-Boot"
+"""In every answer: which start of which server gave it."""
+
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
 AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release
-
-
-class Failure(msgspec.Struct, frozen=True, tag=True):
-    """One of our errors as data."""
-
-    error: str
-    message: str
-    data: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class ExchangeAnswer(msgspec.Struct, frozen=True):
@@ -60,21 +64,73 @@ class ExchangeAnswer(msgspec.Struct, frozen=True):
     error: Failure | None = None
 
 
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says about itself when a driver is opened."""
+
+    version: str
+    capabilities: Capabilities
+    takes_now: bool
+    max_body: int
+    max_payload: int
+
+
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
-    """How one verb travels: its arguments by name, the type of its answer, and who may call it."""
+    """How one verb travels: its arguments by name, the type of its answer, and who may call it.
+
+    Any one of `roles` is enough. `is_change`: it may change something. `may_repeat`: done twice, it is as
+    if it were done once, so a caller that does not know may just ask again.
+    """
 
     name: str
     request: type[msgspec.Struct]
     answer: Any
-    role: Role
+    roles: tuple[Role, ...]
+    is_change: bool
+    may_repeat: bool
 
 
-def _verb(name: str, role: Role, answer: Any, /, **arguments: Any) -> Verb:
+# The first role names the verb's place; the others need it for their own work: handlers and schedules of
+# a worker put jobs in, its harbor brings schedules along, a producer looks at what it put in.
+_WORKER: tuple[Role, ...] = ("worker",)
+_PRODUCER: tuple[Role, ...] = ("producer", "worker")
+_OPERATOR: tuple[Role, ...] = ("operator",)
+_VIEWER: tuple[Role, ...] = ("viewer",)
+_ANYBODY: tuple[Role, ...] = ("viewer", "producer", "worker", "operator", "admin")
+
+_LOOKING = {
+    "hello",
+    "info",
+    "wakeups",
+    "pending_migrations",
+    "get",
+    "find",
+    "count",
+    "queues",
+    "workers",
+    "types",
+    "schedules",
+}
+_NOT_TWICE = {
+    "settle",
+    "exchange",
+    "cancel_waiting",
+    "requeue",
+    "delete",
+    "speculate",
+    "forget_worker",
+    "release_role",
+    "delete_schedule",
+}
+_WITHOUT_NOW = {"hello", "info", "wakeups", "pending_migrations", "migrate"}
+
+
+def _verb(name: str, roles: tuple[Role, ...], answer: Any, /, **arguments: Any) -> Verb:
     fields: list[Any] = [
         (argument, *kind) if isinstance(kind, tuple) else (argument, kind)
         for argument, kind in arguments.items()
     ]
-    fields.append(("now", datetime | None, None))
+    if name not in _WITHOUT_NOW:
+        fields.append(("now", datetime | None, None))
     request = msgspec.defstruct(
         f"{name.title().replace('_', '')}Request",
         fields,
@@ -82,30 +138,43 @@ def _verb(name: str, role: Role, answer: Any, /, **arguments: Any) -> Verb:
         kw_only=True,
         forbid_unknown_fields=True,
     )
-    return Verb(name=name, request=request, answer=answer, role=role)
+    return Verb(
+        name=name,
+        request=request,
+        answer=answer,
+        roles=roles,
+        is_change=name not in _LOOKING,
+        may_repeat=name not in _NOT_TWICE,
+    )
 
 
 _VERBS = (
-    _verb("enqueue", "producer", list[Enqueued], jobs=list[NewJob]),
-    _verb("reserve", "worker", list[JobRecord], claim=Claim),
+    _verb("hello", _ANYBODY, Hello),
+    _verb("info", _ANYBODY, DriverInfo),
+    # Answered by a stream of lines: a Wakeup as JSON each, or nothing as a sign of life.
+    _verb("wakeups", _WORKER, Wakeup, queues=list[str], worker_id=str),
+    _verb("pending_migrations", _VIEWER, list[str]),
+    _verb("migrate", ("admin",), list[str]),
+    _verb("enqueue", _PRODUCER, list[Enqueued], jobs=list[NewJob]),
+    _verb("reserve", _WORKER, list[JobRecord], claim=Claim, wait=(timedelta, NO_TIME)),
     _verb(
         "extend_leases",
-        "worker",
+        _WORKER,
         list[Extended | Failure],
         leases=list[Lease],
         lease_for=timedelta,
         progress=(dict[str, Progress], msgspec.field(default_factory=dict)),
     ),
-    _verb("settle", "worker", list[Settled | Failure], settlements=list[AnySettlement]),
-    _verb("exchange", "worker", ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
-    _verb("reclaim", "worker", list[Reclaimed], limit=(int, 100)),
-    _verb("promote", "worker", int, limit=(int, 1000)),
-    _verb("prune", "worker", int, limit=(int, 1000)),
-    _verb("cancel", "operator", list[CancelAnswer], ids=list[str]),
-    _verb("cancel_waiting", "producer", bool, queue=str, key=bytes),
+    _verb("settle", _WORKER, list[Settled | Failure], settlements=list[AnySettlement]),
+    _verb("exchange", _WORKER, ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
+    _verb("reclaim", _WORKER, list[Reclaimed], limit=(int, 100)),
+    _verb("promote", _WORKER, int, limit=(int, 1000)),
+    _verb("prune", _WORKER, int, limit=(int, 1000)),
+    _verb("cancel", _OPERATOR, list[CancelAnswer], ids=list[str]),
+    _verb("cancel_waiting", _PRODUCER, bool, queue=str, key=bytes),
     _verb(
         "requeue",
-        "operator",
+        _OPERATOR,
         list[Requeued | Failure],
         ids=list[str],
         edit=(Edit, NO_EDIT),
@@ -113,107 +182,32 @@ _VERBS = (
         run_at=(datetime | None, None),
         delay=(timedelta | None, None),
     ),
-    _verb("delete", "operator", list[Deleted | Failure], ids=list[str]),
-    _verb("configure_queue", "operator", QueueRules, settings=QueueSettings),
-    _verb("speculate", "worker", Speculated | Failure, job_id=str),
-    _verb("get", "viewer", list[JobRecord | None], ids=list[str]),
-    _verb("find", "viewer", Page, query=Query),
-    _verb("count", "viewer", dict[str, Counts], queues=(list[str] | None, None)),
-    _verb("queues", "viewer", list[QueueInfo]),
+    _verb("delete", _OPERATOR, list[Deleted | Failure], ids=list[str]),
+    _verb("configure_queue", _OPERATOR, QueueRules, settings=QueueSettings),
+    _verb("speculate", _WORKER, Speculated | Failure, job_id=str),
+    _verb("get", ("viewer", "producer"), list[JobRecord | None], ids=list[str]),
+    _verb("find", _VIEWER, Page, query=Query),
+    _verb("count", _VIEWER, dict[str, Counts], queues=(list[str] | None, None)),
+    _verb("queues", _VIEWER, list[QueueInfo]),
     _verb(
         "report_worker",
-        "worker",
+        _WORKER,
         None,
         report=WorkerReport,
         samples=(list[Sample], msgspec.field(default_factory=list)),
         ttl=timedelta,
     ),
-    _verb("forget_worker", "worker", bool, worker_id=str),
-    _verb("workers", "viewer", list[WorkerInfo]),
-    _verb("types", "viewer", list[TypeInfo]),
-    _verb("hold_role", "worker", RoleLease, role=str, holder=str, ttl=timedelta),
-    _verb("release_role", "worker", bool, role=str, holder=str),
-    _verb("put_schedule", "operator", StoredSchedule, schedule=Schedule),
-    _verb("advance_schedule", "worker", bool, name=str, tick=datetime),
-    _verb("delete_schedule", "operator", bool, name=str),
-    _verb("schedules", "viewer", list[StoredSchedule]),
+    _verb("forget_worker", _WORKER, bool, worker_id=str),
+    _verb("workers", _VIEWER, list[WorkerInfo]),
+    _verb("types", _VIEWER, list[TypeInfo]),
+    _verb("hold_role", _WORKER, RoleLease, role=str, holder=str, ttl=timedelta),
+    _verb("release_role", _WORKER, bool, role=str, holder=str),
+    _verb("put_schedule", ("operator", "worker"), StoredSchedule, schedule=Schedule),
+    _verb("advance_schedule", _WORKER, bool, name=str, tick=datetime),
+    _verb("delete_schedule", _OPERATOR, bool, name=str),
+    _verb("schedules", _VIEWER, list[StoredSchedule]),
 )
 VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}
-
-# Three that are no plain calls: they have routes of their own and take no `now`.
-InfoAnswer = DriverInfo
-WakeupsAnswer = list[Wakeup]
-MigrationsAnswer = list[str]
-
-
-# ------------------------------------------------------------------ errors
-
-
-def failure_of(error: errors.TaskHarborError) -> Failure:
-    """An error of ours as data; its class by name, its attributes where it has any."""
-    data = {name: getattr(error, name) for name in _CARRIED.get(type(error), ())}
-    return Failure(type(error).__name__, str(error), msgspec.to_builtins(data))
-
-
-def error_of(failure: Failure) -> errors.TaskHarborError:
-    """The error that the other side had; a name we do not know is an answer we cannot understand."""
-    build = _BUILDERS.get(failure.error)
-    if build is None:
-        return errors.DriverMisbehaved(f"the server answered {failure.error}: {failure.message}")
-    try:
-        return build(failure)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError):
-        return errors.DriverMisbehaved(f"the server answered a malformed {failure.error}: {failure.message}")
-
-
-_CARRIED: dict[type[errors.TaskHarborError], tuple[str, ...]] = {
-    errors.JobNotFound: ("job_id",),
-    errors.JobNotInflight: ("job_id",),
-    errors.LeaseMismatch: ("job_id",),
-    errors.LeaseExpired: ("job_id",),
-    errors.LeaseLost: ("job_id",),
-    errors.DuplicateJob: ("job_id", "existing_id"),
-    errors.NotAllowedInState: ("job_id", "verb", "state"),
-    errors.RateLimited: ("queue", "retry_after"),
-    errors.InvalidLeaseDuration: ("lease_for",),
-    errors.DriverUnavailable: ("done",),
-    errors.StoreFull: ("done",),
-    errors.SchemaOutOfDate: ("pending",),
-}
-
-
-def _span(value: Any) -> timedelta:
-    return msgspec.convert(value, timedelta)
-
-
-def _of_job(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure], errors.TaskHarborError]:
-    return lambda failure: kind(failure.data["job_id"])
-
-
-def _of_text(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure], errors.TaskHarborError]:
-    return lambda failure: kind(failure.message)
-
-
-_BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
-    "JobNotFound": _of_job(errors.JobNotFound),
-    "LeaseLost": _of_job(errors.LeaseLost),
-    "JobNotInflight": _of_job(errors.JobNotInflight),
-    "LeaseMismatch": _of_job(errors.LeaseMismatch),
-    "LeaseExpired": _of_job(errors.LeaseExpired),
-    "DuplicateJob": lambda f: errors.DuplicateJob(f.data["job_id"], f.data["existing_id"]),
-    "NotAllowedInState": lambda f: errors.NotAllowedInState(
-        f.data["job_id"], verb=f.data["verb"], state=f.data["state"]
-    ),
-    "RateLimited": lambda f: errors.RateLimited(f.data["queue"], _span(f.data["retry_after"])),
-    "InvalidLeaseDuration": lambda f: errors.InvalidLeaseDuration(_span(f.data["lease_for"])),
-    "InvalidArgument": _of_text(errors.InvalidArgument),
-    "DriverClosed": _of_text(errors.DriverClosed),
-    "DriverUnavailable": lambda f: errors.DriverUnavailable(f.message, done=f.data.get("done")),
-    "StoreFull": lambda f: errors.StoreFull(f.message, done=f.data.get("done")),
-    "StoreRefused": _of_text(errors.StoreRefused),
-    "DriverMisbehaved": _of_text(errors.DriverMisbehaved),
-    "SchemaOutOfDate": lambda f: errors.SchemaOutOfDate(f.message, tuple(f.data.get("pending", ()))),
-}
 
 
 # ------------------------------------------------------------------ both sides
@@ -232,8 +226,21 @@ _decoders: dict[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]
 
 
 def encode(value: Any) -> bytes:
-    """Any request or answer as JSON."""
-    return _encoder.encode(value)
+    """Any request or answer as JSON. Half characters in texts, which JSON has no way to write, become `?`."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_mended(msgspec.to_builtins(value, enc_hook=_plain)))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended(name): _mended(item) for name, item in value.items()}
+    return value
 
 
 def read_request(verb: str, body: bytes) -> dict[str, Any]:

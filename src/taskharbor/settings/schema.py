@@ -25,6 +25,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 10
     processes: int = 1
     kind: str = "any"
+    gpus: str | None = None
     lease: timedelta = timedelta(seconds=30)
     heartbeat: timedelta | None = None
     grace: timedelta = timedelta(seconds=30)
@@ -35,6 +36,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: bool = True
     health_port: int | None = None
     health_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_tasks: bool = True
     log_format: str = "console"
     log_level: str = "info"
 
@@ -43,6 +47,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`taskharbor scheduler`."""
 
     name: str = "scheduler"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
     log_format: str = "console"
     log_level: str = "info"
 
@@ -53,6 +59,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8484
     tokens: str | None = None
+    allowed_hosts: tuple[str, ...] | None = None
+    rate: float = 1000.0
+    grace: timedelta = timedelta(seconds=30)
+    any_type: bool = False
+    scheduler: bool = True
+    metrics: bool = True
     log_format: str = "console"
     log_level: str = "info"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import quote
 
 from taskharbor.drivers.loading import masked
 from taskharbor.errors import ConfigurationError
 from taskharbor.settings.loading import load_settings
 
 _BORROWED = "env:"
+_TOKEN_VARIABLES = ("TASKHARBOR_TOKEN", "TASKHARBOR_TOKEN_FILE")
 
 
 def store_url(url: str | None = None) -> str:
@@ -19,7 +21,10 @@ def store_url(url: str | None = None) -> str:
     Raises:
         ConfigurationError: env:NAME names a variable that is not set, or the settings file is wrong.
     """
-    chosen = url or load_settings().values.url
+    return _with_token(_found(url or load_settings().values.url))
+
+
+def _found(chosen: str) -> str:
     if not chosen.startswith(_BORROWED):
         return chosen
     variable = chosen.removeprefix(_BORROWED)
@@ -27,3 +32,16 @@ def store_url(url: str | None = None) -> str:
     if not borrowed:
         raise ConfigurationError(f"{masked(chosen)} was given, but the variable {variable!r} is not set")
     return borrowed
+
+
+def _with_token(url: str) -> str:
+    """The URL of a server with the token of the settings file, where nobody has said another one.
+
+    A token of the environment stays there: the driver looks for it itself.
+    """
+    scheme, _, rest = url.partition("://")
+    is_said = "@" in rest.partition("/")[0] or any(name in os.environ for name in _TOKEN_VARIABLES)
+    if scheme not in ("http", "https") or is_said:
+        return url
+    token = load_settings().values.token
+    return url if token is None else f"{scheme}://{quote(token, safe='')}@{rest}"

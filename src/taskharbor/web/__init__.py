@@ -1,1 +1,25 @@
-"""The HTTP API: `create_app(harbor)` makes an ASGI application that serves it at any path."""
+"""The HTTP API: `create_app(harbor)` makes an ASGI application that serves it at any path.
+
+Names are looked up when they are asked for: tokens are made without the server's dependencies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskharbor.web.app import App, create_app
+    from taskharbor.web.auth import Principal
+    from taskharbor.web.config import ServerConfig
+
+__all__ = ["App", "Principal", "ServerConfig", "create_app"]
+
+_HOMES = {"App": "app", "Principal": "auth", "ServerConfig": "config", "create_app": "app"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

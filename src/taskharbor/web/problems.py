@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from taskharbor import errors
+from taskharbor.drivers.failures import Failure
 
 _PREFIX = "urn:taskharbor:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -23,6 +24,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "duplicate-job": (409, "A job already waits under this key", False),
     "wrong-state": (409, "Not possible in this state", False),
     "lease-lost": (409, "Lease lost", False),
+    "timeout": (408, "Request took too long", True),
     "payload-too-large": (413, "Payload too large", False),
     "unsupported-media-type": (415, "Unsupported media type", False),
     "validation": (422, "Invalid request", False),
@@ -30,6 +32,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "rate-limited": (429, "Rate limited", True),
     "internal": (500, "Internal error", False),
     "store-unavailable": (503, "Store unavailable", True),
+    "too-busy": (503, "Too busy", True),
     "draining": (503, "Shutting down", True),
 }
 
@@ -48,6 +51,24 @@ _OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
 ]
 
 
+class FieldOut(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    message: str
+
+
+class ProblemOut(msgspec.Struct, frozen=True, kw_only=True):
+    """RFC 9457: `type` is stable for ever; `retryable` says whether the same request may succeed later."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str
+    retryable: bool
+    errors: list[FieldOut] = []
+
+
 class Problem(Exception):
     """A request that is answered with a problem instead of a result."""
 
@@ -58,12 +79,15 @@ class Problem(Exception):
         *,
         headers: dict[str, str] | None = None,
         fields: list[dict[str, str]] | None = None,
+        failure: Failure | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
         self.headers = headers or {}
         self.fields = fields or []
+        self.failure = failure
+        """The error itself, for callers that raise it on their side."""
 
 
 def problem_of(error: errors.TaskHarborError) -> Problem:
@@ -86,10 +110,12 @@ def problem_response(problem: Problem, *, instance: str, request_id: str) -> Res
         "title": title,
         "status": status,
         "detail": problem.detail,
-        "instance": instance,
+        "instance": instance.encode("utf-8", "replace").decode(),
         "request_id": request_id,
         "retryable": retryable,
     }
     if problem.fields:
         body["errors"] = problem.fields
+    if problem.failure is not None:
+        body["failure"] = problem.failure
     return Response(msgspec.json.encode(body), status, problem.headers, media_type=MEDIA_TYPE)

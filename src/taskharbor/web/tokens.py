@@ -106,19 +106,19 @@ class TokenFile:
         return is_known
 
     def load(self) -> None:
-        """Read the file as it is now; a missing one has no tokens, a broken one is an error."""
+        """Read the file as it is now; a missing one has no tokens, a broken one is an error and has none."""
+        self._by_id, self._seen = {}, None
         try:
             facts = os.stat(self._path)
             content = self._path.read_bytes()
         except FileNotFoundError:
-            self._by_id, self._seen = {}, None
             return
+        self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         try:
             read = msgspec.json.decode(content, type=_File)
         except msgspec.DecodeError as error:
             raise ConfigurationError(f"the token file {self._path} is not readable: {error}") from None
         self._by_id = {token.id: token for token in read.tokens}
-        self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
 
     def _look_again(self) -> None:
         if self._clock.monotonic() < self._next_look:

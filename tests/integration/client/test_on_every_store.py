@@ -16,13 +16,16 @@ from taskharbor import Harbor, JobContext, JobFailed, RetryPolicy
 from taskharbor.drivers.messages import CancelResult, EnqueueResult
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.state import JobState
+from taskharbor.testing.http_server import fresh_http_url
 
 ROOT = Path(__file__).parents[3]
 QUICK = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "http"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "http":
+        return fresh_http_url(durable=True)
     return {"memory": f"memory://{tmp_path.name}", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}[request.param]
 
 

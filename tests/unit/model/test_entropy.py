@@ -87,3 +87,18 @@ def test_jitter_stays_in_its_range():
     entropy = Entropy(9)
 
     assert all(0.8 <= entropy.between(0.8, 1.2) <= 1.2 for _ in range(1000))
+
+
+def test_many_ids_of_one_instant_are_unique_in_order_and_like_single_ones() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    ids = Entropy().job_ids(at, 1000)
+
+    assert len(set(ids)) == 1000
+    assert ids == sorted(ids)
+    assert {one[:18] for one in ids} == {Entropy().job_id(at)[:18]}
+    for one in ids:
+        parsed = uuid.UUID(one)
+        assert (parsed.version, parsed.variant, str(parsed)) == (7, uuid.RFC_4122, one)
+    assert {one[19] for one in ids} == set("89ab")
+    assert Entropy(7).job_ids(at, 3) == Entropy(7).job_ids(at, 3)
+    assert Entropy().job_ids(at, 0) == []

@@ -1,5 +1,6 @@
 """When a schedule fires: aliases, clock changes, missed ticks, intervals and tick keys."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Any
@@ -228,3 +229,22 @@ def test_a_schedule_that_cannot_fire_is_refused(fields):
 
 def test_the_id_of_a_template_does_not_matter():
     check_schedule(rule(cron="@daily"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("0 0 31 2 *", "never fires: day 31 does not come in month 2"),
+        ("0 0 31 2,4,6 *", "never fires: day 31 does not come in month 2,4,6"),
+        ("61 * * * *", "minute takes 0-59"),
+        ("0 25 * * *", "hour takes 0-23"),
+        ("0 0 32 * *", "day-of-month takes 1-31"),
+        ("0 0 * 13 *", "month takes 1-12 or JAN-DEC"),
+        ("0 0 * * 8", "day-of-week takes 0-7"),
+        ("every day", "has 2 fields; five are needed: minute hour day month weekday"),
+        ("@reboot", "there are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_would_be_right(cron, words):
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        check_schedule(rule(cron=cron), NOW)

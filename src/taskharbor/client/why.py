@@ -18,8 +18,9 @@ from taskharbor.drivers.messages import MAX_PAGE, Query, QueueInfo
 from taskharbor.errors import JobNotFound
 from taskharbor.model.duration import shown
 from taskharbor.model.job import JobRecord
-from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.presence import WorkerInfo, lanes_of, takes
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
+from taskharbor.model.schedule import SCHEDULE_HEADER
 from taskharbor.model.state import JobState
 
 _PAGES_EXAMINED = 5
@@ -145,7 +146,7 @@ def why(at: Situation) -> Why:
         case JobState.RUNNING:
             return _running(at)
         case JobState.COMPLETED:
-            return _answer(at, Reason.COMPLETED, f"completed {_ago(at, at.job.finished_at)}")
+            return _completed(at)
         case JobState.FAILED:
             return _failed(at)
         case JobState.CANCELLED:
@@ -157,6 +158,16 @@ def why(at: Situation) -> Why:
             return _scheduled(at)
         case JobState.READY:
             return _ready(at)
+
+
+def _completed(at: Situation) -> Why:
+    job = at.job
+    text = f"completed {_ago(at, job.finished_at)}"
+    last = job.history[-1] if job.history else None
+    if last is None or last.outcome != "superseded":
+        return _answer(at, Reason.COMPLETED, text)
+    fact = f"its run by {last.worker} took so long that a second one was started, and that one finished first"
+    return _answer(at, Reason.COMPLETED, text, facts=(fact,))
 
 
 def _running(at: Situation) -> Why:
@@ -226,10 +237,11 @@ def _paused(at: Situation) -> Why | None:
 def _unclaimed(at: Situation) -> Why | None:
     """Nobody alive takes it: said for the queue first, then the lane, then the type."""
     job = at.job
-    of_queue = [worker for worker in at.workers if _takes_queue(worker, job)]
-    of_lane = [worker for worker in of_queue if job.requires in _lanes(worker)]
-    if any(_knows_type(worker, job) for worker in of_lane):
+    if any(_takes(worker, job) for worker in at.workers):
         return None
+    reports = [worker.report for worker in at.workers]
+    of_queue = [report for report in reports if not report.queues or job.queue in report.queues]
+    of_lane = [report for report in of_queue if job.requires in lanes_of(report)]
     kind = "" if job.requires == "any" else f" --kind {job.requires}"
     hint = f"start one: taskharbor worker APP -q {job.queue}{kind}"
     if not at.workers:
@@ -273,11 +285,7 @@ def _throttled(at: Situation) -> Why | None:
 
 def _busy(at: Situation) -> Why | None:
     """Somebody could take it: are all of them busy?"""
-    able = [
-        worker
-        for worker in at.workers
-        if _takes_queue(worker, at.job) and at.job.requires in _lanes(worker) and _knows_type(worker, at.job)
-    ]
+    able = [worker for worker in at.workers if _takes(worker, at.job)]
     if not all(_is_busy(worker) for worker in able):
         return None
     slots = sum(worker.report.concurrency for worker in able)
@@ -310,9 +318,17 @@ def _answer(
         reason=reason,
         text=text,
         until=until,
-        facts=facts,
+        facts=(*facts, *_origin(job)),
         hint=hint,
     )
+
+
+def _origin(job: JobRecord) -> tuple[str, ...]:
+    """Where a job came from, if no program enqueued it."""
+    if job.speculates_on is not None:
+        return (f"it is the second run of job {job.speculates_on}",)
+    name = job.headers.get(SCHEDULE_HEADER)
+    return () if name is None else (f"schedule {name} made it",)
 
 
 # ------------------------------------------------------------------ words
@@ -335,18 +351,8 @@ def _line(at: Situation) -> tuple[str, ...]:
     return (f"{'' if at.ahead_is_exact else 'at least '}{_jobs(at.ahead)} ahead of it",)
 
 
-def _takes_queue(worker: WorkerInfo, job: JobRecord) -> bool:
-    return not worker.report.queues or job.queue in worker.report.queues
-
-
-def _lanes(worker: WorkerInfo) -> tuple[str, ...]:
-    kind = worker.report.kind
-    return worker.report.lanes or (("any",) if kind == "any" else (kind, "any"))
-
-
-def _knows_type(worker: WorkerInfo, job: JobRecord) -> bool:
-    """A worker that names no types takes every type."""
-    return not worker.report.types or job.type in worker.report.types
+def _takes(worker: WorkerInfo, job: JobRecord) -> bool:
+    return takes(worker.report, queue=job.queue, lane=job.requires, type_name=job.type)
 
 
 def _is_busy(worker: WorkerInfo) -> bool:

@@ -1,0 +1,125 @@
+"""taskharbor server: the HTTP API of a store."""
+
+from __future__ import annotations
+
+import stat
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taskharbor.cli.config import chosen_app
+from taskharbor.cli.exits import DONE
+from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+from taskharbor.cli.output import Output
+from taskharbor.cli.parameters import parse_duration
+from taskharbor.cli.session import AppArgument, UrlFlag, with_output
+from taskharbor.errors import ConfigurationError
+from taskharbor.harbor import Harbor
+from taskharbor.settings.store import store_url
+
+
+@with_output
+def command(
+    out: Output,
+    app: AppArgument = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen; beyond this machine only with --tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8484,
+    tokens: Annotated[
+        Path | None,
+        typer.Option("--tokens", metavar="FILE", help="The token file, see `taskharbor tokens`."),
+    ] = None,
+    allowed_hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--allowed-hosts", metavar="NAMES", help="Host names that requests may use, with commas."
+        ),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option("--rate", min=0, help="Requests per second and token; 0 for no limit.")
+    ] = 1000.0,
+    grace: Annotated[
+        timedelta,
+        typer.Option(
+            "--grace",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="How long running requests may go on after a stop.",
+        ),
+    ] = timedelta(seconds=30),
+    any_type: Annotated[
+        bool, typer.Option("--any-type", help="Take jobs of types that APP has no task for.")
+    ] = False,
+    scheduler: Annotated[
+        bool,
+        typer.Option(
+            "--scheduler/--no-scheduler", help="Fire schedules and forget old jobs beside the server."
+        ),
+    ] = True,
+    metrics: Annotated[
+        bool,
+        typer.Option("--metrics/--no-metrics", help="Answer GET /metrics, where prometheus-client is there."),
+    ] = True,
+    accept_now: Annotated[
+        bool, typer.Option("--accept-now", help="Let callers say what time it is: for tests only.")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
+    url: UrlFlag = None,
+) -> int:
+    """Serve the HTTP API until stopped.
+
+    With APP, jobs get the options of its tasks, and their arguments are checked. Without a token file
+    only callers on this machine are served, as admin. SIGTERM or Ctrl+C: running requests are
+    answered, streams end, exit code 0; a second one ends it at once.
+    """
+    try:
+        from taskharbor.web.app import create_app
+        from taskharbor.web.config import ServerConfig
+        from taskharbor.web.server import serve
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"the server needs {error.name}: pip install 'taskharbor[server]'") from None
+
+    log_to_stderr(log_format, log_level)
+    if tokens is not None:
+        _refuse_writable_by_others(tokens)
+    config = ServerConfig(
+        tokens=tokens,
+        allowed_hosts=_names(allowed_hosts),
+        rate_per_second=rate,
+        any_type=any_type,
+        scheduler=scheduler,
+        accepts_now=accept_now,
+        metrics=metrics and find_spec("prometheus_client") is not None,
+    )
+    serve(create_app(_harbor(out, app, url), config), host, port, grace_seconds=grace.total_seconds())
+    return DONE
+
+
+def _harbor(out: Output, app: str | None, url: str | None) -> Harbor:
+    app = chosen_app(app)
+    if app is None:
+        address = store_url(url)
+        out.secrets.append(address)
+        return Harbor(address)
+    from taskharbor.cli.apps import load_app
+
+    return load_app(app, url)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _refuse_writable_by_others(tokens: Path) -> None:
+    """Whoever can write the token file can make themselves admin."""
+    if not tokens.is_file():
+        raise ConfigurationError(f"there is no token file {tokens}; `taskharbor tokens create` makes one")
+    if stat.S_IMODE(tokens.stat().st_mode) & stat.S_IWOTH:
+        raise ConfigurationError(f"anybody may write to the token file {tokens}: chmod o-w {tokens}")

@@ -1,0 +1,86 @@
+"""Our errors as data: by name, with what they carry, so that the other side raises what this side raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor import errors
+
+
+class Failure(msgspec.Struct, frozen=True, tag=True):
+    """One of our errors as data."""
+
+    error: str
+    message: str
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def failure_of(error: errors.TaskHarborError) -> Failure:
+    """An error of ours as data; its class by name, its attributes where it has any."""
+    data = {name: getattr(error, name) for name in _CARRIED.get(type(error), ())}
+    return Failure(type(error).__name__, str(error), msgspec.to_builtins(data))
+
+
+def error_of(failure: Failure) -> errors.TaskHarborError:
+    """The error that the other side had; a name we do not know is an answer we cannot understand."""
+    build = _BUILDERS.get(failure.error)
+    if build is None:
+        return errors.DriverMisbehaved(f"the server answered {failure.error}: {failure.message}")
+    try:
+        return build(failure)
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError):
+        return errors.DriverMisbehaved(f"the server answered a malformed {failure.error}: {failure.message}")
+
+
+_CARRIED: dict[type[errors.TaskHarborError], tuple[str, ...]] = {
+    errors.JobNotFound: ("job_id",),
+    errors.JobNotInflight: ("job_id",),
+    errors.LeaseMismatch: ("job_id",),
+    errors.LeaseExpired: ("job_id",),
+    errors.LeaseLost: ("job_id",),
+    errors.DuplicateJob: ("job_id", "existing_id"),
+    errors.NotAllowedInState: ("job_id", "verb", "state"),
+    errors.RateLimited: ("queue", "retry_after"),
+    errors.InvalidLeaseDuration: ("lease_for",),
+    errors.DriverUnavailable: ("done",),
+    errors.StoreFull: ("done",),
+    errors.SchemaOutOfDate: ("pending",),
+}
+
+
+def _span(value: Any) -> timedelta:
+    return msgspec.convert(value, timedelta)
+
+
+def _of_job(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure], errors.TaskHarborError]:
+    return lambda failure: kind(failure.data["job_id"])
+
+
+def _of_text(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure], errors.TaskHarborError]:
+    return lambda failure: kind(failure.message)
+
+
+_BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
+    "JobNotFound": _of_job(errors.JobNotFound),
+    "LeaseLost": _of_job(errors.LeaseLost),
+    "JobNotInflight": _of_job(errors.JobNotInflight),
+    "LeaseMismatch": _of_job(errors.LeaseMismatch),
+    "LeaseExpired": _of_job(errors.LeaseExpired),
+    "DuplicateJob": lambda f: errors.DuplicateJob(f.data["job_id"], f.data["existing_id"]),
+    "NotAllowedInState": lambda f: errors.NotAllowedInState(
+        f.data["job_id"], verb=f.data["verb"], state=f.data["state"]
+    ),
+    "RateLimited": lambda f: errors.RateLimited(f.data["queue"], _span(f.data["retry_after"])),
+    "InvalidLeaseDuration": lambda f: errors.InvalidLeaseDuration(_span(f.data["lease_for"])),
+    "InvalidArgument": _of_text(errors.InvalidArgument),
+    "DriverClosed": _of_text(errors.DriverClosed),
+    "DriverUnavailable": lambda f: errors.DriverUnavailable(f.message, done=f.data.get("done")),
+    "StoreFull": lambda f: errors.StoreFull(f.message, done=f.data.get("done")),
+    "StoreRefused": _of_text(errors.StoreRefused),
+    "DriverMisbehaved": _of_text(errors.DriverMisbehaved),
+    "SchemaOutOfDate": lambda f: errors.SchemaOutOfDate(f.message, tuple(f.data.get("pending", ()))),
+}

@@ -1,0 +1,128 @@
+"""Calls of one handle: sent, sent once more after a lost reply, and heard out when their caller gave up.
+
+call ──► answered
+  │ the connection broke: nobody knows whether it was done
+  └──► the same call again, with the same id ──► answered: done once, whatever happened before
+            │ the server cannot tell, or is not there
+            └──► DriverUnavailable, done=None
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from taskharbor.drivers.http import replies
+from taskharbor.drivers.http.address import Address
+from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.faults import Lost, TooSlow, unanswered
+from taskharbor.drivers.http.lines import Line, Lines
+from taskharbor.drivers.http.requests import Requests, repeat_of
+from taskharbor.errors import DriverUnavailable
+
+_HEAR_OUT_SECONDS = 5.0
+_ORDER_SECONDS = 2.0  # how long a later call waits for it: order is worth something, but no lease
+
+GivenUp = Callable[[str, Any], Awaitable[None]]
+"""What to do with the answer to a call whose caller has given up: its verb and what it gave."""
+
+
+class Calls:
+    """What one handle asks of its server."""
+
+    def __init__(self, address: Address, lines: Lines, requests: Requests, given_up: GivenUp) -> None:
+        self._address = address
+        self._lines = lines
+        self._requests = requests
+        self._given_up = given_up
+        self._loop = asyncio.get_running_loop()
+        self._unheard: set[asyncio.Task[None]] = set()
+        self._has_many_servers = False  # something in between spreads the calls of one line
+
+    async def call(self, verb: str, body: bytes) -> Any:
+        """What the verb gives. A call that was given up is over before a later one is sent."""
+        if self._unheard:
+            await asyncio.wait(tuple(self._unheard), timeout=_ORDER_SECONDS)
+        return await self.send(verb, body)
+
+    async def send(self, verb: str, body: bytes) -> Any:
+        """The same without regard to what was given up."""
+        call = self._requests.next_call()
+        sent = self._loop.time()
+        line = await self._lines.take()
+        boot = line.boot
+        try:
+            answer = await self._on(line, verb, self._requests.request(verb, body, call))
+        except Lost:
+            again = repeat_of("" if self._has_many_servers else boot, self._loop.time() - sent)
+            answer = await self._once_more(verb, self._requests.request(verb, body, call, again))
+        else:
+            self._has_many_servers |= bool(boot) and boot != line.boot
+        return replies.read(verb, answer, self._address)
+
+    async def wait(self, verb: str, body: bytes, seconds: float) -> Any:
+        """A call that the server may take so many seconds longer to answer; given up, it ends there too."""
+        request = self._requests.request(verb, body, self._requests.next_call())
+        line = await self._lines.take(fresh=True)  # an old one might prove dead only after the wait
+        try:
+            answer = await line.call(request, self._address.timeout_seconds + seconds)
+        except (Lost, TooSlow) as error:
+            raise unanswered(error, self._address) from error
+        except NotHttp as error:
+            raise replies.not_http(error, self._address) from error
+        except asyncio.CancelledError:
+            line.drop()
+            raise
+        finally:
+            self._lines.give_back(line)
+        return replies.read(verb, answer, self._address)
+
+    async def close(self) -> None:
+        """Hear out what was given up, but not for long."""
+        if self._unheard:
+            await asyncio.wait(tuple(self._unheard), timeout=_HEAR_OUT_SECONDS)
+            for task in self._unheard:
+                task.cancel()
+
+    async def _once_more(self, verb: str, request: bytes) -> Answer:
+        try:
+            line = await self._lines.take(fresh=True)
+        except DriverUnavailable as error:
+            raise unanswered(error, self._address) from error
+        try:
+            return await self._on(line, verb, request)
+        except Lost as error:
+            raise unanswered(error, self._address) from error
+
+    async def _on(self, line: Line, verb: str, request: bytes) -> Answer:
+        try:
+            answer = await line.call(request, self._address.timeout_seconds)
+        except asyncio.CancelledError:
+            task = self._loop.create_task(self._hear_out(line, verb, line.rest_of_call()))
+            self._unheard.add(task)
+            task.add_done_callback(self._unheard.discard)
+            raise
+        except BaseException as error:
+            self._lines.give_back(line)
+            if isinstance(error, TooSlow):
+                raise unanswered(error, self._address) from error
+            if isinstance(error, NotHttp):
+                raise replies.not_http(error, self._address) from error
+            raise
+        self._lines.give_back(line)
+        return answer
+
+    async def _hear_out(self, line: Line, verb: str, rest: asyncio.Future[Answer]) -> None:
+        """Nobody waits for it, but it happens: what it took must not be lost, and its order must hold."""
+        try:
+            async with asyncio.timeout(_HEAR_OUT_SECONDS):
+                answer = await rest
+        except (TimeoutError, Lost, NotHttp, TooSlow, asyncio.CancelledError):
+            line.drop()
+            return
+        finally:
+            self._lines.give_back(line)
+        with suppress(Exception):
+            await self._given_up(verb, replies.read(verb, answer, self._address))

@@ -1,0 +1,349 @@
+"""HttpDriver: the contract spoken to a TaskHarbor server. Every verb is one request, and the server's
+store does the work; see drivers/wire.py for what travels."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers import wire
+from taskharbor.drivers.capabilities import Capabilities
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.http.address import Address, address_of
+from taskharbor.drivers.http.blocking import Blocking
+from taskharbor.drivers.http.calls import Calls
+from taskharbor.drivers.http.lines import Lines
+from taskharbor.drivers.http.requests import Requests
+from taskharbor.drivers.http.wakeups import RemoteWakeups
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    Claim,
+    Counts,
+    Deleted,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Page,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Requeued,
+    RoleLease,
+    Settled,
+    Speculated,
+    Wakeups,
+    check_claim,
+)
+from taskharbor.errors import ConflictError, DriverClosed, InvalidArgument, JobNotFound, LeaseLost
+from taskharbor.model.checks import check_span
+from taskharbor.model.clock import Clock
+from taskharbor.model.edit import Edit
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.queue import QueueRules, QueueSettings
+from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.settlement import Release, Settlement
+
+_log = logging.getLogger("taskharbor.drivers.http")
+
+# What is true of every server, until one has said what its store can do.
+_BEFORE_HELLO = Capabilities(multiprocess=True, blocking_enqueue=True)
+
+
+class HttpDriver(Driver):
+    """A harbor behind a TaskHarbor server."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        super().__init__(clock=clock, entropy=entropy)
+        self._address = address
+        self._tls = tls or address.tls()
+        self._requests = Requests(address, self.entropy.token())
+        self._hello: wire.Hello | None = None
+        self._lines: Lines | None = None
+        self._calls: Calls | None = None
+        self._blocking: Blocking | None = None
+        self._listening: set[RemoteWakeups] = set()
+
+    @classmethod
+    def from_url(cls, url: str, *, clock: Clock | None = None, entropy: Entropy | None = None) -> HttpDriver:
+        """https://token@host:port/path?timeout=30&connections=16&ca=FILE; or the token in TASKHARBOR_TOKEN"""
+        return cls(address_of(url), clock=clock, entropy=entropy)
+
+    def another(self) -> HttpDriver:
+        entropy = self.entropy.split("another")
+        return HttpDriver(self._address, tls=self._tls, clock=self.clock, entropy=entropy)
+
+    @property
+    def capabilities(self) -> Capabilities:  # type: ignore[override]
+        """Those of the store behind the server, known once the driver is open."""
+        if self._hello is None:
+            return _BEFORE_HELLO
+        return msgspec.structs.replace(
+            self._hello.capabilities, multiprocess=True, blocking_enqueue=True, tx=False
+        )
+
+    # ------------------------------------------------------------------ open and close
+
+    async def do_open(self) -> None:
+        if self._address.exposes_token:
+            _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
+        lines = Lines(self._address, self._tls)
+        self._calls = Calls(self._address, lines, self._requests, self._hand_back)
+        try:
+            hello: wire.Hello = await self._calls.call("hello", b"{}")
+        except BaseException:
+            lines.close()
+            raise
+        self._lines, self._hello = lines, hello
+        self.max_payload = hello.max_payload
+        self._blocking = Blocking(self._address, self._tls, self._requests)
+
+    async def do_close(self) -> None:
+        for wakeups in list(self._listening):
+            await wakeups.aclose()
+        self._listening.clear()
+        if self._calls is not None:
+            await self._calls.close()
+        if self._lines is not None:
+            self._lines.close()
+        if self._blocking is not None:
+            self._blocking.close()
+
+    # ------------------------------------------------------------------ calls
+
+    async def _ask(self, verb: str, **arguments: Any) -> Any:
+        if self._calls is None:
+            raise DriverClosed
+        return await self._calls.call(verb, self._body(verb, arguments))
+
+    def _body(self, verb: str, arguments: dict[str, Any]) -> bytes:
+        body = wire.encode(arguments)
+        if self._hello is not None and len(body) > self._hello.max_body:
+            raise InvalidArgument(
+                f"{verb} makes a message of {len(body)} bytes, and {self._address.shown} takes "
+                f"{self._hello.max_body}; nothing was done, send it in parts"
+            )
+        return body
+
+    async def _hand_back(self, verb: str, answer: Any) -> None:
+        """Jobs that were handed out to a caller who has given up wait again, at their place."""
+        claimed: list[JobRecord] = answer if verb == "reserve" else getattr(answer, "claimed", [])
+        if verb in ("reserve", "exchange") and claimed and self._calls is not None:
+            settlements = [Release(job.lease) for job in claimed]
+            # Where the time is made up, the claim's own: this step belongs to it.
+            now = claimed[0].started_at if self._hello is not None and self._hello.takes_now else None
+            await self._calls.send("settle", wire.encode({"settlements": settlements, "now": now}))
+
+    # ------------------------------------------------------------------ jobs in
+
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        answers: list[Enqueued] = await self._ask("enqueue", jobs=jobs, now=now)
+        return answers
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        if self._blocking is None:
+            raise DriverClosed
+        body = self._body("enqueue", {"jobs": jobs, "now": now})
+        answers: list[Enqueued] = self._blocking.call("enqueue", body)
+        return answers
+
+    # ------------------------------------------------------------------ attempts
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        jobs: list[JobRecord] = await self._ask("reserve", claim=claim, now=now)
+        return jobs
+
+    async def reserve_within(self, claim: Claim, wait: timedelta) -> list[JobRecord]:
+        """`reserve` that waits on the server until there is a job, `wait` at the longest.
+
+        For programs that do one thing at a time. A caller who gives up, or dies, ends the wait.
+        """
+        self._check(None)
+        check_claim(claim)
+        check_span(wait, "wait")
+        if self._calls is None:
+            raise DriverClosed
+        body = self._body("reserve", {"claim": claim, "wait": wait})
+        jobs: list[JobRecord] = await self._calls.wait("reserve", body, wait.total_seconds())
+        return jobs
+
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        answers: list[Extended | LeaseLost] = await self._ask(
+            "extend_leases", leases=leases, lease_for=lease_for, progress=dict(progress), now=now
+        )
+        return answers
+
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        answers: list[Settled | LeaseLost] = await self._ask("settle", settlements=settlements, now=now)
+        return answers
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        answer: Exchanged = await self._ask("exchange", settlements=settlements, claim=claim, now=now)
+        return answer
+
+    # ------------------------------------------------------------------ time
+
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        answers: list[Reclaimed] = await self._ask("reclaim", limit=limit, now=now)
+        return answers
+
+    async def do_promote(self, limit: int, now: datetime | None) -> int:
+        return int(await self._ask("promote", limit=limit, now=now))
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        return int(await self._ask("prune", limit=limit, now=now))
+
+    # ------------------------------------------------------------------ control
+
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+        answers: list[CancelAnswer] = await self._ask("cancel", ids=ids, now=now)
+        return answers
+
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
+        return bool(await self._ask("cancel_waiting", queue=queue, key=key, now=now))
+
+    async def do_requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]:
+        answers: list[Requeued | JobNotFound | ConflictError] = await self._ask(
+            "requeue", ids=ids, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay, now=now
+        )
+        return answers
+
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        answers: list[Deleted | JobNotFound | ConflictError] = await self._ask("delete", ids=ids, now=now)
+        return answers
+
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
+        rules: QueueRules = await self._ask("configure_queue", settings=settings, now=now)
+        return rules
+
+    async def do_speculate(
+        self, job_id: str, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError:
+        answer: Speculated | JobNotFound | ConflictError = await self._ask(
+            "speculate", job_id=job_id, now=now
+        )
+        return answer
+
+    # ------------------------------------------------------------------ looking
+
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        records: list[JobRecord | None] = await self._ask("get", ids=ids, now=now)
+        return records
+
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        page: Page = await self._ask("find", query=query, now=now)
+        return page
+
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        counts: dict[str, Counts] = await self._ask("count", queues=queues, now=now)
+        return counts
+
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
+        queues: list[QueueInfo] = await self._ask("queues", now=now)
+        return queues
+
+    async def do_info(self) -> DriverInfo:
+        """What the server says of its store, and where the server is."""
+        info: DriverInfo = await self._ask("info")
+        version = self._hello.version if self._hello is not None else ""
+        details = {**info.details, "server": version, "behind": info.location or info.driver}
+        return msgspec.structs.replace(info, driver="http", location=self._address.shown, details=details)
+
+    # ------------------------------------------------------------------ presence
+
+    async def do_report_worker(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None:
+        await self._ask("report_worker", report=report, samples=samples, ttl=ttl, now=now)
+
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
+        return bool(await self._ask("forget_worker", worker_id=worker_id, now=now))
+
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
+        workers: list[WorkerInfo] = await self._ask("workers", now=now)
+        return workers
+
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
+        types: list[TypeInfo] = await self._ask("types", now=now)
+        return types
+
+    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
+        lease: RoleLease = await self._ask("hold_role", role=role, holder=holder, ttl=ttl, now=now)
+        return lease
+
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
+        return bool(await self._ask("release_role", role=role, holder=holder, now=now))
+
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
+        if not self.capabilities.wakeups:
+            return super().do_wakeups(queues, worker_id)
+        body = wire.encode({"queues": queues, "worker_id": worker_id})
+        wakeups = RemoteWakeups(
+            self._address,
+            self._tls,
+            lambda: self._requests.request("wakeups", body, self._requests.next_call()),
+            self.entropy.split("wakeups"),
+            self._listening.discard,
+        )
+        self._listening.add(wakeups)
+        return wakeups
+
+    # ------------------------------------------------------------------ schedules
+
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
+        stored: StoredSchedule = await self._ask("put_schedule", schedule=schedule, now=now)
+        return stored
+
+    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
+        return bool(await self._ask("advance_schedule", name=name, tick=tick, now=now))
+
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
+        return bool(await self._ask("delete_schedule", name=name, now=now))
+
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
+        schedules: list[StoredSchedule] = await self._ask("schedules", now=now)
+        return schedules
+
+    # ------------------------------------------------------------------ schema
+
+    async def do_pending_migrations(self) -> list[str]:
+        names: list[str] = await self._ask("pending_migrations")
+        return names
+
+    async def do_migrate(self) -> list[str]:
+        names: list[str] = await self._ask("migrate")
+        return names

@@ -1,0 +1,177 @@
+"""Lines to the server: connections that are kept and used again, one call at a time on each.
+
+take ──► a line that waits, or a new one ──► call ──► answer ──► give back ──► waits
+                                              │ lost, too slow: dropped, never used again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import cast
+
+from taskharbor.drivers.http.address import Address
+from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.faults import Lost, TooSlow, ours
+from taskharbor.drivers.wire import BOOT_HEADER
+from taskharbor.errors import DriverClosed
+
+CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 55.0  # firewalls forget quiet connections, the usual proxy after a minute, without a word
+_BOOT = BOOT_HEADER.lower()
+
+
+class Line(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer = Answer()
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._error: Exception | None = None
+        self.is_open = True
+        self.idle_since = 0.0
+        self.boot = ""
+        """Which start of which server answered here last."""
+
+    async def call(self, request: bytes, seconds: float) -> Answer:
+        """Send and wait. Raises Lost, TooSlow or NotHttp, and the line is of no use then.
+
+        When the caller gives up, the answer still comes: see `rest_of_call`.
+        """
+        self._answer = Answer()
+        self._error = None
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiter = waiter
+        assert self._transport is not None  # noqa: S101 - nobody has a line that is not connected
+        self._transport.write(request)
+        timer = self._loop.call_later(seconds, self._too_slow, seconds)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+
+    def rest_of_call(self) -> asyncio.Future[Answer]:
+        """The answer to a call whose caller has given up."""
+        self._waiter = waiter = self._loop.create_future()
+        if self._error is not None:
+            waiter.set_exception(self._error)
+        elif self._answer.is_complete:
+            waiter.set_result(self._answer)
+        return waiter
+
+    def drop(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            with suppress(RuntimeError):  # its loop has been closed
+                self._transport.abort()
+
+    # ------------------------------------------------------------------ what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        try:
+            answer.feed(data)
+        except NotHttp as error:
+            self._fail(error)
+            return
+        if answer.is_complete:
+            self._complete(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        if self._answer.is_complete:
+            return
+        if self._answer.end():
+            self._complete(self._answer)
+        else:
+            self._fail(Lost("the connection broke"))
+
+    def _complete(self, answer: Answer) -> None:
+        self.is_open = self.is_open and answer.keeps_alive
+        self.boot = answer.headers.get(_BOOT, "")
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(answer)
+
+    def _too_slow(self, seconds: float) -> None:
+        self._fail(TooSlow(seconds))
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self.drop()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+
+class Lines:
+    """The lines of one handle."""
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
+        self._address = address
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._places = asyncio.Semaphore(address.connections)
+        self._idle: list[Line] = []
+        self._all: set[Line] = set()
+        self._is_closed = False
+
+    async def take(self, *, fresh: bool = False) -> Line:
+        """A line for one call, to be given back. Raises DriverUnavailable or StoreRefused."""
+        await self._places.acquire()
+        try:
+            if self._is_closed:
+                raise DriverClosed
+            line = None if fresh else self._waiting()
+            if line is None:
+                line = await self._connect()
+                self._all.add(line)
+            return line
+        except BaseException:
+            self._places.release()
+            raise
+
+    def give_back(self, line: Line) -> None:
+        if line.is_open:
+            line.idle_since = self._loop.time()
+            self._idle.append(line)
+        else:
+            line.drop()
+            self._all.discard(line)
+        self._places.release()
+
+    def close(self) -> None:
+        self._is_closed = True
+        for line in self._all:
+            line.drop()
+        self._all.clear()
+        self._idle.clear()
+
+    def _waiting(self) -> Line | None:
+        """The one that was used last: the others may grow old and be dropped."""
+        while self._idle:
+            line = self._idle.pop()
+            if line.is_open and self._loop.time() - line.idle_since < IDLE_SECONDS:
+                return line
+            line.drop()
+            self._all.discard(line)
+        return None
+
+    async def _connect(self) -> Line:
+        address = self._address
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, line = await self._loop.create_connection(
+                    Line,
+                    address.host,
+                    address.port,
+                    ssl=self._tls,
+                    server_hostname=address.host if self._tls else None,
+                )
+        except OSError as error:
+            raise ours(error, address) from error
+        return line

@@ -1,0 +1,119 @@
+"""An answer → what the verb gives, or the error that says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers import wire
+from taskharbor.drivers.failures import Failure, error_of
+from taskharbor.drivers.http.address import TOKEN_VARIABLE, Address
+from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.errors import (
+    DriverMisbehaved,
+    DriverUnavailable,
+    InvalidArgument,
+    StoreRefused,
+    TaskHarborError,
+)
+
+_PROBLEM = "urn:taskharbor:problem:"
+_PROTOCOL = wire.PROTOCOL_HEADER.lower()
+_BUSY = (502, 503, 504)
+_WE_SPEAK = str(wire.PROTOCOL)
+
+
+class _Problem(msgspec.Struct):
+    """What we read of problem+json. `failure` is the error itself, where the verb had one."""
+
+    type: str = ""
+    detail: str = ""
+    request_id: str = ""
+    failure: Failure | None = None
+
+
+def read(verb: str, answer: Answer, address: Address) -> Any:
+    """What the verb gives. Raises what it raises, and what a server or a proxy may say instead."""
+    body = answer.take_body()
+    if is_success(answer):
+        try:
+            return wire.read_answer(verb, body)
+        except msgspec.DecodeError as error:
+            raise DriverMisbehaved(f"{address.shown} answered {verb} with something else: {error}") from None
+    raise error_in(answer, body, address)
+
+
+def is_success(answer: Answer) -> bool:
+    """Whether a server that speaks like us says that it was done."""
+    return answer.status == 200 and answer.headers.get(_PROTOCOL) == _WE_SPEAK
+
+
+def error_in(answer: Answer, body: bytes, address: Address) -> TaskHarborError:
+    """What an answer that is no success means."""
+    problem = _problem_in(answer, body)
+    spoken = answer.headers.get(_PROTOCOL)
+    if problem is not None and problem.failure is not None:
+        return error_of(problem.failure)
+    if spoken is not None and spoken != _WE_SPEAK:
+        return StoreRefused(
+            f"{address.shown} speaks protocol {spoken[:20]}, this program protocol {_WE_SPEAK}; nothing was "
+            "done. Install the same version of taskharbor on both sides"
+        )
+    if problem is None:
+        return _of_a_stranger(answer, body, address)
+    return _of_problem(answer, problem, address)
+
+
+def _problem_in(answer: Answer, body: bytes) -> _Problem | None:
+    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        problem = msgspec.json.decode(body, type=_Problem)
+    except msgspec.DecodeError:
+        return None
+    return problem if problem.type.startswith(_PROBLEM) else None
+
+
+def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarborError:
+    where, detail = address.shown, problem.detail
+    match answer.status:
+        case 401 if address.token is None:
+            return StoreRefused(
+                f"{where} wants a token, and there is none: set {TOKEN_VARIABLE}, or write it into the URL"
+            )
+        case 401:
+            return StoreRefused(f"{where} does not take this token: it is wrong, expired or revoked")
+        case 403:
+            return StoreRefused(f"{where} does not allow this: {detail}")
+        case 404:
+            return StoreRefused(f"{where} is a TaskHarbor server without this verb: {detail}")
+        case 400 | 413 | 415 | 422 | 431:
+            return InvalidArgument(f"{where} refused the call: {detail}; nothing was done")
+        case 408 | 429 | 503:
+            return DriverUnavailable(f"{where} cannot answer now: {detail}", done=False)
+        case _:
+            return DriverMisbehaved(f"{where} failed: {detail} (request {problem.request_id})")
+
+
+def _of_a_stranger(answer: Answer, body: bytes, address: Address) -> TaskHarborError:
+    kind = answer.headers.get("content-type", "without a type").partition(";")[0]
+    said = f"{answer.status} {kind}"
+    if answer.status in _BUSY:
+        return DriverUnavailable(
+            f"something before {address.shown} answered {said}; the call may have been done", done=None
+        )
+    if answer.status == 429:
+        return DriverUnavailable(f"something before {address.shown} asks for less: {said}", done=False)
+    if answer.status == 413:
+        return InvalidArgument(
+            f"something before {address.shown} refused the size of the call: {said}; nothing was done"
+        )
+    return StoreRefused(
+        f"{address.shown} is no TaskHarbor server, or a proxy answers for it: {said}, "
+        f"{body[:60]!r}…; check host, port and path of the URL"
+    )
+
+
+def not_http(error: NotHttp, address: Address) -> TaskHarborError:
+    return StoreRefused(f"{address.shown} is no HTTP server as far as one can tell: {error}; check the URL")

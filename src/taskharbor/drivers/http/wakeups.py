@@ -1,0 +1,151 @@
+"""Wake-ups over HTTP: an answer that does not end, one hint per line, asked for again when it breaks.
+
+The server tells everybody who begins to listen to look once, and of the cancels they may have missed;
+so nothing is lost while the way to it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from taskharbor.drivers import wire
+from taskharbor.drivers.http import replies
+from taskharbor.drivers.http.address import Address
+from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.faults import Lost, ours
+from taskharbor.drivers.http.lines import CONNECT_SECONDS
+from taskharbor.drivers.messages import Wakeup
+from taskharbor.errors import DriverUnavailable, TaskHarborError
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+
+_log = logging.getLogger("taskharbor.drivers.http")
+
+SILENCE_SECONDS = 35.0  # the server gives a sign of life every ten
+LONGEST_PAUSE = 5.0
+_clock = SystemClock()
+
+
+class RemoteWakeups:
+    """The hints of one listener. A hint that was not read yet is not repeated."""
+
+    def __init__(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None,
+        request: Callable[[], bytes],
+        entropy: Entropy,
+        leave: Callable[[RemoteWakeups], None],
+    ) -> None:
+        self._address = address
+        self._tls = tls
+        self._request = request
+        self._entropy = entropy
+        self._leave = leave
+        self._unread: dict[Wakeup, None] = {}
+        self._news = asyncio.Event()
+        self._error: Exception | None = None
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="taskharbor-wakeups")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Wakeup:
+        while not self._unread:
+            if self._error is not None:
+                raise self._error
+            if self._task.done():
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        hint = next(iter(self._unread))
+        del self._unread[hint]
+        return hint
+
+    async def aclose(self) -> None:
+        self._leave(self)
+        self._unread.clear()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._news.set()
+
+    # ------------------------------------------------------------------ the stream
+
+    async def _follow(self) -> None:
+        """For ever; only a server that will never answer ends it."""
+        pause = 0.1
+        while True:
+            try:
+                await self._read_once()
+                pause = 0.1
+            except (DriverUnavailable, Lost, OSError) as error:
+                _log.info("no wake-ups from %s for now (%s); polling goes on", self._address.shown, error)
+            except Exception as error:  # noqa: BLE001 - it is handed to whoever reads
+                self._error = error
+                self._news.set()
+                return
+            await _clock.sleep(self._entropy.between(pause / 2, pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _read_once(self) -> None:
+        """Until the server ends it. Raises when it breaks, or never began."""
+        reader, writer = await self._connected()
+        try:
+            writer.write(self._request())
+            await self._read_lines(reader)
+        finally:
+            writer.transport.abort()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = self._address
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await asyncio.open_connection(
+                    address.host,
+                    address.port,
+                    ssl=self._tls,
+                    server_hostname=address.host if self._tls else None,
+                )
+        except OSError as error:
+            raise ours(error, address) from error
+
+    async def _read_lines(self, reader: asyncio.StreamReader) -> None:
+        answer, begun = Answer(), b""
+        while not answer.is_complete:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                data = await reader.read(65536)
+            if data:
+                answer.feed(data)
+            elif not answer.end():
+                raise Lost("the stream broke")
+            if answer.has_begun and not replies.is_success(answer):
+                raise await self._refusal(answer, reader)
+            *lines, begun = (begun + answer.take_body()).split(b"\n")
+            for line in lines:
+                self._heard(line)
+
+    def _heard(self, line: bytes) -> None:
+        if line.strip():
+            hint = wire.read_answer("wakeups", line)
+            self._unread[hint] = None
+            self._news.set()
+
+    async def _refusal(self, answer: Answer, reader: asyncio.StreamReader) -> TaskHarborError:
+        """The error of an answer that is no stream, once all of it is there."""
+        async with asyncio.timeout(self._address.timeout_seconds):
+            while not answer.is_complete:
+                data = await reader.read(65536)
+                if not data:
+                    answer.end()
+                    break
+                try:
+                    answer.feed(data)
+                except NotHttp as error:
+                    return replies.not_http(error, self._address)
+        return replies.error_in(answer, answer.take_body(), self._address)

@@ -1,0 +1,145 @@
+"""/api/dlq: the dead letters, jobs that failed for good."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from taskharbor.drivers.messages import Deleted, Query, Requeued
+from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
+from taskharbor.model.state import JobState
+from taskharbor.web.api.answers import JobsOut, ReplayedOut, ReplayOut
+from taskharbor.web.api.jobs import answer_page, job_of, queue_asked, span
+from taskharbor.web.api.schemas import DeadQuery, NoQuery, ReplayIn
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.paging import find_page, unsealed
+from taskharbor.web.reading import read_json, read_query
+
+_MAX_BODY = 256 * 1024
+
+
+async def list_dead(call: Call) -> Response:
+    asked = read_query(call.scope["query_string"], DeadQuery)
+    query = Query(
+        queue=queue_asked(call, asked.queue),
+        states=(JobState.FAILED,),
+        type=asked.type,
+        failure_kind=asked.failure_kind,
+        newest_first=asked.sort == "-seq",
+        limit=asked.limit,
+        cursor=unsealed(asked.cursor),
+    )
+    return await answer_page(call, query)
+
+
+async def replay(call: Call) -> Response:
+    """Let dead letters wait again; per id what became of it."""
+    read_query(call.scope["query_string"], NoQuery)
+    asked = read_json(await call.body(_MAX_BODY), ReplayIn)
+    if asked.ids and (asked.queue or asked.type or asked.failure_kind):
+        raise InvalidArgument("give ids, or say which jobs, not both")
+    ids = list(dict.fromkeys(asked.ids)) if asked.ids else await _matching(call, asked)
+    items = await _replayed(call, ids, asked)
+    call.audited = {"jobs": sum(item.result == "replayed" for item in items)}
+    return json_answer(ReplayOut(items=items))
+
+
+async def delete_dead(call: Call) -> Response:
+    """Forget one dead letter for good."""
+    read_query(call.scope["query_string"], NoQuery)
+    job = await job_of(call)
+    if job.state is not JobState.FAILED:
+        raise NotAllowedInState(job.id, verb="delete", state=job.state)
+    driver = await call.service.driver()
+    [answer] = await driver.delete([job.id], now=call.service.now())
+    call.audited = {"job_id": job.id}
+    if not isinstance(answer, Deleted):
+        raise answer
+    return Response(status_code=204)
+
+
+async def _matching(call: Call, asked: ReplayIn) -> list[str]:
+    """The oldest that fit, up to the limit; pages of the store may be short."""
+    driver = await call.service.driver()
+    queue, found, cursor = queue_asked(call, asked.queue), list[str](), None
+    while True:
+        query = Query(
+            queue=queue,
+            states=(JobState.FAILED,),
+            type=asked.type,
+            failure_kind=asked.failure_kind,
+            limit=asked.limit - len(found),
+            cursor=unsealed(cursor),
+        )
+        jobs, cursor = await find_page(call, driver, query)
+        found += [job.id for job in jobs]
+        if cursor is None or len(found) >= asked.limit:
+            return found
+
+
+async def _replayed(call: Call, ids: list[str], asked: ReplayIn) -> list[ReplayedOut]:
+    """Only failed jobs are dead letters, though the store can requeue any finished one."""
+    service = call.service
+    driver = await service.driver()
+    done: dict[str, ReplayedOut] = {}
+    letters: list[str] = []
+    for job_id, job in zip(ids, await driver.get(ids, now=service.now()) if ids else [], strict=True):
+        if job is None or not call.principal.may_use(job.queue):
+            done[job_id] = _told(job_id, "not_found", None, str(JobNotFound(job_id)))
+        elif job.state is not JobState.FAILED:
+            note = str(NotAllowedInState(job_id, verb="replay", state=job.state))
+            done[job_id] = _told(job_id, "refused", job.state, note)
+        else:
+            letters.append(job_id)
+    answers = await driver.requeue(
+        letters, reset_counts=asked.reset_counts, delay=span(asked.delay_s), now=service.now()
+    )
+    for job_id, answer in zip(letters, answers, strict=True):
+        if isinstance(answer, Requeued):
+            done[job_id] = _told(job_id, "replayed", answer.state, None)
+        else:
+            missing = isinstance(answer, JobNotFound)
+            done[job_id] = _told(job_id, "not_found" if missing else "refused", None, str(answer))
+    return [done[job_id] for job_id in ids]
+
+
+def _told(job_id: str, result: str, state: JobState | None, note: str | None) -> ReplayedOut:
+    return ReplayedOut(id=job_id, result=result, state=state, note=note)  # type: ignore[arg-type]
+
+
+OPERATIONS = [
+    Operation(
+        method="GET",
+        path="/api/dlq",
+        name="list_dead",
+        handler=list_dead,
+        summary="List dead letters, the newest first",
+        role="viewer",
+        query=DeadQuery,
+        answer=JobsOut,
+        problems=("malformed",),
+    ),
+    Operation(
+        method="POST",
+        path="/api/dlq/replay",
+        name="replay",
+        handler=replay,
+        summary="Let dead letters wait again",
+        role="operator",
+        is_change=True,
+        body=ReplayIn,
+        answer=ReplayOut,
+        problems=("malformed", "timeout", "payload-too-large", "unsupported-media-type"),
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/dlq/{id}",
+        name="delete_dead",
+        handler=delete_dead,
+        summary="Forget a dead letter for good",
+        role="operator",
+        is_change=True,
+        status=204,
+        problems=("not-found", "wrong-state"),
+    ),
+]

@@ -1,0 +1,283 @@
+"""POST /api/jobs and /api/jobs/batch: how a job gets in over HTTP.
+
+The job that is stored is the one that the harbor's own client would have stored: the same task
+options, the same codec, the same defaults. Single jobs that arrive together share a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.views import instant_text
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import check_name
+from taskharbor.model.codec import MAX_DEPTH, JsonCodec
+from taskharbor.model.job import NewJob, Update
+from taskharbor.tasks.request import JobRequest, template_of
+from taskharbor.web.api.answers import BatchOut, EnqueuedOut
+from taskharbor.web.api.schemas import BatchIn, JobIn
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.problems import Problem
+from taskharbor.web.reading import read_json
+from taskharbor.web.service import Service
+from taskharbor.web.trace_context import traced
+
+ROOM_AROUND_PAYLOAD = 64 * 1024
+_MAX_HEADER_KEY = 250  # leaves room for the index in a batch
+_MAX_TEMPLATES = 512
+
+
+async def enqueue(call: Call) -> Response:
+    """Store one job: 201 when it is new, 200 when a key or an id led to one that is there."""
+    service = call.service
+    body = read_json(await call.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
+    job = new_job(service, body, body.id or service.harbor.client.new_id())
+    check_rights(call, [job])
+    if body.idempotency_key is None and (key := idempotency_header(call)) is not None:
+        job = msgspec.structs.replace(job, idempotency_key=key.encode())
+    [job] = traced(call, [job])
+    handle = await service.harbor.client.aenqueue_job(job)
+    answer = handle.enqueued
+    assert answer is not None  # noqa: S101 - a handle that an enqueue made carries its answer
+    await refuse_other_content(service, [body], [job], [answer])
+    call.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
+    is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
+    headers = {"Location": f"{call.scope.get('root_path', '')}/api/jobs/{answer.id}"}
+    if answer.result is EnqueueResult.DUPLICATE:
+        headers["Idempotency-Replayed"] = "true"
+    return json_answer(views([answer])[0], 201 if is_new else 200, headers)
+
+
+async def enqueue_batch(call: Call) -> Response:
+    """Store up to 1,000 jobs in one step: all of them, or none."""
+    service = call.service
+    bodies = read_json(await call.body(service.config.max_batch_bytes), BatchIn).jobs
+    ids = service.harbor.client.new_ids(len(bodies))
+    jobs = new_jobs(service, bodies, ids)
+    check_rights(call, jobs)
+    if (key := idempotency_header(call)) is not None:
+        jobs = [
+            job
+            if job.idempotency_key is not None
+            else msgspec.structs.replace(job, idempotency_key=f"{key}/{index}".encode())
+            for index, job in enumerate(jobs)
+        ]
+    jobs = traced(call, jobs)
+    answers = await service.harbor.client.aenqueue_jobs(jobs)
+    await refuse_other_content(service, bodies, jobs, answers)
+    call.audited = {"jobs": len(answers)}
+    return json_answer({"items": views(answers)})
+
+
+# ------------------------------------------------------------------ what a body asks for
+
+
+def new_job(service: Service, body: JobIn, job_id: str) -> NewJob:
+    """The job that a body asks for, with the options of its task where the body says nothing."""
+    harbor = service.harbor
+    if harbor.tasks and (body.type in harbor.tasks or not service.config.any_type):
+        return _job_of_task(service, body, job_id)
+    payload = encoded(service, bytes(body.payload) or b"null")
+    return msgspec.structs.replace(_template(service, body), id=job_id, payload=payload)
+
+
+def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> list[NewJob]:
+    """The same for many. What is the same for all of them is asked once: it is most of the work."""
+    if service.harbor.tasks or type(service.harbor.client.codec) is not JsonCodec:
+        return [new_job(service, body, body.id or ids[at]) for at, body in enumerate(bodies)]
+    limit, jobs, replace = service.harbor.driver.max_payload, list[NewJob](), msgspec.structs.replace
+    for body, job_id in zip(bodies, ids, strict=True):
+        payload = bytes(body.payload) or b"null"
+        if len(payload) > limit or _may_be_deep(payload):
+            payload = encoded(service, payload)
+        jobs.append(replace(_template(service, body), id=body.id or job_id, payload=payload))
+    return jobs
+
+
+def check_rights(call: Call, jobs: Sequence[NewJob]) -> None:
+    """Whether the caller may enqueue to these queues, and has not invented too many."""
+    for queue in {job.queue for job in jobs}:
+        check_name(queue, "queue")
+        call.require_queue(queue)
+        call.service.quota.spend(call.principal, queue)
+
+
+def encoded(service: Service, payload: bytes) -> bytes:
+    """A payload that was read as JSON, as the harbor's codec writes it.
+
+    Raises:
+        Problem: `payload-too-large`.
+        EncodeError: it is nested too deep.
+    """
+    codec, limit = service.harbor.client.codec, service.harbor.driver.max_payload
+    if len(payload) > limit:
+        raise Problem(
+            "payload-too-large", f"the payload is over the limit of {limit} bytes; nothing was stored"
+        )
+    if type(codec) is JsonCodec and not _may_be_deep(payload):
+        return payload  # it is what JsonCodec would write
+    return codec.encode(msgspec.json.decode(payload))
+
+
+def _may_be_deep(payload: bytes) -> bool:
+    """Whether it could be nested too deep: only then it is looked at more closely."""
+    return len(payload) > 2 * MAX_DEPTH and payload.count(b"{") + payload.count(b"[") > MAX_DEPTH
+
+
+def _job_of_task(service: Service, body: JobIn, job_id: str) -> NewJob:
+    task = service.harbor.tasks.get(body.type)
+    if options := _options(body):
+        task = task.with_options(**options)
+    payload = msgspec.json.decode(encoded_first(service, body))
+    if not isinstance(payload, dict | list):
+        raise InvalidArgument("the payload of a task is an object of arguments by name, or an array of them")
+    args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
+    try:
+        return task.new_job(job_id, args, kwargs)
+    except TypeError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def encoded_first(service: Service, body: JobIn) -> bytes:
+    raw = bytes(body.payload)
+    encoded(service, raw)
+    return b"{}" if raw in (b"", b"null") else raw
+
+
+def _template(service: Service, body: JobIn) -> NewJob:
+    """Everything but id and payload. Bodies of one kind share it, which a batch is quicker by."""
+    if body.key is not None or body.run_at is not None or body.idempotency_key is not None or body.headers:
+        return _made_template(service, body)
+    said = msgspec.structs.astuple(body)[:_IN_COMMON]
+    known = service.templates.get(said)
+    if known is None:
+        known = _made_template(service, body)
+        for name, what in ((known.type, "type"), (known.queue, "queue"), (known.requires, "requires")):
+            check_name(name, what)  # before it is remembered: what is no name may be very long
+        if len(service.templates) >= _MAX_TEMPLATES:
+            service.templates.clear()
+        service.templates[said] = known
+    return known
+
+
+_IN_COMMON = JobIn.__struct_fields__.index("id")
+
+
+def _made_template(service: Service, body: JobIn) -> NewJob:
+    harbor = service.harbor
+    request = JobRequest(type=body.type, **_options(body))
+    return template_of(request, default_queue=harbor.default_queue, codec=harbor.client.codec)
+
+
+def _options(body: JobIn) -> dict[str, Any]:
+    """What a body says about its job, by the names of JobRequest."""
+    said: dict[str, Any] = {}
+    for name in _OPTIONS:
+        value = getattr(body, name)
+        if value is not None:
+            said[name.removesuffix("_s")] = value
+    if body.update is not None:
+        said["update"] = Update(
+            data=body.update.data,
+            run_at=body.update.run_at,
+            retry=body.update.retry,
+            reset_counts=body.update.reset_counts,
+        )
+    return said
+
+
+_OPTIONS = tuple(name for name in JobIn.__struct_fields__ if name not in ("type", "payload", "id", "update"))
+
+
+def idempotency_header(call: Call) -> str | None:
+    """The header, bare or in the quotes that its draft wants."""
+    raw = call.head(b"idempotency-key")
+    if raw is None:
+        return None
+    said = raw.decode("latin-1")
+    key = said[1:-1] if len(said) > 1 and said[0] == said[-1] == '"' else said
+    if not key or len(said) > _MAX_HEADER_KEY or not (key.isascii() and key.isprintable()):
+        raise Problem("validation", "the header Idempotency-Key must be 1 to 250 printable ASCII characters")
+    return key
+
+
+# ------------------------------------------------------------------ what is answered
+
+
+async def refuse_other_content(
+    service: Service, bodies: Sequence[JobIn], jobs: Sequence[NewJob], answers: Sequence[Enqueued]
+) -> None:
+    """An id that was said and is known must mean the same job. Nothing was changed either way.
+
+    Raises:
+        Problem: `duplicate-job`, when type, queue or payload differ.
+    """
+    repeats = [
+        jobs[index]
+        for index, body in enumerate(bodies)
+        if body.id is not None
+        and answers[index].result is EnqueueResult.DUPLICATE
+        and answers[index].id == body.id
+    ]
+    if not repeats:
+        return
+    driver = await service.driver()
+    for job, record in zip(
+        repeats, await driver.get([job.id for job in repeats], now=service.now()), strict=True
+    ):
+        if record is not None and (record.type, record.queue, record.payload) != (
+            job.type,
+            job.queue,
+            job.payload,
+        ):
+            raise Problem(
+                "duplicate-job", f"job {job.id} is known with another content, and was left as it is"
+            )
+
+
+def views(answers: Sequence[Enqueued]) -> list[EnqueuedOut]:
+    """The answers of one call mostly share their instant: it is written once."""
+    at, text, found = None, "", []
+    for answer in answers:
+        if answer.at is not at:
+            at = answer.at
+            text = instant_text(at) or ""
+        found.append(EnqueuedOut(id=answer.id, result=answer.result, at=text, version=answer.version))
+    return found
+
+
+_PROBLEMS = ("malformed", "duplicate-job", "timeout", "payload-too-large", "unsupported-media-type")
+
+OPERATIONS = [
+    Operation(
+        method="POST",
+        path="/api/jobs",
+        name="enqueue",
+        handler=enqueue,
+        summary="Put one job in",
+        role="producer",
+        is_change=True,
+        body=JobIn,
+        answer=EnqueuedOut,
+        status=201,
+        problems=_PROBLEMS,
+    ),
+    Operation(
+        method="POST",
+        path="/api/jobs/batch",
+        name="enqueue_batch",
+        handler=enqueue_batch,
+        summary="Put up to 1,000 jobs in, all or none",
+        role="producer",
+        is_change=True,
+        body=BatchIn,
+        answer=BatchOut,
+        problems=_PROBLEMS,
+    ),
+]

@@ -1,0 +1,149 @@
+"""GET /api/events: server-sent events. First a snapshot, then what changes, about once a second."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import check_id, check_name
+from taskharbor.web.api.schemas import EventsQuery
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation
+from taskharbor.web.feed import Event, Feed, Subscription
+from taskharbor.web.problems import Problem
+from taskharbor.web.reading import read_query
+
+MAX_FOLLOWED = 100
+_CHECK_SECONDS = 2.0
+_COMMENT_SECONDS = 15.0
+
+
+async def events(call: Call) -> Response:
+    asked = read_query(call.scope["query_string"], EventsQuery)
+    service = call.service
+    if service.stopping.is_set():
+        raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
+    if service.streams >= service.config.max_streams:
+        raise Problem("too-busy", "there are too many event streams already", headers={"Retry-After": "5"})
+    subscription = Subscription(call.principal, _queues(call, asked.queues), _jobs(asked.jobs))
+    service.streams += 1
+    try:
+        await service.feed.subscribe(subscription, call.headers.get("last-event-id"))
+    except BaseException:
+        service.streams -= 1
+        raise
+    return EventStream(call, subscription)
+
+
+class EventStream(Response):
+    """The open stream. It ends when the caller goes, reads too slowly, loses its rights, or we stop."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, call: Call, subscription: Subscription) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.headers["X-Accel-Buffering"] = "no"
+        self._call = call
+        self._subscription = subscription
+        self._feed: Feed = call.service.feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._call.service
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send({"type": "http.response.body", "body": b"retry: 2000\n\n", "more_body": True})
+            await self._tell(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            service.streams -= 1
+            self._feed.unsubscribe(self._subscription)
+
+    async def _tell(self, send: Send) -> None:
+        gone = asyncio.ensure_future(self._call.disconnected())
+        stopping = asyncio.ensure_future(self._call.service.stopping.wait())
+        clock, silent_since = self._call.service.clock, self._call.service.clock.monotonic()
+        try:
+            while not gone.done() and not stopping.done() and await self._is_still_welcome():
+                chunk = await self._next_chunk(gone, stopping)
+                if not chunk and clock.monotonic() - silent_since >= _COMMENT_SECONDS:
+                    chunk = b": still here\n\n"
+                if chunk:
+                    silent_since = clock.monotonic()
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                if self._subscription.has_overflowed:
+                    overflow = b"event: overflow\ndata: {}\n\n"
+                    await send({"type": "http.response.body", "body": overflow, "more_body": True})
+                    return
+        finally:
+            gone.cancel()
+            stopping.cancel()
+
+    async def _next_chunk(self, gone: asyncio.Future[Any], stopping: asyncio.Future[Any]) -> bytes:
+        """Everything unread; nothing when nothing came for a while."""
+        unread = self._subscription.unread
+        if unread.empty():
+            first: asyncio.Future[Any] = asyncio.ensure_future(unread.get())
+            await asyncio.wait(
+                {first, gone, stopping}, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not first.done():
+                first.cancel()
+                return b""
+            found = [first.result()]
+        else:
+            found = []
+        while not unread.empty():
+            found.append(unread.get_nowait())
+        return b"".join(map(self._written, found))
+
+    def _written(self, event: Event) -> bytes:
+        head = f"id: {self._feed.id_of(event)}\nevent: {event.kind}\ndata: "
+        return head.encode() + event.data + b"\n\n"
+
+    async def _is_still_welcome(self) -> bool:
+        """A token that was revoked or has expired ends its streams too."""
+        try:
+            now = await self._call.service.authenticator.principal_of(self._call)
+        except Problem:
+            return False
+        return now == self._call.principal
+
+
+def _queues(call: Call, text: str) -> frozenset[str]:
+    queues = frozenset(filter(None, text.split(",")))
+    for queue in queues:
+        check_name(queue, "queue")
+        call.require_queue(queue)
+    return queues
+
+
+def _jobs(text: str) -> frozenset[str]:
+    jobs = frozenset(filter(None, text.split(",")))
+    for job_id in jobs:
+        check_id(job_id)
+    if len(jobs) > MAX_FOLLOWED:
+        raise InvalidArgument(f"{len(jobs)} jobs to follow; {MAX_FOLLOWED} are allowed in one stream")
+    return jobs
+
+
+OPERATIONS = [
+    Operation(
+        method="GET",
+        path="/api/events",
+        name="events",
+        handler=events,
+        summary="What changes, as server-sent events: a snapshot first, then about once a second",
+        role="viewer",
+        query=EventsQuery,
+        answer=str,
+        media_type="text/event-stream",
+        problems=("too-busy",),
+    ),
+]

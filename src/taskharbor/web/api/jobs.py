@@ -1,0 +1,280 @@
+"""/api/jobs: look at jobs, explain them, wait for them, cancel and retry them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from starlette.responses import Response
+
+from taskharbor.client.why import look_into
+from taskharbor.drivers.messages import CancelResult, Query, Requeued
+from taskharbor.drivers.views import HIDDEN, View, instant_text, job_view
+from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
+from taskharbor.model.checks import check_id
+from taskharbor.model.edit import NO_EDIT, Edit
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut, WholeJobOut, WhyOut
+from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
+from taskharbor.web.api.schemas import JobQuery, JobsQuery, NoQuery, ResultQuery, RetryIn
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.paging import find_page, link_to_next, unsealed
+from taskharbor.web.problems import Problem
+from taskharbor.web.reading import read_json, read_query
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
+_STATES = {state.value: state for state in JobState}
+_RESULT_FIELDS = ("id", "type", "queue", "state", "last_error", "failure_kind", "finished_at")
+
+
+async def list_jobs(call: Call) -> Response:
+    asked = read_query(call.scope["query_string"], JobsQuery)
+    query = Query(
+        queue=queue_asked(call, asked.queue),
+        states=_states(asked.state),
+        type=asked.type,
+        key=None if asked.key is None else asked.key.encode(),
+        claimed_by=asked.worker,
+        failure_kind=asked.failure_kind,
+        newest_first=asked.sort == "-seq",
+        limit=asked.limit,
+        cursor=unsealed(asked.cursor),
+    )
+    return await answer_page(call, query)
+
+
+async def answer_page(call: Call, query: Query) -> Response:
+    """One page of jobs, short and without payloads, with the way to the next one."""
+    jobs, cursor = await find_page(call, await call.service.driver(), query)
+    body = {"items": [job_view(job) for job in jobs], "next_cursor": cursor}
+    return json_answer(body, headers=link_to_next(call, cursor))
+
+
+async def get_job(call: Call) -> Response:
+    asked = read_query(call.scope["query_string"], JobQuery)
+    return json_answer(whole_view(call, await job_of(call), redact=asked.redact))
+
+
+async def why(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    job = await job_of(call)
+    found = await look_into(await call.service.driver(), job.id, now=call.service.now())
+    view = {
+        **msgspec.structs.asdict(found),
+        "until": instant_text(found.until),
+    }
+    return json_answer(view)
+
+
+async def result(call: Call) -> Response:
+    asked = read_query(call.scope["query_string"], ResultQuery)
+    job = await _over_or_late(call, asked.wait_s)
+    whole = whole_view(call, job, redact=asked.redact)
+    view = {name: whole[name] for name in _RESULT_FIELDS} | {"is_over": job.state.is_terminal}
+    view |= {name: whole[name] for name in ("result", "result_base64") if name in whole}
+    return json_answer(view)
+
+
+async def cancel(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    job = await job_of(call)
+    driver = await call.service.driver()
+    [answer] = await driver.cancel([job.id], now=call.service.now())
+    call.audited = {"job_id": job.id, "result": answer.result.value}
+    if answer.result is CancelResult.NOT_FOUND:
+        raise JobNotFound(job.id)
+    if answer.result is CancelResult.ALREADY_OVER:
+        raise NotAllowedInState(job.id, verb="cancel", state=str(answer.state))
+    return json_answer({"id": answer.id, "result": answer.result, "state": answer.state})
+
+
+async def retry(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    limit = call.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
+    raw = await call.optional_body(limit)
+    asked = RetryIn() if not raw else read_json(raw, RetryIn)
+    job = await job_of(call)
+    driver = await call.service.driver()
+    [answer] = await driver.requeue(
+        [job.id],
+        edit=_edit(call, asked),
+        reset_counts=asked.reset_counts,
+        run_at=asked.run_at,
+        delay=span(asked.delay_s),
+        now=call.service.now(),
+    )
+    call.audited = {"job_id": job.id}
+    if not isinstance(answer, Requeued):
+        raise answer
+    return json_answer({"id": answer.id, "state": answer.state, "version": answer.version})
+
+
+# ------------------------------------------------------------------ shared
+
+
+async def job_of(call: Call) -> JobRecord:
+    """The job that the path names; one of a queue that is not the caller's is as good as none.
+
+    Raises:
+        JobNotFound: there is none, or the text is no id at all.
+    """
+    job_id = call.parameter("id")
+    try:
+        check_id(job_id)
+    except InvalidArgument:
+        raise Problem("not-found", "no job has this id: it is no lower-case UUID") from None
+    driver = await call.service.driver()
+    [job] = await driver.get([job_id], now=call.service.now())
+    if job is None or not call.principal.may_use(job.queue):
+        raise JobNotFound(job_id)
+    return job
+
+
+def whole_view(call: Call, job: JobRecord, *, redact: bool) -> View:
+    """Everything about a job. To viewers secrets are hidden, and what cannot be read is hidden whole."""
+    reveal = call.principal.sees_payloads and not redact
+    view = job_view(job, is_full=True, reveal=reveal)
+    for name in ("payload", "result"):
+        if not reveal and view.pop(f"{name}_base64", None) is not None:
+            view[name] = HIDDEN
+    return view
+
+
+def span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+async def _over_or_late(call: Call, wait_s: float) -> JobRecord:
+    """The job once it is over, or as it is when the caller's patience or the server's life ends."""
+    service = call.service
+    deadline = service.clock.monotonic() + min(wait_s, service.config.max_wait_seconds)
+    pause = _FIRST_PAUSE
+    gone = asyncio.ensure_future(call.disconnected()) if wait_s else None
+    try:
+        while True:
+            job = await job_of(call)
+            left = deadline - service.clock.monotonic()
+            if job.state.is_terminal or left <= 0 or service.stopping.is_set() or (gone and gone.done()):
+                return job
+            await service.pause(min(pause, left))
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)
+    finally:
+        if gone is not None:
+            gone.cancel()
+
+
+def _edit(call: Call, asked: RetryIn) -> Edit:
+    said: dict[str, Any] = {
+        name: value
+        for name in ("priority", "max_attempts", "max_stalls")
+        if (value := getattr(asked, name)) is not UNSET
+    }
+    if asked.timeout_s is not UNSET:
+        said["timeout"] = timedelta(seconds=asked.timeout_s)
+    if asked.payload is not UNSET:
+        said["payload"] = encoded(call.service, bytes(asked.payload))
+    return Edit(**said) if said else NO_EDIT
+
+
+def queue_asked(call: Call, queue: str | None) -> str | None:
+    """The queue to look at; a caller with a single one means that."""
+    if queue is not None:
+        call.require_queue(queue)
+        return queue
+    own = call.principal.queues
+    return next(iter(own)) if own is not None and len(own) == 1 else None
+
+
+def _states(text: str | None) -> tuple[JobState, ...] | None:
+    if text is None:
+        return None
+    wrong = [name for name in text.split(",") if name not in _STATES]
+    if wrong:
+        raise InvalidArgument(f"{ascii(wrong[0])[:80]} is no state; there are {', '.join(_STATES)}")
+    return tuple(_STATES[name] for name in dict.fromkeys(text.split(",")))
+
+
+OPERATIONS = [
+    Operation(
+        method="GET",
+        path="/api/jobs",
+        name="list_jobs",
+        handler=list_jobs,
+        summary="List jobs, the newest first",
+        role="viewer",
+        query=JobsQuery,
+        answer=JobsOut,
+        problems=("malformed",),
+    ),
+    Operation(
+        method="GET",
+        path="/api/jobs/{id}",
+        name="get_job",
+        handler=get_job,
+        summary="Everything about a job",
+        role="reader",
+        query=JobQuery,
+        answer=WholeJobOut,
+        problems=("not-found",),
+    ),
+    Operation(
+        method="GET",
+        path="/api/jobs/{id}/why",
+        name="why",
+        handler=why,
+        summary="Why a job is where it is, and until when",
+        role="reader",
+        answer=WhyOut,
+        problems=("not-found",),
+    ),
+    Operation(
+        method="GET",
+        path="/api/jobs/{id}/result",
+        name="result",
+        handler=result,
+        summary="How a job ended, waiting for the end if asked to",
+        role="reader",
+        query=ResultQuery,
+        answer=ResultOut,
+        problems=("not-found",),
+    ),
+    *(
+        Operation(
+            method=method,
+            path="/api/jobs/{id}/cancel",
+            name=name,
+            handler=cancel,
+            summary="Cancel a job: at once when it waits, by its worker when it runs",
+            role="operator",
+            is_change=True,
+            answer=CancelOut,
+            problems=("not-found", "wrong-state"),
+        )
+        for method, name in (("POST", "cancel"), ("DELETE", "cancel_by_delete"))
+    ),
+    Operation(
+        method="POST",
+        path="/api/jobs/{id}/retry",
+        name="retry",
+        handler=retry,
+        summary="Let a finished job run again under the same id",
+        role="operator",
+        is_change=True,
+        body=RetryIn,
+        is_body_optional=True,
+        answer=RetryOut,
+        problems=(
+            "malformed",
+            "not-found",
+            "duplicate-job",
+            "timeout",
+            "payload-too-large",
+            "unsupported-media-type",
+        ),
+    ),
+]

@@ -1,0 +1,61 @@
+"""GET /metrics: what this server counts, and while it has the role, what the store holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.responses import Response
+
+from taskharbor import __version__
+from taskharbor.harbor import Harbor
+from taskharbor.observe import names
+from taskharbor.observe.meter import Meter
+from taskharbor.observe.metrics import Exposition
+from taskharbor.observe.store_gauges import StoreGauges
+from taskharbor.observe.store_times import time_store
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation
+
+_FAREWELL_SECONDS = 2.0
+
+
+class ServerMetrics:
+    """The numbers of one server. Made before its store is opened: calls are timed from then on."""
+
+    def __init__(self, harbor: Harbor) -> None:
+        self._meter = Meter()
+        self._meter.listen(harbor.events)
+        time_store(harbor.driver, self._meter)
+        self._gauges = StoreGauges(harbor.driver.another(), name="server")
+        self._meter.ask(self._gauges.values)
+        scheme = (harbor.url or type(harbor.driver).__name__).partition(":")[0]
+        self._meter.ask(lambda: {names.BUILD_INFO.name: {(__version__, scheme): 1.0}})
+        self._exposition = Exposition(self._meter.sample)
+
+    @asynccontextmanager
+    async def measuring(self) -> AsyncIterator[None]:
+        """Measure the store while the block runs, whenever no other process does."""
+        keeping = asyncio.ensure_future(self._gauges.keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait((keeping,), timeout=_FAREWELL_SECONDS)
+
+    def operation(self) -> Operation:
+        async def metrics(call: Call) -> Response:
+            page, content_type = self._exposition.page(call.headers.get("accept"))
+            return Response(page, media_type=None, headers={"Content-Type": content_type})
+
+        return Operation(
+            method="GET",
+            path="/metrics",
+            name="metrics",
+            handler=metrics,
+            summary="Prometheus metrics of this server and of the store",
+            role="viewer",
+            is_metered=False,
+            media_type="text/plain",
+        )

@@ -1,0 +1,197 @@
+"""/api/schedules: recurring jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+from starlette.responses import Response
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.views import View, schedule_view
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import check_name
+from taskharbor.model.schedule import Schedule, StoredSchedule, ticks
+from taskharbor.web.api.answers import EnqueuedOut, ScheduleOut, SchedulesOut
+from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_rights, new_job, views
+from taskharbor.web.api.schemas import NoQuery, ScheduleIn
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.problems import Problem
+from taskharbor.web.reading import read_json, read_query
+
+
+async def list_schedules(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    found = await _visible(call, await call.service.driver())
+    return json_answer({"items": [_view(call, entry) for entry in found]})
+
+
+async def put_schedule(call: Call) -> Response:
+    """Store a schedule under its name. A changed rule forgets the ticks that it missed."""
+    read_query(call.scope["query_string"], NoQuery)
+    name = _name_of(call)
+    limit = call.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
+    asked = read_json(await call.body(limit), ScheduleIn)
+    if asked.job.run_at is not None or asked.job.id is not None or asked.job.idempotency_key is not None:
+        raise InvalidArgument(
+            "the job of a schedule has no id, run_at or idempotency_key: every tick has its own"
+        )
+    driver = await call.service.driver()
+    there = {entry.schedule.name: entry for entry in await driver.schedules(now=call.service.now())}
+    if name in there:
+        call.require_queue(there[name].schedule.template.queue)
+    elif len(there) >= call.service.config.max_schedules:
+        raise Problem(
+            "rate-limited",
+            f"there are {len(there)} schedules already; nothing was stored",
+            headers={"Retry-After": "3600"},
+        )
+    entry = await driver.put_schedule(_schedule(call, name, asked), now=call.service.now())
+    call.audited = {"schedule": name}
+    return json_answer(_view(call, entry), 200 if name in there else 201)
+
+
+async def delete_schedule(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    entry = await _entry(call)
+    driver = await call.service.driver()
+    await driver.delete_schedule(entry.schedule.name, now=call.service.now())
+    call.audited = {"schedule": entry.schedule.name}
+    return Response(status_code=204)
+
+
+async def pause(call: Call) -> Response:
+    return await _set_paused(call, is_paused=True)
+
+
+async def resume(call: Call) -> Response:
+    return await _set_paused(call, is_paused=False)
+
+
+async def run(call: Call) -> Response:
+    """Make its job now, besides its ticks, paused or not."""
+    entry = await _entry(call)
+    handle = await call.service.harbor.client.aenqueue_job(
+        msgspec.structs.replace(entry.schedule.template, id=call.service.harbor.client.new_id())
+    )
+    call.audited = {"schedule": entry.schedule.name, "job_id": handle.id}
+    answer = handle.enqueued
+    assert answer is not None  # noqa: S101 - a handle that an enqueue made carries its answer
+    return json_answer(views([answer])[0], 201)
+
+
+# ------------------------------------------------------------------
+
+
+def _schedule(call: Call, name: str, asked: ScheduleIn) -> Schedule:
+    job = new_job(call.service, asked.job, "")
+    check_rights(call, [job])
+    return Schedule(
+        name=name,
+        template=job,
+        cron=asked.cron,
+        every=None if asked.every_s is None else timedelta(seconds=asked.every_s),
+        timezone=asked.timezone,
+        misfire=asked.misfire,
+        paused=asked.paused,
+    )
+
+
+async def _set_paused(call: Call, *, is_paused: bool) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    entry = await _entry(call)
+    driver = await call.service.driver()
+    changed = msgspec.structs.replace(entry.schedule, paused=is_paused)
+    call.audited = {"schedule": entry.schedule.name}
+    return json_answer(_view(call, await driver.put_schedule(changed, now=call.service.now())))
+
+
+async def _visible(call: Call, driver: Driver) -> list[StoredSchedule]:
+    found = await driver.schedules(now=call.service.now())
+    return [entry for entry in found if call.principal.may_use(entry.schedule.template.queue)]
+
+
+async def _entry(call: Call) -> StoredSchedule:
+    name = _name_of(call)
+    for entry in await _visible(call, await call.service.driver()):
+        if entry.schedule.name == name:
+            return entry
+    raise Problem("not-found", f"no schedule is named {name!r}")
+
+
+def _name_of(call: Call) -> str:
+    name = call.parameter("name")
+    try:
+        check_name(name, "schedule name")
+    except InvalidArgument:
+        raise Problem("not-found", "no schedule has this name: it is no name at all") from None
+    return name
+
+
+def _view(call: Call, entry: StoredSchedule) -> View:
+    return schedule_view(entry, _next_tick(entry, call.service.clock.now()))
+
+
+def _next_tick(entry: StoredSchedule, now: datetime) -> datetime | None:
+    """None when it is paused, or in a zone that this machine does not know."""
+    try:
+        return None if entry.paused else next(ticks(entry.schedule, max(now, entry.last_tick_at)), None)
+    except InvalidArgument:
+        return None
+
+
+OPERATIONS = [
+    Operation(
+        method="GET",
+        path="/api/schedules",
+        name="list_schedules",
+        handler=list_schedules,
+        summary="Every schedule, by name",
+        role="viewer",
+        answer=SchedulesOut,
+    ),
+    Operation(
+        method="PUT",
+        path="/api/schedules/{name}",
+        name="put_schedule",
+        status=201,
+        handler=put_schedule,
+        summary="Store a schedule under a name",
+        role="operator",
+        is_change=True,
+        body=ScheduleIn,
+        answer=ScheduleOut,
+        problems=("malformed", "not-found", "timeout", "payload-too-large", "unsupported-media-type"),
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/schedules/{name}",
+        name="delete_schedule",
+        handler=delete_schedule,
+        summary="Take a schedule out; code that declares it puts it back when it starts",
+        role="operator",
+        is_change=True,
+        status=204,
+        problems=("not-found",),
+    ),
+    *(
+        Operation(
+            method="POST",
+            path=f"/api/schedules/{{name}}/{verb}",
+            name=f"{verb}_schedule",
+            handler=handler,
+            summary=summary,
+            role="operator",
+            is_change=True,
+            answer=answer,
+            status=status,
+            problems=("not-found",),
+        )
+        for verb, handler, summary, answer, status in (
+            ("pause", pause, "Let a schedule make no more jobs", ScheduleOut, 200),
+            ("resume", resume, "Let a schedule make jobs again", ScheduleOut, 200),
+            ("run", run, "Make the job of a schedule now", EnqueuedOut, 201),
+        )
+    ),
+]

@@ -1,0 +1,196 @@
+"""What comes in, as types: bodies and query strings are read into them, and the document shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from taskharbor.drivers.messages import MAX_PAGE
+from taskharbor.model.checks import MAX_COUNT, MAX_HORIZON, MAX_PRIORITY
+from taskharbor.model.schedule import Misfire
+
+MAX_JOBS = 1000
+"""Jobs in one batch."""
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+_NAME_IN_WORDS = "Letters, digits, dot, underscore, hyphen."
+_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_LONGEST = MAX_HORIZON.total_seconds()
+
+Name = Annotated[str, Meta(pattern=_NAME, description=_NAME_IN_WORDS)]
+# The same, for jobs on their way in: the driver looks at their names, and of a batch only at the first
+# of each kind. Looking here too would cost as much as all the rest of reading.
+JobName = Annotated[str, Meta(description=_NAME_IN_WORDS, extra_json_schema={"pattern": _NAME})]
+JobId = Annotated[str, Meta(pattern=_ID, description="A lower-case UUID.")]
+Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Instant = Annotated[datetime, Meta(tz=True)]
+InstantText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
+Cursor = Annotated[str, Meta(min_length=1, max_length=500)]
+Text = Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What comes in: a field that is not known is refused, because it would not be obeyed."""
+
+
+# ------------------------------------------------------------------ jobs
+
+
+class UpdateIn(In, frozen=True, kw_only=True):
+    """What may change about the job that already waits under the same key."""
+
+    data: bool = True
+    run_at: bool | Literal["if_later", "if_earlier"] = True
+    retry: bool = True
+    reset_counts: bool | None = None
+
+
+class JobIn(In, frozen=True, kw_only=True):
+    """One job to be stored. What is left out gets the task's own option, or the usual default."""
+
+    type: JobName
+    queue: JobName | None = None
+    delay_s: Seconds | None = None
+    timeout_s: Seconds | None = None
+    max_attempts: Count | None = None
+    max_stalls: Count | None = None
+    min_backoff_s: Seconds | None = None
+    max_backoff_s: Seconds | None = None
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    requires: JobName | None = None
+    update: UpdateIn | None = None
+    # From here on what differs from job to job; what stands above is looked up as one; see enqueue.py.
+    id: JobId | None = None
+    key: Key | None = None
+    run_at: Instant | None = None
+    idempotency_key: Key | None = None
+    headers: dict[str, str] | None = None
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+
+
+class BatchIn(In, frozen=True, kw_only=True):
+    """Jobs to be stored in one step: all of them, or none."""
+
+    jobs: Annotated[list[JobIn], Meta(min_length=1, max_length=MAX_JOBS)]
+
+
+class RetryIn(In, frozen=True, kw_only=True):
+    """When a finished job runs again, and what changes about it; what is left out stays."""
+
+    run_at: Instant | None = None
+    delay_s: Seconds | None = None
+    reset_counts: bool = True
+    payload: msgspec.Raw | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
+    timeout_s: Seconds | UnsetType = UNSET
+    max_attempts: Count | UnsetType = UNSET
+    max_stalls: Count | UnsetType = UNSET
+
+
+class ReplayIn(In, frozen=True, kw_only=True):
+    """Which dead letters wait again: these ids, or up to `limit` that fit."""
+
+    ids: Annotated[list[JobId], Meta(min_length=1, max_length=MAX_PAGE)] | None = None
+    queue: Name | None = None
+    type: Name | None = None
+    failure_kind: Name | None = None
+    limit: Limit = 100
+    delay_s: Seconds | None = None
+    reset_counts: bool = True
+
+
+# ------------------------------------------------------------------ queues and schedules
+
+
+class RateIn(In, frozen=True, kw_only=True):
+    count: Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+    per_s: Annotated[float, Meta(ge=0.000001, le=_LONGEST)]
+
+
+class RetentionIn(In, frozen=True, kw_only=True):
+    """How long finished jobs are kept: null for ever, 0 not at all."""
+
+    completed_s: Seconds | None = 3600.0
+    failed_s: Seconds | None = 1_209_600.0
+    cancelled_s: Seconds | None = 1_209_600.0
+
+
+class QueueIn(In, frozen=True, kw_only=True):
+    """Settings of a queue: what is left out stays, null takes a setting away."""
+
+    paused: bool | UnsetType = UNSET
+    max_running: Count | None | UnsetType = UNSET
+    enqueue_rate: RateIn | None | UnsetType = UNSET
+    execute_rate: RateIn | None | UnsetType = UNSET
+    fail_queue: Name | None | UnsetType = UNSET
+    retention: RetentionIn | None | UnsetType = UNSET
+
+
+class ScheduleIn(In, frozen=True, kw_only=True):
+    """A rule that makes jobs: `cron` or `every_s`, and the job to make."""
+
+    job: JobIn
+    cron: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    every_s: Annotated[float, Meta(ge=1, le=_LONGEST)] | None = None
+    timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
+    misfire: Misfire = "latest"
+    paused: bool | UnsetType = UNSET
+
+
+# ------------------------------------------------------------------ behind the question mark
+
+
+class JobsQuery(In, frozen=True, kw_only=True):
+    """Which jobs; everything that is said must hold."""
+
+    queue: Name | None = None
+    state: Annotated[str, Meta(description="One or more states, with commas.")] | None = None
+    type: Name | None = None
+    key: Key | None = None
+    worker: Text | None = None
+    failure_kind: Name | None = None
+    sort: Literal["seq", "-seq"] = "-seq"
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class DeadQuery(In, frozen=True, kw_only=True):
+    queue: Name | None = None
+    type: Name | None = None
+    failure_kind: Name | None = None
+    sort: Literal["seq", "-seq"] = "-seq"
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class JobQuery(In, frozen=True, kw_only=True):
+    redact: Annotated[bool, Meta(description="Hide values under names like password, as for viewers.")] = (
+        False
+    )
+
+
+class ResultQuery(JobQuery, frozen=True, kw_only=True):
+    wait_s: Annotated[float, Meta(ge=0, le=60, description="Wait so long for the end of the job.")] = 0
+
+
+class ScaleQuery(In, frozen=True, kw_only=True):
+    per_worker: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many jobs one worker runs at the same time.")
+    ] = 1
+
+
+class EventsQuery(In, frozen=True, kw_only=True):
+    jobs: Annotated[
+        str, Meta(max_length=4000, description="Ids of jobs to follow, with commas; at most 100.")
+    ] = ""
+    queues: Annotated[str, Meta(max_length=4000, description="Only these queues, with commas.")] = ""
+
+
+class NoQuery(In, frozen=True, kw_only=True):
+    """Nothing may stand behind the question mark."""

@@ -1,0 +1,78 @@
+"""/api/workers and /api/stats: who is at work, and numbers over everything."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from taskharbor.drivers.messages import Counts
+from taskharbor.drivers.views import instant_text, seconds, worker_view
+from taskharbor.model.presence import WorkerInfo
+from taskharbor.web.api.answers import StatsOut, WorkersOut
+from taskharbor.web.api.queues import visible_queues
+from taskharbor.web.api.schemas import NoQuery
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.reading import read_query
+
+
+async def list_workers(call: Call) -> Response:
+    read_query(call.scope["query_string"], NoQuery)
+    return json_answer({"items": [worker_view(worker) for worker in await _visible_workers(call)]})
+
+
+async def stats(call: Call) -> Response:
+    from taskharbor import __version__
+
+    read_query(call.scope["query_string"], NoQuery)
+    driver = await call.service.driver()
+    queues, workers = await visible_queues(call), await _visible_workers(call)
+    info = await driver.info()
+    types = await driver.types(now=call.service.now()) if call.principal.queues is None else []
+    return json_answer(
+        {
+            "version": __version__,
+            "counts": {
+                name: sum(getattr(queue.counts, name) for queue in queues)
+                for name in Counts.__struct_fields__
+            },
+            "queues": len(queues),
+            "workers": {
+                "count": len(workers),
+                "slots": sum(worker.report.concurrency for worker in workers),
+                "busy": sum(len(worker.report.running) for worker in workers),
+            },
+            "types": [
+                {"type": one.type, "usual_s": seconds(one.usual), "samples": one.samples} for one in types
+            ],
+            "store": {"driver": info.driver, "durability": info.durability, "at": instant_text(info.at)},
+        }
+    )
+
+
+async def _visible_workers(call: Call) -> list[WorkerInfo]:
+    """Those that serve at least one queue of the caller's."""
+    driver = await call.service.driver()
+    found = await driver.workers(now=call.service.now())
+    return [worker for worker in found if any(map(call.principal.may_use, worker.report.queues or ("",)))]
+
+
+OPERATIONS = [
+    Operation(
+        method="GET",
+        path="/api/workers",
+        name="list_workers",
+        handler=list_workers,
+        summary="The live workers, fastest first",
+        role="viewer",
+        answer=WorkersOut,
+    ),
+    Operation(
+        method="GET",
+        path="/api/stats",
+        name="stats",
+        handler=stats,
+        summary="Numbers over all queues and workers",
+        role="viewer",
+        answer=StatsOut,
+    ),
+]

@@ -1,0 +1,154 @@
+"""create_app(harbor): the HTTP API as an ASGI application, to serve alone or to mount anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+from starlette.routing import BaseRoute, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from taskharbor.errors import DriverUnavailable
+from taskharbor.harbor import Harbor
+from taskharbor.scheduler.scheduler import Scheduler
+from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, schedules, workers
+from taskharbor.web.auth import Authenticate
+from taskharbor.web.call import Call
+from taskharbor.web.config import ServerConfig
+from taskharbor.web.driver_routes import driver_routes
+from taskharbor.web.endpoint import Operation, routes_of
+from taskharbor.web.guard import Guard
+from taskharbor.web.openapi import openapi_operation
+from taskharbor.web.problems import KINDS, Problem, problem_response
+from taskharbor.web.service import Service
+
+_log = logging.getLogger("taskharbor.server")
+_FAREWELL_SECONDS = 2.0
+_NOT_SPOKEN_HERE = 1003
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+# The most used path first: a router tries them in this order.
+OPERATIONS: list[Operation] = [
+    *enqueue.OPERATIONS,
+    *jobs.OPERATIONS,
+    *dlq.OPERATIONS,
+    *queues.OPERATIONS,
+    *workers.OPERATIONS,
+    *schedules.OPERATIONS,
+    *events.OPERATIONS,
+    *health.OPERATIONS,
+]
+
+
+def create_app(
+    harbor: Harbor, config: ServerConfig | None = None, *, authenticate: Authenticate | None = None
+) -> App:
+    """The API of a harbor. Mount it in any ASGI application, at any path.
+
+    The store is opened at the first request, or at the start where the lifespan is run: mounted
+    applications do not get theirs run, so `async with app.running():` in your own does the same.
+    `authenticate` lets a host application say who calls; without it, tokens decide.
+    """
+    service = Service(harbor, config or ServerConfig(), authenticate)
+    if service.config.metrics:
+        from taskharbor.web.api.metrics import ServerMetrics
+
+        service.metrics = ServerMetrics(harbor)
+    return App(service)
+
+
+class App:
+    """The ASGI application. `service` is what its routes share."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._guard = Guard(service)
+        self._router = Router(
+            _routes(service),
+            default=self._nothing_there,
+            redirect_slashes=False,
+            lifespan=lambda _app: self.running(),
+        )
+
+    def stop(self) -> None:
+        """End event streams and long waits, so that a server can stop in good order."""
+        self.service.stop()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open the store, run the scheduler beside if so configured; close both in the end."""
+        service = self.service
+        try:
+            await service.driver()
+        except DriverUnavailable as error:
+            _log.warning("the store is not there yet: %s; requests get 503 until it is", error)
+        keeping_time = asyncio.ensure_future(_keep_time(service)) if service.config.scheduler else None
+        measuring = nullcontext() if service.metrics is None else service.metrics.measuring()
+        try:
+            async with measuring:
+                yield
+        finally:
+            service.stop()
+            if keeping_time is not None:
+                keeping_time.cancel()
+                await asyncio.wait((keeping_time,), timeout=_FAREWELL_SECONDS)
+            if service.afterwards:
+                await asyncio.wait(tuple(service.afterwards), timeout=_FAREWELL_SECONDS)
+            await service.harbor.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _NOT_SPOKEN_HERE})
+            return
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        problem = self._guard.look_at(scope)
+        added = [*_HEADERS, (b"x-request-id", scope["taskharbor.request_id"].encode())]
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        if problem is None:
+            await self._router(scope, receive, send_with_headers)
+        else:
+            call = Call(self.service, scope, receive)
+            self.service.audit.note(call, "guard", KINDS[problem.kind][0], is_change=False)
+            await _answer(problem, scope, receive, send_with_headers)
+
+    async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _answer(Problem("not-found", "there is nothing at this path"), scope, receive, send)
+
+
+async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    response = problem_response(
+        problem, instance=scope["path"], request_id=scope.get("taskharbor.request_id", "")
+    )
+    await response(scope, receive, send)
+
+
+async def _keep_time(service: Service) -> None:
+    """The scheduler beside the server, on a handle of its own, tried again while the store is away."""
+    while True:
+        try:
+            await service.harbor.schedules.astore()
+            async with service.harbor.driver.another() as driver:
+                await Scheduler(driver, name="server", events=service.harbor.events).arun()
+        except Exception:  # noqa: BLE001 - logged as a whole; requests are served all the same
+            _log.exception("the scheduler beside the server has ended; it starts again")
+        await service.pause(5.0)
+
+
+def _routes(service: Service) -> list[BaseRoute]:
+    operations = OPERATIONS if service.metrics is None else [*OPERATIONS, service.metrics.operation()]
+    routes = routes_of(service, [*operations, openapi_operation(operations)])
+    return [routes[0], *driver_routes(service), *routes[1:]]

@@ -1,0 +1,88 @@
+"""The audit log: who changed what, and who was refused, on the logger `taskharbor.audit`.
+
+    refused                 ──► one record at once, as a warning
+    changed, done or failed ──► gathered until the event loop comes round again, then told;
+                                calls of one kind by one caller share a record that lists them
+
+Under load many calls end in the same round, because their jobs shared a write: a line for each would
+cost more than the calls. Bodies, tokens and query strings never get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.web.auth import NOBODY
+
+if TYPE_CHECKING:
+    from taskharbor.web.call import Call
+
+_log = logging.getLogger("taskharbor.audit")
+
+REFUSALS = frozenset({401, 403, 429})
+
+_Kind = tuple[str, str, "str | None", "str | None", int]
+
+
+class AuditLog:
+    """The records of one server."""
+
+    def __init__(self) -> None:
+        self._gathered: dict[_Kind, list[dict[str, Any]]] = {}
+
+    def note(self, call: Call, operation: str, status: int, *, is_change: bool) -> None:
+        """Tell of a change and of every refusal; looking is not told."""
+        if status in REFUSALS:
+            if _log.isEnabledFor(logging.WARNING):
+                self._tell_all()  # what came before stands before
+                _tell(logging.WARNING, _kind(call, operation, status), [_told(call)])
+        elif is_change and _log.isEnabledFor(logging.INFO):
+            self._gather(_kind(call, operation, status), _told(call))
+
+    def _gather(self, kind: _Kind, told: dict[str, Any]) -> None:
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+        there = self._gathered.get(kind)
+        if there is None:
+            self._gathered[kind] = [told]
+        else:
+            there.append(told)
+
+    def _tell_all(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for kind, calls in gathered.items():
+            _tell(logging.INFO, kind, calls)
+
+
+def _kind(call: Call, operation: str, status: int) -> _Kind:
+    principal, client = call.principal, call.scope.get("client")
+    role = None if principal is NOBODY else principal.role
+    return operation, principal.name, role, client[0] if client else None, status
+
+
+def _told(call: Call) -> dict[str, Any]:
+    return {"request_id": call.request_id, "path": shown(call.scope["path"]), **call.audited}
+
+
+def _tell(level: int, kind: _Kind, calls: list[dict[str, Any]]) -> None:
+    operation, principal, role, client, status = kind
+    told: dict[str, Any] = {
+        "operation": operation,
+        "principal": principal,
+        "role": role,
+        "client": client,
+        "status": status,
+    }
+    if len(calls) == 1:
+        _log.log(level, "%s by %s: %d", operation, principal, status, extra=told | calls[0])
+    else:
+        told["calls"] = calls
+        _log.log(level, "%s by %s: %d, %d calls", operation, principal, status, len(calls), extra=told)
+
+
+def shown(text: str) -> str:
+    """A text from outside as it may stand in a log: one line, short, nothing that steers a terminal."""
+    plain = ascii(text)[1:-1]
+    return plain if len(plain) <= 200 else plain[:197] + "..."

@@ -1,0 +1,128 @@
+"""Call: one request, with what its handler may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive, Scope
+
+from taskharbor.web.auth import HEAD, NOBODY, Principal, Right, require, require_every_queue, require_queue
+from taskharbor.web.problems import Problem
+from taskharbor.web.service import Service
+
+BOUNDED = "taskharbor.bounded"
+"""In the scope of a request whose connection already watches over the time that it takes to arrive."""
+
+
+class Call(HTTPConnection):
+    """One request. `principal` is who calls, known before the handler starts."""
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
+        super().__init__(scope)
+        self.service = service
+        self.principal: Principal = NOBODY
+        self._receive = receive
+        self.audited: dict[str, Any] = {}
+        """What the audit log should know besides who, what and how it ended."""
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def request_id(self) -> str:
+        return str(self.scope["taskharbor.request_id"])
+
+    def head(self, name: bytes) -> bytes | None:
+        """One of the headers that we look at ourselves; see guard.py."""
+        value: bytes | None = self.scope[HEAD].get(name)
+        return value
+
+    def parameter(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.scope["path_params"][name])
+
+    # ------------------------------------------------------------------ rights
+
+    def require(self, right: Right) -> None:
+        require(self.principal, right)
+
+    def require_queue(self, queue: str) -> None:
+        require_queue(self.principal, queue)
+
+    def require_every_queue(self) -> None:
+        require_every_queue(self.principal)
+
+    # ------------------------------------------------------------------ the body
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. A larger or slower one is refused, and its connection is given up."""
+        self._refuse_foreign_body()
+        announced = self.head(b"content-length")
+        if announced is not None and announced.isdigit() and int(announced) > limit:
+            raise _too_large(limit)
+        if BOUNDED in self.scope:
+            return await self._read(limit)
+        try:
+            async with asyncio.timeout(self.service.config.request_seconds):
+                return await self._read(limit)
+        except TimeoutError:
+            raise Problem(
+                "timeout", "the body took too long to arrive; nothing was done", headers=_CLOSE
+            ) from None
+
+    async def optional_body(self, limit: int) -> bytes:
+        """The same where a body may be left out: then it is empty."""
+        if self.head(b"content-length") in (None, b"0") and self.head(b"transfer-encoding") is None:
+            return b""
+        return await self.body(limit)
+
+    def _refuse_foreign_body(self) -> None:
+        kind = self.head(b"content-type") or b""
+        if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
+            raise Problem("unsupported-media-type", "send the body as application/json")
+        if (self.head(b"content-encoding") or b"identity").lower() != b"identity":
+            raise Problem("unsupported-media-type", "send the body as it is, without a content encoding")
+
+    async def _read(self, limit: int) -> bytes:
+        message = await self._next()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False) and len(body) <= limit:
+            return body
+        parts, size = [body], len(body)
+        while message.get("more_body", False) and size <= limit:
+            message = await self._next()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+        return b"".join(parts)
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        return message
+
+    async def disconnected(self) -> None:
+        """Returns when the caller is gone; only after the body was read, or where there is none."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class Disconnected(Exception):
+    """The caller went away before the request was complete; there is nobody to answer."""
+
+
+_JSON = b"application/json"
+_CLOSE = {"Connection": "close"}
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        "payload-too-large",
+        f"the body is over the limit of {limit} bytes; keep large data elsewhere and send a reference",
+        headers=_CLOSE,
+    )

@@ -1,0 +1,61 @@
+"""ServerConfig: what a server allows, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskharbor.errors import ConfigurationError
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The limits of one server. The defaults suit a small production."""
+
+    tokens: Path | None = None
+    """The token file. Without one, only callers on this machine are served, as admin."""
+
+    allowed_hosts: tuple[str, ...] | None = None
+    """Host names that requests may name. Left out: any with tokens, only loopback names without."""
+
+    scheduler: bool = False
+    """Run a scheduler beside the server, as the command does."""
+
+    metrics: bool = False
+    """Count what the server does, and answer GET /metrics; needs prometheus-client."""
+
+    any_type: bool = False
+    """Take jobs of types that the harbor has no task for, though it has tasks."""
+
+    accepts_now: bool = False
+    """Let callers of the driver routes say what time it is: for servers under test only."""
+
+    max_batch_bytes: int = 16 * 1024 * 1024
+    """The largest body of a batch or a driver verb; other bodies go by the payload limit."""
+
+    max_header_bytes: int = 16 * 1024
+    request_seconds: float = 10.0
+    """How long a request may take to arrive, headers and body together."""
+
+    max_wait_seconds: float = 60.0
+    """The longest that a caller may wait for something: a result, a wake-up, work."""
+
+    max_streams: int = 200
+    """Event streams at the same time; one more is told to come back later."""
+
+    rate_per_second: float = 1000.0
+    """Requests per second and token; 0 for no limit. Twice as many may come at once."""
+
+    max_queues_per_token: int = 1000
+    """Different queues that one token may enqueue to before it is told to stop inventing names."""
+
+    max_schedules: int = 1000
+    """Schedules that may be made through this server."""
+
+    def __post_init__(self) -> None:
+        if self.request_seconds <= 0 or self.max_wait_seconds <= 0:
+            raise ConfigurationError("request_seconds and max_wait_seconds must be above zero")
+        if self.rate_per_second < 0:
+            raise ConfigurationError("rate_per_second must not be negative; 0 means no limit")

@@ -1,0 +1,194 @@
+"""The driver contract over HTTP: `POST /api/driver/{verb}`, for workers without a way to the store.
+
+role → queues → body → done once, however often it is sent → answer, or the error as problem and data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from taskharbor import __version__
+from taskharbor.drivers import wire
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.failures import failure_of
+from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
+from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
+from taskharbor.web.call import Call
+from taskharbor.web.driver_claims import Claims
+from taskharbor.web.driver_rights import (
+    Narrowed,
+    check_amounts,
+    check_queues,
+    check_role,
+    told_to_audit,
+    without_payloads,
+)
+from taskharbor.web.driver_wakeups import wakeup_lines
+from taskharbor.web.endpoint import Endpoint, Operation
+from taskharbor.web.problems import Problem, problem_of, problem_response
+from taskharbor.web.repeats import Kept, Repeats
+from taskharbor.web.service import Service
+
+_PREFIX = "/api/driver"
+_NO_NOW = "this server keeps its own time; an explicit `now` is for servers under test. Nothing was done"
+_CALL = wire.CALL_HEADER.lower().encode()
+_REPEAT = wire.REPEAT_HEADER.lower().encode()
+_PROTOCOL = wire.PROTOCOL_HEADER.lower().encode()
+_WE_SPEAK = str(PROTOCOL).encode()
+
+# What the attempts of jobs consist of stands in their histories: in the audit log it would bury the rest.
+_AUDITED = {
+    "enqueue",
+    "cancel",
+    "cancel_waiting",
+    "requeue",
+    "delete",
+    "configure_queue",
+    "put_schedule",
+    "delete_schedule",
+    "migrate",
+}
+
+
+def driver_routes(service: Service) -> list[BaseRoute]:
+    """The route of every verb."""
+    return [Route(_PREFIX + "/{verb}", endpoint=DriverRoutes(service))]
+
+
+class DriverRoutes:
+    """All verbs as one ASGI application: one look in a table instead of a walk through forty routes."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._repeats = Repeats(service.entropy.bytes(8).hex(), service.clock)
+        self._claims = Claims(service, self._repeats)
+        self._headers = {wire.PROTOCOL_HEADER: str(PROTOCOL), wire.BOOT_HEADER: self._repeats.boot}
+        self._endpoints = {verb.name: Endpoint(service, [self._operation(verb)]) for verb in VERBS.values()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["path_params"]["verb"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        problem = Problem("not-found", "the driver contract has no such verb")
+        request_id = scope.get("taskharbor.request_id", "")
+        await problem_response(problem, instance=scope["path"], request_id=request_id)(scope, receive, send)
+
+    def _operation(self, verb: Verb) -> Operation:
+        return Operation(
+            method="POST",
+            path=f"{_PREFIX}/{verb.name}",
+            name=f"driver.{verb.name}",
+            summary=f"The verb {verb.name} of the driver contract",
+            handler=partial(self._answer, verb),
+            is_change=verb.name in _AUDITED,
+            is_metered=verb.roles[0] != "worker",
+            body=verb.request,
+            answer=verb.answer,
+        )
+
+    # ------------------------------------------------------------------ one call
+
+    async def _answer(self, verb: Verb, call: Call) -> Response:
+        try:
+            return await self._do(verb, call)
+        except TaskHarborError as error:
+            problem = _with_failure(error)
+        except Problem as error:
+            problem = error
+        problem.headers |= self._headers
+        raise problem
+
+    async def _do(self, verb: Verb, call: Call) -> Response:
+        check_role(call.principal, verb)
+        self._check_protocol(call)
+        arguments = self._arguments(verb, await call.body(self._service.config.max_batch_bytes))
+        if verb.name in _AUDITED:
+            call.audited = told_to_audit(verb.name, arguments)
+        check_queues(call.principal, verb.name, arguments)
+        driver = await self._service.driver()
+        if verb.name in ("enqueue", "put_schedule"):
+            await check_amounts(call, driver, verb.name, arguments)
+        if verb.name == "wakeups":
+            return self._stream(driver, arguments)
+        body = await self._once(verb, call, partial(self._body, verb, call, driver, arguments))
+        return Response(body, headers=self._headers, media_type="application/json")
+
+    def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
+        try:
+            arguments = wire.read_request(verb.name, body)
+        except msgspec.ValidationError as error:
+            raise Problem("validation", f"{error}; nothing was done") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Problem("malformed", "the body is not JSON in UTF-8; nothing was done") from None
+        if "now" in arguments:
+            if arguments["now"] is None:
+                arguments["now"] = self._service.now()
+            elif not self._service.config.accepts_now:
+                raise Problem("forbidden", _NO_NOW)
+        return arguments
+
+    def _check_protocol(self, call: Call) -> None:
+        """One who says nothing may have written the call by hand."""
+        spoken = call.head(_PROTOCOL)
+        if spoken is not None and spoken != _WE_SPEAK:
+            other = spoken[:20].decode("latin-1")
+            raise Problem("validation", f"this server speaks protocol {PROTOCOL}, not {other!r}")
+
+    async def _once(self, verb: Verb, call: Call, do: Callable[[Kept | None], Awaitable[bytes]]) -> bytes:
+        call_id = call.head(_CALL) if verb.is_change else None
+        if call_id is None:
+            return await do(None)
+        key = (call.principal.name, call_id)
+        repeat = call.head(_REPEAT)
+        if repeat is None:
+            return await self._repeats.once(key, do)
+        return await self._repeats.again(key, repeat, verb.may_repeat, do)
+
+    async def _body(
+        self, verb: Verb, call: Call, driver: Driver, arguments: dict[str, Any], kept: Kept | None
+    ) -> bytes:
+        match verb.name:
+            case "hello":
+                return wire.encode(self._hello(driver))
+            case "reserve" | "exchange":
+                return wire.encode(await self._claims.claimed(verb.name, call, driver, arguments, kept))
+        principal = call.principal
+        if principal.queues is None:
+            answer = await getattr(driver, verb.name)(**arguments)
+        else:
+            answer = await Narrowed(principal, driver).call(verb.name, arguments)
+        if verb.name == "info" and not principal.may("operator"):
+            answer = msgspec.structs.replace(answer, location="")  # where the store is concerns few
+        return wire.encode(answer if principal.sees_payloads else without_payloads(answer))
+
+    def _hello(self, driver: Driver) -> Hello:
+        config = self._service.config
+        return Hello(
+            version=__version__,
+            capabilities=driver.capabilities,
+            takes_now=config.accepts_now,
+            max_body=config.max_batch_bytes,
+            max_payload=driver.max_payload,
+        )
+
+    def _stream(self, driver: Driver, arguments: dict[str, Any]) -> Response:
+        lines = wakeup_lines(self._service, driver, **arguments)
+        headers = {**self._headers, "X-Accel-Buffering": "no"}
+        return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+
+
+def _with_failure(error: TaskHarborError) -> Problem:
+    """The error as a problem for people, and as data for the driver at the other end."""
+    if isinstance(error, DriverClosed):  # the server's own handle, not the caller's
+        error = DriverUnavailable("the server is closing its store", done=False)
+    problem = problem_of(error)
+    problem.failure = failure_of(error)
+    return problem

@@ -1,0 +1,210 @@
+"""Feed: what changes in the store, told as it changes. One look per second serves every listener.
+
+    look ──► compare with the last look ──► events, numbered ──► every subscription that may see them
+                                                └──► kept for five minutes, for those who come back
+
+It only needs the looking verbs of a driver, so it works on every store, and it looks only while
+somebody listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.views import View, instant_text, job_view, queue_view
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.clock import Clock
+from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.web.auth import Principal
+
+_log = logging.getLogger("taskharbor.server")
+
+LOOK_SECONDS = 1.0
+KEPT_SECONDS = 300.0
+MAX_KEPT = 10_000
+MAX_UNREAD = 1000
+
+
+class Event(NamedTuple):
+    """One thing that happened. `number` rises by one with each; `queue` says who may see it."""
+
+    number: int
+    kind: str
+    data: bytes
+    queue: str | None = None
+    job_id: str | None = None
+
+
+class Subscription:
+    """One listener: what it may and wants to hear, and what it has not read yet."""
+
+    def __init__(self, principal: Principal, queues: frozenset[str], jobs: frozenset[str]) -> None:
+        self.principal = principal
+        self.queues = queues
+        self.jobs = jobs
+        self.unread: asyncio.Queue[Event] = asyncio.Queue(MAX_UNREAD)
+        self.has_overflowed = False
+
+    def wants(self, event: Event) -> bool:
+        if event.queue is not None and not self.principal.may_use(event.queue):
+            return False
+        if event.job_id is not None:
+            return event.job_id in self.jobs
+        return event.queue is None or not self.queues or event.queue in self.queues
+
+    def tell(self, event: Event) -> None:
+        try:
+            self.unread.put_nowait(event)
+        except asyncio.QueueFull:
+            self.has_overflowed = True
+
+
+class Feed:
+    """The changes of one store."""
+
+    def __init__(
+        self,
+        driver: Callable[[], Awaitable[Driver]],
+        clock: Clock,
+        now: Callable[[], datetime | None],
+        epoch: str,
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._now = now
+        self.epoch = epoch
+        """Names this server's life: numbers of an earlier one mean nothing here."""
+
+        self._number = 0
+        self._past: deque[tuple[float, Event]] = deque(maxlen=MAX_KEPT)
+        self._queues: dict[str, View] = {}
+        self._jobs: dict[str, tuple[int, View]] = {}
+        self._subscriptions: set[Subscription] = set()
+        self._looking = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def listeners(self) -> int:
+        return len(self._subscriptions)
+
+    async def subscribe(self, subscription: Subscription, last_id: str | None) -> None:
+        """Begin to listen: with what was missed since `last_id`, or with a snapshot of how things are.
+
+        Raises:
+            DriverUnavailable: the store is away; nothing was begun.
+        """
+        await self._look(subscription.jobs)
+        missed = self._missed(last_id)
+        if missed is None:
+            subscription.tell(self._snapshot(subscription))
+        else:
+            for event in missed:
+                if subscription.wants(event):
+                    subscription.tell(event)
+        self._subscriptions.add(subscription)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+
+    def id_of(self, event: Event) -> str:
+        return f"{self.epoch}-{event.number}"
+
+    # ------------------------------------------------------------------ looking
+
+    async def _keep_looking(self) -> None:
+        while self._subscriptions:
+            await self._clock.sleep(LOOK_SECONDS)
+            if not self._subscriptions:
+                return
+            try:
+                await self._look(frozenset())
+            except TaskHarborError as error:
+                _log.debug("the feed could not look at the store: %s", error)
+                self._happened("notice", {"text": "the store does not answer; the numbers are old"})
+
+    async def _look(self, more_jobs: Iterable[str]) -> None:
+        """Compare the store with the last look, and tell what is different."""
+        async with self._looking:
+            driver = await self._driver()
+            followed = sorted({*more_jobs, *(one for sub in self._subscriptions for one in sub.jobs)})
+            await self._look_at_queues(driver)
+            await self._look_at_jobs(driver, followed)
+
+    async def _look_at_queues(self, driver: Driver) -> None:
+        now = self._clock.now()
+        found = {info.queue: info for info in await driver.queues(now=self._now())}
+        found.pop(EVERY_QUEUE, None)
+        views = {name: queue_view(info, now) for name, info in found.items()}
+        for name, view in views.items():
+            before = self._queues.get(name)
+            # The age of the oldest job grows by itself: alone it is no news.
+            if before is None or {**before, "oldest_s": None} != {**view, "oldest_s": None}:
+                self._happened("queue", view, queue=name)
+        for name in self._queues.keys() - views.keys():
+            self._happened("queue_gone", {"name": name}, queue=name)
+        self._queues = views
+
+    async def _look_at_jobs(self, driver: Driver, ids: list[str]) -> None:
+        for job_id, job in zip(ids, await driver.get(ids, now=self._now()) if ids else [], strict=True):
+            version, _ = self._jobs.get(job_id, (None, {}))
+            if job is None:
+                if (known := self._jobs.pop(job_id, None)) is not None:
+                    self._happened("job_gone", {"id": job_id}, queue=known[1]["queue"], job_id=job_id)
+            elif version != job.version or self._jobs[job_id][1]["state"] != job.state.value:
+                view = {**job_view(job), "asked_id": job_id}
+                self._jobs[job_id] = (job.version, view)
+                self._happened("job", view, queue=job.queue, job_id=job_id)
+        if len(self._jobs) > MAX_KEPT:  # of those that nobody follows any more
+            self._jobs = {job_id: self._jobs[job_id] for job_id in ids if job_id in self._jobs}
+
+    # ------------------------------------------------------------------ telling
+
+    def _happened(
+        self, kind: str, data: View, *, queue: str | None = None, job_id: str | None = None
+    ) -> None:
+        self._number += 1
+        event = Event(self._number, kind, msgspec.json.encode(data), queue, job_id)
+        now = self._clock.monotonic()
+        self._past.append((now, event))
+        while self._past and self._past[0][0] < now - KEPT_SECONDS:
+            self._past.popleft()
+        for subscription in self._subscriptions:
+            if subscription.wants(event):
+                subscription.tell(event)
+
+    def _missed(self, last_id: str | None) -> list[Event] | None:
+        """What came after that event; None when it is not known any more, or never was ours."""
+        epoch, _, number = (last_id or "").rpartition("-")
+        if epoch != self.epoch or not number.isdigit() or int(number) > self._number:
+            return None
+        oldest = self._past[0][1].number if self._past else self._number + 1
+        if int(number) < oldest - 1:
+            return None
+        return [event for _, event in self._past if event.number > int(number)]
+
+    def _snapshot(self, subscription: Subscription) -> Event:
+        queues = [
+            view
+            for name, view in sorted(self._queues.items())
+            if subscription.wants(Event(0, "queue", b"", queue=name))
+        ]
+        jobs = [
+            view
+            for job_id in sorted(subscription.jobs)
+            if (view := self._jobs.get(job_id, (0, {}))[1])
+            and subscription.principal.may_use(str(view["queue"]))
+        ]
+        at = instant_text(self._clock.now())
+        return Event(
+            self._number, "snapshot", msgspec.json.encode({"at": at, "queues": queues, "jobs": jobs})
+        )

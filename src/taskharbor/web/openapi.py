@@ -1,0 +1,179 @@
+"""The OpenAPI 3.1 document, made from the operations and the types that they read and answer with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from taskharbor.web.call import Call
+from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
+
+Document = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+_IN_PATH = re.compile(r"\{(\w+)\}")
+_OF_ALL = (
+    "malformed",
+    "method-not-allowed",
+    "validation",
+    "headers-too-large",
+    "internal",
+    "store-unavailable",
+)
+_OF_THE_KNOWN = ("unauthenticated", "forbidden", "rate-limited")
+_PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
+    "id": ("The id of a job.", {"type": "string", "format": "uuid"}),
+    "queue": ("The name of a queue; * for the whole harbor where that makes sense.", {"type": "string"}),
+    "name": ("The name of a schedule.", {"type": "string"}),
+}
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The job's idempotency_key when the body has none; in a batch, with / and the index.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 250, "pattern": r"^[!-~]([ -~]*[!-~])?$"},
+}
+
+
+def openapi_operation(operations: Sequence[Operation]) -> Operation:
+    """GET /api/openapi.json: the document of these operations, made once, when it is first asked for."""
+
+    @cache
+    def document() -> Document:
+        return openapi_document(operations)
+
+    async def openapi(call: Call) -> Response:
+        root = call.scope.get("root_path", "")
+        return json_answer({**document(), "servers": [{"url": root or "/"}]})
+
+    return Operation(
+        method="GET",
+        path="/api/openapi.json",
+        name="openapi",
+        handler=openapi,
+        summary="This document",
+        is_open=True,
+        answer=dict[str, Any],
+    )
+
+
+def openapi_document(operations: Sequence[Operation]) -> Document:
+    from taskharbor import __version__
+
+    types = [
+        kind for operation in operations for kind in (operation.body, operation.answer) if kind is not None
+    ]
+    _, components = msgspec.json.schema_components([*types, ProblemOut], ref_template=_REF)
+    paths: dict[str, Document] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "TaskHarbor",
+            "version": __version__,
+            "description": "Background jobs: submit, look, cancel, operate.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(operation: Operation) -> Document:
+    document: Document = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [_tag(operation.path)],
+        "parameters": [*_path_parameters(operation.path), *_query_parameters(operation)],
+        "responses": {**_success(operation), **_problems(operation)},
+        "security": [] if operation.is_open else [{"token": []}],
+    }
+    if operation.role is not None:
+        document["description"] = f"Needs the role {operation.role}."
+    if operation.name.startswith("enqueue"):
+        document["parameters"].append(_IDEMPOTENCY_KEY)
+    if operation.body is not None:
+        document["requestBody"] = {
+            "required": not operation.is_body_optional,
+            "content": {"application/json": {"schema": _schema(operation.body)}},
+        }
+    return document
+
+
+def _tag(path: str) -> str:
+    parts = path.strip("/").split("/")
+    return parts[1] if parts[0] == "api" else "probes"
+
+
+def _path_parameters(path: str) -> list[Document]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH_PARAMETERS[name][0],
+            "schema": _PATH_PARAMETERS[name][1],
+        }
+        for name in _IN_PATH.findall(path)
+    ]
+
+
+def _query_parameters(operation: Operation) -> list[Document]:
+    if operation.query is None:
+        return []
+    schema = msgspec.json.schema(operation.query)["$defs"][operation.query.__name__]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": _without_null(part),
+        }
+        for name, part in schema["properties"].items()
+    ]
+
+
+def _without_null(schema: Document) -> Document:
+    """Behind a question mark, nothing is said by leaving it out."""
+    plain = {name: value for name, value in schema.items() if not (name == "default" and value is None)}
+    choices = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
+    if len(choices) == 1:
+        return {**choices[0], **plain}
+    return {**plain, "anyOf": choices} if choices else plain
+
+
+def _success(operation: Operation) -> Document:
+    if operation.answer is None:
+        return {str(operation.status): {"description": "Done; there is nothing to say."}}
+    said = {"description": "Done.", "content": {operation.media_type: {"schema": _schema(operation.answer)}}}
+    is_found_or_made = operation.status == 201 and operation.method in ("POST", "PUT")
+    return {"200": said, "201": said} if is_found_or_made else {str(operation.status): said}
+
+
+def _problems(operation: Operation) -> Document:
+    kinds = [*_OF_ALL, *(() if operation.is_open else _OF_THE_KNOWN), *operation.problems]
+    return {str(status): _problem(status, kinds) for status in sorted({KINDS[kind][0] for kind in kinds})}
+
+
+def _problem(status: int, kinds: Iterable[str]) -> Document:
+    titles = sorted({KINDS[kind][1] for kind in kinds if KINDS[kind][0] == status})
+    response: Document = {
+        "description": "; ".join(titles) + ".",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="ProblemOut")}}},
+    }
+    if status in (429, 503):
+        response["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    return response
+
+
+def _schema(kind: Any) -> Document:
+    [schema], _ = msgspec.json.schema_components([kind], ref_template=_REF)
+    return schema

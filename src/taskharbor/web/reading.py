@@ -1,0 +1,113 @@
+"""Bodies and query strings → typed values, strictly: what could be read in two ways is refused.
+
+msgspec reads; it would keep the last of two equal keys, so bodies that are not written the one
+obvious way are read a second time, by a reader that sees every key.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from taskharbor.web.problems import Problem
+
+T = TypeVar("T")
+
+_MAX_QUERY_FIELDS = 32
+_HINTS = {
+    "run_at": "an instant with its time zone, like 2026-12-01T09:00:00Z",
+    "cron": "five fields: minute hour day month weekday",
+}
+_any = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def read_json(body: bytes, kind: type[T]) -> T:
+    """The value of a body. Parts that stay as they are (msgspec.Raw) are written the one obvious way.
+
+    Raises:
+        Problem: `malformed` for what is no JSON, `validation` for JSON that does not fit.
+    """
+    try:
+        plain = _encoder.encode(_any.decode(body))
+        if plain != body:
+            _refuse_double_keys(body)
+        return _decoder_of(kind).decode(plain)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
+    except RecursionError:
+        raise Problem("malformed", "the body is nested too deep to be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _unreadable(body) from None
+
+
+def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
+    found = _decoders.get(kind)
+    if found is None:
+        found = _decoders[kind] = msgspec.json.Decoder(kind)
+    return found
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def read_query(query_string: bytes, kind: type[T]) -> T:
+    """The parameters behind the question mark; each once, and none that is not known."""
+    try:
+        text = query_string.decode("ascii")
+        pairs = parse_qsl(
+            text, keep_blank_values=True, strict_parsing=bool(text), errors="strict",
+            max_num_fields=_MAX_QUERY_FIELDS,
+        )  # fmt: skip
+    except ValueError:
+        raise Problem("validation", "the query string is not well-formed") from None
+    said: dict[str, str] = {}
+    for name, value in pairs:
+        if name in said or not name.isprintable() or not value.isprintable():
+            raise _bad_parameter(name, "is given twice, or holds a character that cannot be printed")
+        said[name] = value
+    try:
+        return msgspec.convert(said, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
+
+
+def _bad_parameter(name: str, what: str) -> Problem:
+    shown = ascii(name)[:80]
+    return Problem("validation", f"the parameter {shown} {what}", fields=[{"path": shown, "message": what}])
+
+
+def _misfit(error: msgspec.ValidationError) -> Problem:
+    message, _, where = str(error).partition(" - at `")
+    path = where.rstrip("`") or "$"
+    if hint := _HINTS.get(path.rpartition(".")[2]):
+        message = f"{message}: {hint}"
+    return Problem("validation", f"{message} ({path})", fields=[{"path": path, "message": message}])
+
+
+def _unreadable(body: bytes) -> Problem:
+    """Python's own reader takes what strict JSON does not have: then the values are wrong, not the form."""
+    try:
+        json.loads(body)
+    except RecursionError:
+        return Problem("malformed", "the body is nested too deep to be read")
+    except ValueError:
+        return Problem("malformed", "the body is not JSON in UTF-8")
+    return Problem("validation", "NaN, Infinity and lone surrogates have no place in JSON; nothing was done")
+
+
+def _refuse_double_keys(body: bytes) -> None:
+    try:
+        json.loads(body, object_pairs_hook=_once_each)
+    except ValueError as error:
+        raise Problem("validation", f"{error}; nothing was done") from None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object names {ascii(double)[:80]} twice")

@@ -1,0 +1,74 @@
+"""Service: what every route of one server shares."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.harbor import Harbor
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
+from taskharbor.web.audit import AuditLog
+from taskharbor.web.auth import Authenticate, Authenticator
+from taskharbor.web.config import ServerConfig
+from taskharbor.web.feed import Feed
+from taskharbor.web.quota import QueueQuota
+from taskharbor.web.rates import Buckets
+from taskharbor.web.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from taskharbor.web.api.metrics import ServerMetrics
+
+
+class Service:
+    """One harbor behind HTTP: its store, its limits, and whether it is about to stop."""
+
+    def __init__(
+        self, harbor: Harbor, config: ServerConfig, authenticate: Authenticate | None = None
+    ) -> None:
+        self.harbor = harbor
+        self.config = config
+        self.clock: Clock = harbor.client.clock
+        self.entropy = Entropy()
+        tokens = None if config.tokens is None else TokenFile(config.tokens, self.clock)
+        self.authenticator = Authenticator(tokens, authenticate)
+        self.has_door = authenticate is not None or (tokens is not None and bool(tokens.tokens()))
+        """Whether callers have to show something, and there is somebody who can."""
+        self.audit = AuditLog()
+        self.buckets = Buckets(config.rate_per_second, self.clock)
+        self.quota = QueueQuota(config.max_queues_per_token)
+        self.templates: dict[Any, NewJob] = {}
+        """What bodies of one kind have in common; see api/enqueue.py."""
+        self.feed = Feed(self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
+        self.streams = 0
+        """Event streams that are open now."""
+        self.metrics: ServerMetrics | None = None
+        """What GET /metrics shows, where it is on."""
+        self.afterwards: set[asyncio.Task[None]] = set()
+        """What goes on after its request was answered; it ends before the store is closed."""
+        self.stopping = asyncio.Event()
+        """Set when the server is told to stop: streams and long waits end themselves."""
+
+    async def driver(self) -> Driver:
+        """The open driver of this event loop. Raises DriverUnavailable while the store is away."""
+        return await self.harbor.client.adriver()
+
+    def now(self) -> datetime | None:
+        """The `now` for the store: None, its own clock, unless the harbor lives in a made-up time."""
+        return self.harbor.client.now()
+
+    async def pause(self, seconds: float) -> None:
+        """Return after so many seconds, or as soon as the server is told to stop."""
+        told = asyncio.ensure_future(self.stopping.wait())
+        slept = asyncio.ensure_future(self.clock.sleep(seconds))
+        try:
+            await asyncio.wait({told, slept}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            slept.cancel()
+
+    def stop(self) -> None:
+        self.stopping.set()

@@ -1,0 +1,191 @@
+"""The event stream: a snapshot first, then what changes, from any store, until somebody ends it."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from taskharbor import Harbor, JobRequest
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
+from taskharbor.web import feed
+from tests.integration.http.api import Api, make_token, stream, token_file
+
+STORES: dict[str, Callable[[Path], str]] = {
+    "memory": lambda _: "memory://",
+    "sqlite": lambda folder: f"sqlite:///{folder / 'jobs.db'}?durability=normal",
+    "postgres": lambda _: fresh_postgres_url(),
+    "redis": lambda _: fresh_redis_url(),
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LOOK_SECONDS", 0.02)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    found = Api()
+    yield found
+    await found.aclose()
+
+
+@pytest.mark.parametrize("store", sorted(STORES))
+async def test_counts_and_followed_jobs_are_told_from_any_store(store: str, tmp_path: Path) -> None:
+    harbor = Harbor(STORES[store](tmp_path))
+    async with await harbor.driver.another().open_unmigrated() as driver:
+        await driver.migrate()
+    api = Api(harbor)
+    job_id = await api.put({"type": "x"})
+    other = await api.put({"type": "x", "queue": "other"})
+
+    async with stream(api, f"jobs={job_id}") as events:
+        _, kind, snapshot = await events.next()
+        job = await api.claim()
+        _, _, running = await events.next("job")
+        driver = await api.harbor.client.adriver()
+        await driver.settle([Ack(job.lease)])
+        _, _, over = await events.next("job")
+        await api("POST", f"/api/jobs/{other}/cancel")
+        changed = await events.next("queue")
+        while changed[2]["name"] != "other":
+            changed = await events.next("queue")
+
+    assert kind == "snapshot"
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert {one["name"]: one["ready"] for one in snapshot["queues"]} == {"default": 1, "other": 1}
+    assert [one["id"] for one in snapshot["jobs"]] == [job_id]
+    assert (running["state"], over["state"]) == ("running", "completed")
+    assert "payload" not in running
+    assert changed[2]["cancelled"] == 1
+    await api.aclose()
+
+
+async def test_whoever_comes_back_gets_what_was_missed_and_nothing_twice(api: Api) -> None:
+    job_id = await api.put({"type": "x"})
+    async with stream(api, f"jobs={job_id}") as events:
+        await events.next()
+        await api.claim()
+        last_id, _, _ = await events.next("job")
+
+    await api("POST", f"/api/jobs/{job_id}/cancel")
+    async with stream(api, f"jobs={job_id}", {"Last-Event-ID": last_id}) as again:
+        seen_id, kind, told = await again.next("snapshot", "job")
+
+    assert (kind, told["cancel_requested"]) == ("job", True)
+    assert int(seen_id.rpartition("-")[2]) > int(last_id.rpartition("-")[2])
+
+
+@pytest.mark.parametrize("last_id", ["nonsense", "00000000-7", "", "-", "9" * 400])
+async def test_an_id_of_another_life_gets_a_snapshot(api: Api, last_id: str) -> None:
+    async with stream(api, headers={"Last-Event-ID": last_id}) as events:
+        assert (await events.next())[1] == "snapshot"
+
+
+async def test_a_stream_tells_only_the_queues_it_asked_for(api: Api) -> None:
+    async with stream(api, "queues=mail") as events:
+        await events.next()
+        await api.put({"type": "x"})
+        await api.put({"type": "x", "queue": "mail"})
+        assert (await events.next())[2]["name"] == "mail"
+
+
+async def test_a_narrowed_token_hears_of_its_queues_only(tmp_path: Path) -> None:
+    token = make_token(token_file(tmp_path), "viewer", ("mail",))
+    api = Api(tokens=tmp_path / "tokens.json")
+    foreign = await api.harbor.client.aenqueue_job(api.harbor.client.new_job(request("other")))
+    async with stream(api, f"jobs={foreign.id}", {"Authorization": f"Bearer {token}"}) as events:
+        _, _, snapshot = await events.next()
+        await api.harbor.client.acancel(foreign.id)
+        await api.harbor.client.aenqueue_job(api.harbor.client.new_job(request("mail")))
+        _, kind, told = await events.next()
+
+    assert (snapshot["queues"], snapshot["jobs"]) == ([], [])
+    assert (kind, told["name"]) == ("queue", "mail")
+    await api.aclose()
+
+
+async def test_a_revoked_token_loses_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskharbor.web.api.events._CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("taskharbor.web.tokens.RECHECK_SECONDS", 0.02)
+    file = token_file(tmp_path)
+    token = make_token(file, "viewer")
+    api = Api(tokens=tmp_path / "tokens.json")
+    async with stream(api, headers={"Authorization": f"Bearer {token}"}) as events:
+        await events.next()
+        file.revoke(token.split("_")[1])
+        await events.ended()
+    await api.aclose()
+
+
+async def test_streams_end_when_the_server_stops(api: Api) -> None:
+    async with stream(api) as events:
+        await events.next()
+        api.app.stop()
+        await events.ended()
+
+
+async def test_one_stream_too_many_is_told_to_come_back() -> None:
+    api = Api(max_streams=1)
+    async with stream(api) as first:
+        await first.next()
+        refused = await api("GET", "/api/events")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    async with stream(api) as second:
+        assert (await second.next())[1] == "snapshot"
+    await api.aclose()
+
+
+async def test_a_reader_that_does_not_keep_up_is_dropped(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MAX_UNREAD", 3)
+    async with stream(api) as events:
+        await events.next()
+        # Without an await in between the stream cannot read: that is what slowness looks like from here.
+        for number in range(10):
+            api.app.service.feed._happened("queue", {"name": f"q{number}"}, queue=f"q{number}")
+        assert (await events.next("overflow"))[1] == "overflow"
+        await events.ended()
+
+
+async def test_a_store_that_goes_away_is_told_and_the_stream_goes_on(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stream(api) as events:
+        await events.next()
+        driver = await api.harbor.client.adriver()
+        whole = driver.do_queues
+
+        async def away(*_: object) -> object:
+            raise DriverUnavailable("away")
+
+        monkeypatch.setattr(driver, "do_queues", away)
+        assert (await events.next("notice"))[2]["text"].startswith("the store does not answer")
+        monkeypatch.setattr(driver, "do_queues", whole)
+        await api.put({"type": "x"})
+        assert (await events.next("queue"))[2]["ready"] == 1
+
+
+@pytest.mark.parametrize("query", ["jobs=x", "queues=a%20b", "topics=jobs", "jobs=" + ",".join(["a"] * 3000)])
+async def test_a_stream_that_makes_no_sense_is_rejected(api: Api, query: str) -> None:
+    assert (await api("GET", f"/api/events?{query}")).status_code == 422
+
+
+def request(queue: str) -> JobRequest:
+    return JobRequest(type="x", queue=queue)
+
+
+async def test_a_followed_job_that_is_deleted_is_told_to_be_gone(api: Api) -> None:
+    job_id = await api.put({"type": "x"})
+    await api.kill()
+    async with stream(api, f"jobs={job_id}") as events:
+        await events.next("snapshot")
+        await api("DELETE", f"/api/dlq/{job_id}")
+        assert (await events.next("job_gone"))[2] == {"id": job_id}
+
+
+async def test_the_head_of_a_stream_is_not_answered_because_it_would_not_end(api: Api) -> None:
+    answer = await api("HEAD", "/api/events")
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")

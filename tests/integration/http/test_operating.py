@@ -1,0 +1,254 @@
+"""Queues, workers, schedules, dead letters and probes over HTTP."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.presence import Sample, WorkerReport
+from tests.integration.http.api import Api
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    found = Api()
+    yield found
+    await found.aclose()
+
+
+# ------------------------------------------------------------------ queues
+
+
+async def test_settings_are_changed_one_by_one_and_taken_away_by_null(api: Api) -> None:
+    await api(
+        "PATCH",
+        "/api/queues/mail",
+        {
+            "max_running": 4,
+            "execute_rate": {"count": 10, "per_s": 0.5},
+            "fail_queue": "mail-fail",
+            "retention": {"completed_s": 0, "failed_s": None},
+        },
+    )
+    after = (await api("PATCH", "/api/queues/mail", {"paused": True, "fail_queue": None})).json()
+
+    assert after == {
+        "paused": True,
+        "max_running": 4,
+        "enqueue_rate": None,
+        "execute_rate": {"count": 10, "per_s": 0.5},
+        "fail_queue": None,
+        "retention": {"completed_s": 0.0, "failed_s": None, "cancelled_s": 1209600.0},
+    }
+    whole = (await api("GET", "/api/queues/mail")).json()
+    assert {name: whole[name] for name in after} == after
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"max_running": -1},
+        {"max_running": "4"},
+        {"paused": None},
+        {"enqueue_rate": {"count": 0, "per_s": 1}},
+        {"enqueue_rate": {"count": 1, "per_s": 0}},
+        {"enqueue_rate": {"count": 1}},
+        {"fail_queue": "a b"},
+        {"retention": {"completed_s": -1}},
+        {"colour": "red"},
+    ],
+)
+async def test_settings_that_make_no_sense_change_nothing(api: Api, said: dict[str, Any]) -> None:
+    before = (await api("GET", "/api/queues/mail")).json()
+
+    assert (await api("PATCH", "/api/queues/mail", said)).status_code == 422
+    assert (await api("GET", "/api/queues/mail")).json() == before
+
+
+async def test_the_star_is_the_whole_harbor(api: Api) -> None:
+    await api("PATCH", "/api/queues/*", {"max_running": 9})
+
+    assert (await api("GET", "/api/queues/*")).json()["max_running"] == 9
+    assert (await api("GET", "/api/queues")).json()["items"] == []
+    assert (await api("GET", "/api/queues/*/scale")).status_code == 404
+
+
+async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(api: Api) -> None:
+    await api.put({"type": "x"})
+
+    assert (await api("POST", "/api/queues/default/pause")).json()["paused"] is True
+    with pytest.raises(ValueError, match="not enough values"):
+        await api.claim()
+    assert (await api("POST", "/api/queues/default/resume")).json()["paused"] is False
+    assert (await api.claim()).type == "x"
+
+
+async def test_scaling_counts_running_jobs_too(api: Api) -> None:
+    for _ in range(7):
+        await api.put({"type": "x"})
+    await api.put({"type": "x", "delay_s": 3600})
+    for _ in range(3):
+        await api.claim()
+
+    async def scale(query: str = "") -> Any:
+        return (await api("GET", f"/api/queues/default/scale{query}")).json()
+
+    found = await scale()
+    assert (found["desired_workers"], found["ready"], found["running"]) == (7, 4, 3)
+    assert found["oldest_s"] >= 0
+    assert (await scale("?per_worker=2"))["desired_workers"] == 4
+    await api("PATCH", "/api/queues/default", {"max_running": 5})
+    assert (await scale())["desired_workers"] == 5
+    await api("POST", "/api/queues/default/pause")
+    assert (await scale())["desired_workers"] == 3
+
+
+async def test_a_queue_that_nobody_has_used_needs_no_workers(api: Api) -> None:
+    assert (await api("GET", "/api/queues/empty/scale")).json() == {
+        "desired_workers": 0,
+        "ready": 0,
+        "running": 0,
+        "oldest_s": None,
+    }
+
+
+# ------------------------------------------------------------------ workers and numbers
+
+
+async def test_workers_are_ranked_by_how_quick_they_are(api: Api) -> None:
+    driver = await api.harbor.client.adriver()
+    for name, seconds in (("slow", 2.0), ("fast", 0.1)):
+        report = WorkerReport(
+            worker_id=name, name=name, queues=("default",), concurrency=4, running=(UNKNOWN,)
+        )
+        await driver.report_worker(report, [Sample("x", timedelta(seconds=seconds))])
+
+    found = (await api("GET", "/api/workers")).json()["items"]
+    stats = (await api("GET", "/api/stats")).json()
+
+    assert [(one["id"], one["latency_s"]) for one in found] == [("fast", 0.1), ("slow", 2.0)]
+    assert stats["workers"] == {"count": 2, "slots": 8, "busy": 2}
+    assert stats["types"][0]["type"] == "x"
+
+
+# ------------------------------------------------------------------ schedules
+
+
+async def test_a_schedule_is_made_changed_paused_run_and_taken_out(api: Api) -> None:
+    rule = {"job": {"type": "report", "queue": "mail", "payload": {"day": 1}}, "cron": "0 3 * * *"}
+    made = await api("PUT", "/api/schedules/nightly", {**rule, "timezone": "Europe/Berlin"})
+    changed = await api("PUT", "/api/schedules/nightly", {**rule, "every_s": 60, "cron": None})
+    paused = await api("POST", "/api/schedules/nightly/pause")
+    run = await api("POST", "/api/schedules/nightly/run")
+    resumed = await api("POST", "/api/schedules/nightly/resume")
+
+    assert (made.status_code, changed.status_code) == (201, 200)
+    assert (made.json()["cron"], made.json()["timezone"]) == ("0 3 * * *", "Europe/Berlin")
+    assert (changed.json()["every_s"], changed.json()["cron"]) == (60.0, None)
+    assert (paused.json()["paused"], paused.json()["next_tick_at"]) == (True, None)
+    assert resumed.json()["next_tick_at"] is not None
+    assert run.status_code == 201
+    job = (await api("GET", f"/api/jobs/{run.json()['id']}")).json()
+    assert (job["type"], job["queue"], job["payload"]) == ("report", "mail", {"day": 1})
+    assert [one["name"] for one in (await api("GET", "/api/schedules")).json()["items"]] == ["nightly"]
+    assert (await api("DELETE", "/api/schedules/nightly")).status_code == 204
+    assert (await api("DELETE", "/api/schedules/nightly")).status_code == 404
+
+
+# ------------------------------------------------------------------ dead letters
+
+
+async def test_dead_letters_are_listed_replayed_and_deleted(api: Api) -> None:
+    dead = []
+    for number in range(3):
+        await api.put({"type": f"t{number}"})
+        dead.append(await api.kill())
+    alive = await api.put({"type": "alive"})
+
+    listed = (await api("GET", "/api/dlq?sort=seq")).json()["items"]
+    replayed = (await api("POST", "/api/dlq/replay", {"ids": [dead[0], alive, UNKNOWN]})).json()["items"]
+    by_type = (await api("POST", "/api/dlq/replay", {"type": "t1"})).json()["items"]
+    deleted = [(await api("DELETE", f"/api/dlq/{one}")).status_code for one in (dead[2], dead[2], alive)]
+
+    assert [(item["id"], item["last_error"]) for item in listed] == [(one, "no luck") for one in dead]
+    assert [item["result"] for item in replayed] == ["replayed", "refused", "not_found"]
+    assert [(item["id"], item["result"]) for item in by_type] == [(dead[1], "replayed")]
+    assert deleted == [204, 404, 409]
+    assert (await api("GET", "/api/dlq")).json()["items"] == []
+
+
+async def test_a_replay_takes_no_more_than_its_limit(api: Api) -> None:
+    for _ in range(5):
+        await api.put({"type": "x"})
+        await api.kill()
+
+    found = (await api("POST", "/api/dlq/replay", {"limit": 2, "delay_s": 60})).json()["items"]
+
+    assert [item["state"] for item in found] == ["scheduled", "scheduled"]
+    assert len((await api("GET", "/api/dlq")).json()["items"]) == 3
+
+
+@pytest.mark.parametrize(
+    "body", [{"ids": []}, {"ids": ["x"]}, {"ids": [UNKNOWN], "queue": "q"}, {"limit": 0}, []]
+)
+async def test_a_replay_that_makes_no_sense_is_rejected(api: Api, body: Any) -> None:
+    assert (await api("POST", "/api/dlq/replay", body)).status_code == 422
+
+
+# ------------------------------------------------------------------ probes and a store that is away
+
+
+class Away(Harbor):
+    """A harbor whose store cannot be opened."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://")
+
+        async def no_driver() -> Any:
+            raise DriverUnavailable("the store is out of reach", done=False)
+
+        self.client.adriver = no_driver  # type: ignore[method-assign]
+
+
+async def test_a_store_that_is_away_fails_readiness_and_not_liveness() -> None:
+    api = Api(Away())
+
+    answers = {path: await api("GET", path) for path in ("/livez", "/readyz", "/api/jobs", "/api/events")}
+
+    assert {path: answer.status_code for path, answer in answers.items()} == {
+        "/livez": 200,
+        "/readyz": 503,
+        "/api/jobs": 503,
+        "/api/events": 503,
+    }
+    assert answers["/api/jobs"].headers["retry-after"] == "1"
+    assert answers["/api/jobs"].json()["retryable"] is True
+
+
+async def test_a_server_that_is_about_to_stop_is_not_ready(api: Api) -> None:
+    api.app.stop()
+
+    assert (await api("GET", "/readyz")).status_code == 503
+    assert (await api("GET", "/livez")).status_code == 200
+    assert (await api("GET", "/api/events")).status_code == 503
+
+
+async def test_an_error_that_nobody_foresaw_tells_the_caller_nothing(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = await api.harbor.client.adriver()
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("postgres://user:hunter2@host/db")
+
+    monkeypatch.setattr(driver, "do_find", broken)
+    answer = await api("GET", "/api/jobs")
+
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text
+    assert answer.json()["request_id"] in caplog.text

@@ -1,0 +1,90 @@
+"""Answers of HTTP servers, in whatever pieces they arrive."""
+
+import pytest
+
+from taskharbor.drivers.http.answer import MAX_HEAD, Answer, NotHttp
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3\r\nhel\r\n1;name=value\r\nl\r\n1\r\no\r\n0\r\nTrailer: x\r\n\r\n"
+)
+UNTIL_THE_END = b"HTTP/1.0 404 Not Found\r\nContent-Type: text/html\r\n\r\nhello"
+AFTER_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
+
+
+def read(data: bytes, size: int) -> Answer:
+    answer = Answer()
+    for start in range(0, len(data), size):
+        answer.feed(data[start : start + size])
+    return answer
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 1000])
+@pytest.mark.parametrize("data", [PLAIN, CHUNKED, AFTER_CONTINUE])
+def test_an_answer_is_the_same_in_any_pieces(data: bytes, size: int) -> None:
+    answer = read(data, size)
+
+    assert (answer.status, answer.is_complete, answer.keeps_alive) == (200, True, True)
+    assert answer.take_body() == b"hello"
+
+
+def test_an_answer_without_a_length_ends_with_the_connection() -> None:
+    answer = read(UNTIL_THE_END, 9)
+    assert not answer.is_complete
+
+    assert answer.end()
+    assert (answer.status, answer.keeps_alive, answer.take_body()) == (404, False, b"hello")
+
+
+@pytest.mark.parametrize("data", [b"", PLAIN[:20], PLAIN[:-1], CHUNKED[:-1], CHUNKED[:60]])
+def test_an_answer_that_is_cut_off_is_not_complete(data: bytes) -> None:
+    answer = read(data, 10)
+
+    assert not answer.end()
+
+
+def test_a_server_that_wants_to_close_is_believed() -> None:
+    answer = read(PLAIN.replace(b"X-One: a", b"Connection: Close"), 1000)
+
+    assert answer.is_complete
+    assert not answer.keeps_alive
+
+
+def test_no_content_has_no_content() -> None:
+    assert read(b"HTTP/1.1 204 No Content\r\n\r\n", 1000).is_complete
+
+
+def test_an_answer_without_an_end_is_read_as_it_comes() -> None:
+    answer = Answer()
+    answer.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+    first = answer.take_body()
+    answer.feed(b"4\r\ntwo\n\r\n")
+
+    assert (first, answer.take_body(), answer.is_complete) == (b"one\n", b"two\n", False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        PLAIN + b"more",
+        b"HTTP/1.1 200 OK\r\n" + b"x" * MAX_HEAD,
+    ],
+)
+def test_what_is_no_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(NotHttp):
+        Answer().feed(data)
+
+
+def test_nothing_may_come_after_the_end() -> None:
+    answer = read(PLAIN, 1000)
+
+    with pytest.raises(NotHttp):
+        answer.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")

@@ -1,0 +1,156 @@
+"""Whatever is sent to the driver's routes, the server answers in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from taskharbor import Harbor
+from taskharbor.drivers import wire
+from taskharbor.drivers.messages import Claim
+from taskharbor.model.job import Lease, NewJob
+from taskharbor.model.presence import WorkerReport
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.schedule import Schedule
+from taskharbor.model.settlement import Ack, Fail, Retry
+from taskharbor.testing.conformance.kit import new_job
+from taskharbor.web.app import create_app
+from taskharbor.web.config import ServerConfig
+
+CALLED = sorted(set(wire.VERBS) - {"wakeups"})  # a stream: it has no end
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+
+TIMES = ("2026-11-15T00:00:00Z", "2026-11-15T00:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+SPANS = ("PT30S", "-PT1S", "P99999D")
+NAMES = ("", "default", "*", "a b", "\0", "é" * 200, "x", "any", "AAAA", "====", new_job().id)
+WORDS = st.sampled_from((*NAMES, *SPANS, *TIMES))
+NUMBERS = st.sampled_from([-1, 0, 1, 100, 101, 10_001, 2**31, 2**63 - 1, 2**64, 10**30, 0.5, 1e308])
+VALUES = st.recursive(
+    st.none() | st.booleans() | WORDS | NUMBERS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+# One sound call of each verb that takes more than words and numbers, to be spoilt in one place.
+LEASE = Lease(new_job().id, "0" * 32, 1, NOW, "w", "default")
+SOUND: dict[str, dict[str, Any]] = {
+    "enqueue": {"jobs": [NewJob(id=new_job().id, type="t", payload=b"x", key=b"k", run_at=NOW)]},
+    "reserve": {"claim": Claim(queues=("default",), worker_id="w")},
+    "exchange": {"settlements": [Ack(LEASE, b"x")], "claim": Claim(queues=("default",), worker_id="w")},
+    "settle": {"settlements": [Ack(LEASE), Fail(LEASE, "no"), Retry(LEASE, run_at=NOW)]},
+    "extend_leases": {"leases": [LEASE], "lease_for": "PT30S", "progress": {LEASE.job_id: {"fraction": 0.5}}},
+    "requeue": {"ids": [LEASE.job_id], "delay": "PT1S", "edit": {"priority": 5}},
+    "configure_queue": {"settings": QueueSettings(queue="default", max_running=3)},
+    "report_worker": {"report": WorkerReport(worker_id="w"), "ttl": "PT30S", "samples": []},
+    "put_schedule": {"schedule": Schedule(name="s", template=NewJob(id="", type="t"), cron="@daily")},
+    "find": {"query": {"queue": "default", "states": ["ready"], "limit": 5, "cursor": None}},
+}
+
+
+class Server:
+    """An application in this process, and how to call it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        config = ServerConfig(accepts_now=True, rate_per_second=0)
+        self.app = self.loop.run_until_complete(self._make(config))
+
+    async def _make(self, config: ServerConfig) -> Any:
+        return create_app(Harbor("memory://"), config)
+
+    async def stop(self) -> None:
+        async with self.app.running():
+            pass
+
+    def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
+        sent: list[Any] = []
+        messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": f"/api/driver/{verb}",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
+            "client": ("127.0.0.1", 1),
+        }
+        self.loop.run_until_complete(self.app(scope, receive, send))
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    logging.getLogger("taskharbor.audit").setLevel(logging.CRITICAL)
+    server = Server()
+    yield server
+    server.loop.run_until_complete(server.stop())
+    server.loop.close()
+    logging.getLogger("taskharbor.audit").setLevel(logging.NOTSET)
+
+
+def spoilt(value: Any, path: list[int], by: Any) -> Any:
+    """The same value with one place in it replaced; the path chooses the place."""
+    if not path or not isinstance(value, dict | list) or not value:
+        return by
+    keys = sorted(value) if isinstance(value, dict) else range(len(value))
+    chosen = list(keys)[path[0] % len(value)]
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[chosen] = spoilt(value[chosen], path[1:], by)
+    return changed
+
+
+@pytest.mark.parametrize("verb", CALLED)
+def test_a_call_that_is_all_wrong_is_refused_and_never_an_accident(server: Server, verb: str) -> None:
+    fields = sorted(wire.VERBS[verb].request.__struct_fields__)
+
+    @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.dictionaries(st.sampled_from([*fields, "unknown"]), VALUES, max_size=4) | VALUES)
+    def ask(arguments: Any) -> None:
+        body = msgspec.json.encode(arguments)
+        status, answer = server.post(verb, body)
+        assert status < 500, (arguments, answer)
+
+    ask()
+
+
+@pytest.mark.parametrize("verb", sorted(SOUND))
+def test_a_call_with_one_thing_wrong_is_refused_and_never_an_accident(server: Server, verb: str) -> None:
+    sound = msgspec.json.decode(wire.encode(SOUND[verb]))
+
+    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.integers(0, 40), min_size=1, max_size=5), VALUES)
+    def ask(path: list[int], by: Any) -> None:
+        arguments = spoilt(sound, path, by)
+        status, answer = server.post(verb, msgspec.json.encode(arguments))
+        assert status < 500, (arguments, answer)
+
+    assert server.post(verb, wire.encode(SOUND[verb]))[0] == 200
+    ask()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"ids": ["\\ud800"]}', b"[" * 100_000, b'{"ids": NaN}'],
+    ids=["nothing", "a half", "null", "a list", "no UTF-8", "half a character", "too deep", "NaN"],
+)
+def test_what_is_no_call_is_refused(server: Server, body: bytes) -> None:
+    status, answer = server.post("get", body)
+
+    assert status in (400, 422), answer
+
+
+def test_a_verb_that_nobody_knows_is_not_found(server: Server) -> None:
+    assert server.post("explode", b"{}")[0] == 404

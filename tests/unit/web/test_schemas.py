@@ -1,0 +1,127 @@
+"""The types of the API and what it sends say the same; so do errors and problems."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from taskharbor import errors
+from taskharbor.drivers.messages import Counts, QueueInfo
+from taskharbor.drivers.views import job_view, queue_view, rules_view, schedule_view, worker_view
+from taskharbor.model.job import AttemptRecord, JobRecord, NewJob, Progress
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.presence import WorkerInfo, WorkerReport
+from taskharbor.model.queue import QueueRules, Retention
+from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.state import JobState
+from taskharbor.web.api import answers
+from taskharbor.web.app import OPERATIONS
+from taskharbor.web.openapi import openapi_document
+from taskharbor.web.problems import KINDS, ProblemOut, problem_of, problem_response
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+ID = "01900000-0000-7000-8000-000000000001"
+JOB = JobRecord(
+    id=ID,
+    seq=1,
+    type="x",
+    queue="q",
+    state=JobState.FAILED,
+    payload=b'{"a":1}',
+    created_at=NOW,
+    updated_at=NOW,
+    key=b"k",
+    progress=Progress(0.5, "half"),
+    result=b"3",
+    history=(AttemptRecord(1, "w", NOW, NOW, "failed", "boom"),),
+)
+RULES = QueueRules(
+    max_running=1, enqueue_rate=RateLimit(1, timedelta(seconds=1)), retention=Retention(), fail_queue="f"
+)
+SCHEDULE = StoredSchedule(
+    schedule=Schedule(name="s", template=NewJob(id="", type="x"), every=timedelta(minutes=1)),
+    paused=False,
+    last_tick_at=NOW,
+    created_at=NOW,
+    updated_at=NOW,
+)
+UNREADABLE = msgspec.structs.replace(
+    JOB, payload=b"\xff", result=b"\xff", headers={"taskharbor-codec": "own"}
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "view"),
+    [
+        (answers.JobOut, job_view(JOB)),
+        (answers.WholeJobOut, job_view(JOB, is_full=True)),
+        (answers.WholeJobOut, job_view(UNREADABLE, is_full=True)),
+        (answers.QueueOut, queue_view(QueueInfo(queue="q", rules=RULES, counts=Counts()), NOW)),
+        (answers.RulesOut, rules_view(RULES)),
+        (
+            answers.WorkerOut,
+            worker_view(WorkerInfo(report=WorkerReport(worker_id="w"), seen_at=NOW, expires_at=NOW)),
+        ),
+        (answers.ScheduleOut, schedule_view(SCHEDULE, NOW)),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_view_is_what_its_type_says_and_nothing_else(kind: type[msgspec.Struct], view: Any) -> None:
+    msgspec.convert(view, kind)
+    optional = {"payload", "payload_base64", "result", "result_base64"}
+    assert set(view) - optional == {field.name for field in msgspec.structs.fields(kind)} - optional
+
+
+def test_every_error_of_ours_becomes_a_problem_of_a_known_kind() -> None:
+    samples = {
+        errors.JobNotFound(ID): 404,
+        errors.DuplicateJob(ID, ID): 409,
+        errors.NotAllowedInState(ID, verb="cancel", state="completed"): 409,
+        errors.RateLimited("q", timedelta(seconds=1.2)): 429,
+        errors.LeaseExpired(ID): 409,
+        errors.InvalidArgument("no"): 422,
+        errors.EncodeError("no", "$.a"): 422,
+        errors.UnknownTask("x"): 422,
+        errors.DriverUnavailable("away"): 503,
+        errors.DriverClosed(): 503,
+        errors.DriverMisbehaved("odd"): 500,
+    }
+    for error, status in samples.items():
+        problem = problem_of(error)
+        response = problem_response(problem, instance="/x", request_id="r")
+        body = msgspec.json.decode(response.body, type=ProblemOut)
+        assert (response.status_code, body.status) == (status, status), error
+        assert body.type == f"urn:taskharbor:problem:{problem.kind}"
+    assert problem_of(errors.RateLimited("q", timedelta(seconds=1.2))).headers == {"Retry-After": "2"}
+
+
+def test_the_document_names_every_operation_once_and_all_its_problems() -> None:
+    document = openapi_document(OPERATIONS)
+    operations = [one for path in document["paths"].values() for one in path.values()]
+
+    assert document["openapi"] == "3.1.0"
+    assert len({one["operationId"] for one in operations}) == len(OPERATIONS) == len(operations)
+    for operation in OPERATIONS:
+        responses = document["paths"][operation.path][operation.method.lower()]["responses"]
+        assert {str(KINDS[kind][0]) for kind in operation.problems} <= set(responses)
+        assert str(operation.status) in responses
+        assert ("401" in responses) != operation.is_open
+
+
+def test_every_reference_in_the_document_leads_somewhere() -> None:
+    document = openapi_document(OPERATIONS)
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+
+    def references(part: Any) -> set[str]:
+        if isinstance(part, dict):
+            own = {part["$ref"]} if "$ref" in part else set()
+            return own.union(*map(references, part.values())) if part else own
+        return set().union(*map(references, part)) if isinstance(part, list) else set()
+
+    assert references(document["paths"]) | references(document["components"]) <= known
+
+
+def test_what_changes_something_is_no_get() -> None:
+    assert {one.method for one in OPERATIONS if one.is_change} <= {"POST", "PUT", "PATCH", "DELETE"}
+    assert {one.method for one in OPERATIONS if not one.is_change} == {"GET"}
