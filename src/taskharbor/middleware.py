@@ -17,6 +17,7 @@ an attempt that counts as the handler's own error.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from taskharbor.errors import ConfigurationError
@@ -29,6 +30,14 @@ AttemptMiddleware = Callable[[Any, Job, CallNext], Awaitable[Any]]
 EnqueueNext = Callable[[Sequence[NewJob]], Awaitable[Any]]
 EnqueueMiddleware = Callable[[Sequence[NewJob], EnqueueNext], Awaitable[Any]]
 """(jobs, call_next) → the answers of the store, one per job."""
+
+around_every_attempt: list[AttemptMiddleware] = []
+around_every_enqueue: list[EnqueueMiddleware] = []
+"""Layers of every worker and client in this process, around their own: for what instruments programs
+from outside."""
+
+running: ContextVar[Any] = ContextVar("taskharbor_running")
+"""The context of the attempt that runs here, for whoever stands outside of its handler: logs."""
 
 
 def compose(

@@ -10,6 +10,7 @@ from taskharbor.cli.tables import Column
 
 Item = Mapping[str, Any]
 
+_RUNS_SHOWN = 3
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
@@ -76,6 +77,7 @@ def worker_columns(now: datetime) -> Sequence[Column]:
         Column(
             "LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True, raw=_field("latency_s")
         ),
+        Column("RUNS", lambda worker: _runs(worker, now)),
         Column("HOST", lambda worker: f"{worker['host']}:{worker['pid']}" if worker["host"] else None),
         Column("UP", lambda worker: ago(worker["started_at"], now), raw=_field("started_at")),
         Column("SEEN", lambda worker: ago(worker["seen_at"], now), raw=_field("seen_at")),
@@ -143,6 +145,19 @@ def _instant_of(job: Item) -> str | None:
     is_over = job["state"] in ("completed", "failed", "cancelled")
     field = "finished_at" if is_over else fields.get(job["state"])
     return None if field is None else job[field]
+
+
+def _runs(worker: Item, now: datetime) -> str | None:
+    """What a worker runs, longest first: the types, and for how long."""
+    told = [f"{run['type']} {_age(run['started_at'], now)}" for run in worker["runs"][:_RUNS_SHOWN]]
+    more = len(worker["running"]) - len(told)
+    return ", ".join([*told, *([f"+{more}"] if more > 0 else [])]) or None
+
+
+def _age(text: str | None, now: datetime) -> str:
+    if text is None:
+        return "?"
+    return span_text(max((now - datetime.fromisoformat(text)).total_seconds(), 0.0)) or "?"
 
 
 def _next_tick(entry: Item, now: datetime) -> str | None:

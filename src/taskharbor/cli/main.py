@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "demo": Entry("demo", "Watch sample jobs run, retry, crash and end"),
         "dev": Entry("dev", "Run a worker and start it again whenever a file changes"),
         "worker": Entry("worker", "Run the tasks of an app"),
+        "server": Entry("server", "Serve the HTTP API"),
         "scheduler": Entry("scheduler", "Fire schedules, sweep lost leases, forget old jobs"),
     },
     "Jobs": {
@@ -46,6 +47,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "queues": Entry("queues", "Numbers and settings of queues", ("list", "pause", "resume", "set")),
         "workers": Entry("workers", "Who is at work, fastest first", ("list",)),
         "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run")),
+        "tokens": Entry("tokens", "Who may use the server, and as what", ("create", "list", "revoke")),
+        "top": Entry("top", "Watch queues, workers, throughput and what fails"),
         "migrate": Entry(
             "migrate", "Bring the store's schema up to date", ("up", "status", "sql"), default="up"
         ),
@@ -62,7 +65,12 @@ _SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PRO
 
 
 def main() -> NoReturn:
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if "taskharbor.worker.worker" in sys.modules:  # one may have run, and handlers leave threads behind
+        from taskharbor.worker.leaving import leave_within
+
+        leave_within(code)
+    sys.exit(code)
 
 
 def run(argv: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,8 @@ from taskharbor.cli.exits import DONE
 from taskharbor.cli.handlers import builtin_of
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr, tell_attempts
 from taskharbor.cli.output import Output
-from taskharbor.drivers import connect
+from taskharbor.drivers import Driver, connect
+from taskharbor.harbor import Harbor
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
@@ -29,6 +31,7 @@ class Plan:
     queues: tuple[str, ...] | None
     concurrency: int
     kind: str
+    gpus: str | None
     lease: timedelta
     heartbeat: timedelta | None
     grace: timedelta
@@ -38,6 +41,9 @@ class Plan:
     scheduler: bool
     log_format: LogFormat
     log_level: LogLevel
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    metrics_tasks: bool = True
 
 
 def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: Output) -> int:
@@ -45,8 +51,9 @@ def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: O
     from taskharbor.cli.health import serve_health
 
     log_to_stderr(plan.log_format, plan.log_level)
-    worker = build(plan, out)
-    with serve_health(*health, lambda: worker.is_running):
+    meter = _meter(plan)
+    worker = build(plan, out, meter)
+    with serve_health(*health, lambda: worker.is_running), _metrics_of(plan, worker, meter):
         why = worker.run(until_idle=burst)
     out.detail(f"the worker has ended: {why}")
     return DONE
@@ -59,35 +66,74 @@ def work_in_processes(
     from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
 
     log_to_stderr(plan.log_format, plan.log_level)
-    build(plan, out)  # a broken app is told here, once, and not by every process
+    meter = _meter(plan)
+    worker = build(plan, out, meter)  # a broken app is told here, once, and not by every process
     host, port = health
-    return run_supervisor(
-        SupervisorConfig(
-            app=f"{__name__}:child_worker",
-            processes=processes,
-            options={"plan": msgspec.to_builtins(plan)},
-            path=(os.getcwd(),),
-            until_idle=burst,
-            grace_seconds=plan.grace.total_seconds(),
-            health_port=port,
-            health_host=host,
-            log_level=plan.log_level.upper(),
-        )
+    config = SupervisorConfig(
+        app=f"{__name__}:child_worker",
+        processes=processes,
+        options={"plan": msgspec.to_builtins(plan)},
+        path=(os.getcwd(),),
+        until_idle=burst,
+        grace_seconds=plan.grace.total_seconds(),
+        health_port=port,
+        health_host=host,
+        log_level=plan.log_level.upper(),
     )
+    if meter is None:
+        return run_supervisor(config)
+    from taskharbor.cli.metering import shown
+    from taskharbor.observe.fleet import Fleet
+
+    fleet = Fleet(meter)
+    with shown(_port_of(plan), meter, worker.driver.another(), fleet):
+        return run_supervisor(config, fleet)
 
 
-def child_worker(plan: dict[str, Any]) -> Worker:
+def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
     """The worker of one of those processes; what the supervisor's child calls."""
     told = msgspec.convert(plan, Plan)
     log_to_stderr(told.log_format, told.log_level, alone=True)
-    return build(told)
+    if report_to is None:
+        return build(told)
+    from taskharbor.cli.metering import report_from
+
+    meter = _meter(told)
+    worker = build(told, meter=meter)
+    report_from(worker, meter, report_to)
+    return worker
 
 
-def build(plan: Plan, out: Output | None = None) -> Worker:
-    """The worker of a plan, with the app's tasks and the built-in handlers."""
+def _meter(plan: Plan) -> Any:
+    """What counts; None without a port, and then nothing of it is even imported."""
+    if plan.metrics_port is None:
+        return None
+    from taskharbor.observe.meter import Meter
+
+    return Meter(tasks=plan.metrics_tasks)
+
+
+def _port_of(plan: Plan) -> Any:
+    from taskharbor.cli.metering import MetricsPort
+
+    return MetricsPort(host=plan.metrics_host, port=plan.metrics_port or 0, tasks=plan.metrics_tasks)
+
+
+def _metrics_of(plan: Plan, worker: Worker, meter: Any) -> AbstractContextManager[None]:
+    if meter is None:
+        return nullcontext()
+    from taskharbor.cli.metering import shown, watch_worker
+
+    watch_worker(worker, meter)
+    return shown(_port_of(plan), meter, worker.driver.another())
+
+
+def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
+    """The worker of a plan, with the app's tasks and the built-in handlers; `meter` times its store."""
     options: dict[str, Any] = {
         "concurrency": plan.concurrency,
         "kind": plan.kind,
+        "gpus": plan.gpus,
         "lease": plan.lease,
         "heartbeat": plan.heartbeat,
         "grace": plan.grace,
@@ -95,21 +141,35 @@ def build(plan: Plan, out: Output | None = None) -> Worker:
         "max_jobs": plan.max_jobs,
         "max_memory": plan.max_memory,
     }
-    worker = _of_app(plan, options) if plan.app is not None else _of_store(plan, options, out)
+    make = _of_app if plan.app is not None else _of_store
+    worker = make(plan, options, out, meter)
     for pair in plan.handlers:
         worker.register(*builtin_of(pair))
     tell_attempts(worker.events)
     return worker
 
 
-def _of_app(plan: Plan, options: dict[str, Any]) -> Worker:
+def _of_app(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
     from taskharbor.cli.apps import load_app
 
-    return load_app(plan.app or "", plan.url).worker(plan.queues, scheduler=plan.scheduler, **options)
+    harbor = load_app(plan.app or "", plan.url)
+    if meter is not None:
+        _time(harbor.driver, harbor.url, meter)
+    return harbor.worker(plan.queues, scheduler=plan.scheduler, **options)
 
 
-def _of_store(plan: Plan, options: dict[str, Any], out: Output | None) -> Worker:
+def _of_store(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
     address = store_url(plan.url)
     if out is not None:
         out.secrets.append(address)
-    return Worker(connect(address), plan.queues or (DEFAULT_QUEUE,), **options)
+    driver = connect(address)
+    if meter is not None:
+        _time(driver, address, meter)
+    harbor = Harbor(driver=driver)  # without tasks: it brings the scheduler beside the worker
+    return harbor.worker(plan.queues or (DEFAULT_QUEUE,), scheduler=plan.scheduler, **options)
+
+
+def _time(driver: Driver, url: str | None, meter: Any) -> None:
+    from taskharbor.cli.metering import timed
+
+    timed(driver, url, meter)

@@ -169,8 +169,8 @@ def test_logs_have_three_forms_and_one_line_per_event(taskharbor: Command) -> No
     as_logfmt = taskharbor("worker", "app:harbor", "--burst", "--log-format", "logfmt").err
 
     records = [json.loads(line) for line in as_json.splitlines()]
-    assert any(record.get("job_type") == "boom" and record["level"] == "warning" for record in records)
-    assert any("job_type=boom" in line and "outcome=failed" in line for line in as_logfmt.splitlines())
+    assert any(record.get("task") == "boom" and record["level"] == "warning" for record in records)
+    assert any("task=boom" in line and "outcome=failed" in line for line in as_logfmt.splitlines())
 
 
 @pytest.mark.timeout(60)

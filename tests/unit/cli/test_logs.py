@@ -11,8 +11,11 @@ from taskharbor.events import AttemptFinished, EventBus
 
 
 @pytest.fixture
-def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
-    """What was written to stderr; handlers and level are put back afterwards."""
+def stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], str]]:
+    """What was written to stderr; handlers, level and environment are put back afterwards."""
+    monkeypatch.setenv("TASKHARBOR_LOGS", "")
     root = logging.getLogger()
     level = root.level
     yield lambda: capsys.readouterr().err

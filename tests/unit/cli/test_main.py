@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -144,6 +145,29 @@ def test_a_command_loads_neither_rich_nor_other_commands_nor_the_web() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stderr.strip() == "['taskharbor.cli.commands.queues']"
+
+
+def test_commands_on_sqlite_load_nothing_that_they_do_not_need(tmp_path: Path) -> None:
+    """What keeps a command that loads no app within its time: no server, no worker, no other store."""
+    commands = ["enqueue work", "workers list", "jobs list", "jobs why 0199", "queues list", "dlq list"]
+    commands += ["schedules list", "migrate status", "doctor"]
+    code = (
+        "import sys; from taskharbor.cli.main import run; run(['config', 'show']); "
+        f"[run([*one.split(), '--url', 'sqlite:///{tmp_path}/jobs.db']) for one in {commands!r}]; "
+        "foreign = ('rich', 'asyncpg', 'psycopg', 'redis', 'starlette', 'uvicorn', 'httpx2', 'pydantic', "
+        "'django', 'prometheus_client', 'opentelemetry', 'watchfiles', 'hypothesis', 'multiprocessing', "
+        "'email', 'http'); "
+        "ours = tuple('taskharbor.' + name for name in ('worker', 'harbor', 'testing', 'web', 'scheduler', "
+        "'observe.metrics', 'observe.tracing', 'integrations', 'drivers.memory', 'drivers.postgres', "
+        "'drivers.redis', 'drivers.http')); "
+        "print([m for m in sys.modules if m.split('.')[0] in foreign or m.startswith(ours)], file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stderr.strip().splitlines()[-1] == "[]"
 
 
 def test_run_answers_the_exit_code() -> None:

@@ -6,8 +6,11 @@ import pytest
 
 from taskharbor import __version__
 from taskharbor.drivers import Driver
+from taskharbor.drivers.messages import Claim
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from taskharbor.model.presence import WorkerReport
+from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Fail
 from tests.unit.cli.conftest import Shell
@@ -89,6 +92,31 @@ def test_workers_are_listed_with_what_they_do(shell: Shell) -> None:
         4,
     )
     assert "1/4" in shell("workers", "list").out
+
+
+def test_workers_are_ranked_by_latency_with_what_each_runs(shell: Shell) -> None:
+    async def at_work(driver: Driver) -> None:
+        for name, seconds in (("slow", 9), ("quick", 1), ("idle", None)):
+            claim = Claim(queues=("default",), worker_id=name, limit=4, lease_for=timedelta(hours=1))
+            new = NewJob(id=Entropy().job_id(SystemClock().now()), type=f"{name}.job")
+            await driver.enqueue([new] if seconds else [])
+            running = tuple(job.id for job in await driver.reserve(claim))
+            report = WorkerReport(worker_id=name, concurrency=4, running=(*running, "gone"))
+            samples = [Sample("t", timedelta(seconds=seconds))] if seconds else []
+            await driver.report_worker(report, samples)
+
+    shell.store(at_work)
+
+    workers = shell("workers", "list", "--json").json["items"]
+    assert [worker["id"] for worker in workers] == ["quick", "slow", "idle"]
+    assert [[run["type"] for run in worker["runs"]] for worker in workers] == [
+        ["quick.job"],
+        ["slow.job"],
+        [],
+    ]
+    out = shell("workers", "list").out
+    assert "slow.job 0" in out
+    assert "+1" in out
 
 
 def test_schedules_are_listed_paused_resumed_and_run(shell: Shell) -> None:

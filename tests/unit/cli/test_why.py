@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from taskharbor.client.why import Reason, Situation, look_into, why
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim, Counts, QueueInfo
-from taskharbor.drivers.why import Reason, Situation, look_into, why
 from taskharbor.errors import JobNotFound
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, NewJob, Progress
+from taskharbor.model.job import AttemptRecord, JobRecord, NewJob, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
@@ -246,3 +246,28 @@ async def test_limits_of_queue_and_harbor_are_read_from_the_store(driver: Memory
 async def test_an_unknown_job_is_not_found(driver: MemoryDriver) -> None:
     with pytest.raises(JobNotFound):
         await look_into(driver, Entropy().job_id(NOW))
+
+
+def test_a_job_that_a_second_run_finished_says_so() -> None:
+    run = AttemptRecord(
+        fence=1,
+        worker="w-slow",
+        started_at=NOW - MINUTE,
+        ended_at=NOW,
+        outcome="superseded",
+        error="its speculative copy finished first",
+    )
+    record = job(JobState.COMPLETED, finished_at=NOW, history=(run,))
+
+    [fact] = why(Situation(job=record, now=NOW)).facts
+
+    assert "w-slow" in fact
+    assert "second one was started" in fact
+
+
+def test_a_job_of_a_schedule_and_a_second_run_tell_where_they_come_from() -> None:
+    ticked = job(JobState.COMPLETED, finished_at=NOW, headers={"taskharbor-schedule": "nightly"})
+    copy = job(JobState.CANCELLED, finished_at=NOW, speculates_on="01a1de6c-0000-738c-9f3a-6aa1afc95af6")
+
+    assert why(Situation(job=ticked, now=NOW)).facts == ("schedule nightly made it",)
+    assert "second run of job 01a1de6c-0000" in why(Situation(job=copy, now=NOW)).facts[-1]

@@ -39,9 +39,11 @@ async def command(
     bench = Bench(session, size)
     parts = [min(batch, jobs - start) for start in range(0, jobs, batch)]
     few = [1] * min(jobs, _ONE_BY_ONE)
+    before = await bench.stored_bytes()
     try:
-        rows = [
-            await bench.timed("enqueue", bench.enqueue, parts),
+        rows = [await bench.timed("enqueue", bench.enqueue, parts)]
+        await bench.tell_memory(before, jobs)
+        rows += [
             await bench.timed("lease", bench.lease, parts),
             await bench.timed("complete", bench.complete, parts),
             await bench.timed("enqueue, one by one", bench.enqueue, few),
@@ -100,6 +102,18 @@ class Bench:
             "seconds": round(seconds, 6),
             "jobs_per_s": rate,
         }
+
+    async def stored_bytes(self) -> int | None:
+        """What the store takes of its server's memory; None where a driver does not tell."""
+        measure = getattr(self._driver, "stored_bytes", None)
+        return None if measure is None else int(await measure())
+
+    async def tell_memory(self, before: int | None, jobs: int) -> None:
+        """Say what a waiting job takes beyond its payload."""
+        after = await self.stored_bytes()
+        if before is not None and after is not None:
+            each = (after - before) / jobs - len(self._payload)
+            self._session.out.say(f"a waiting job takes {each:.0f} bytes of memory beyond its payload")
 
     async def clean_up(self) -> None:
         """End what a broken-off run left, and forget everything."""

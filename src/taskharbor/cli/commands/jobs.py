@@ -17,9 +17,9 @@ from taskharbor.cli.parameters import parse_duration, parse_states
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.waiting import wait_for
 from taskharbor.cli.where import Where, find_page, job_of, parse_where
+from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.drivers.views import instant_text, job_view
-from taskharbor.drivers.why import look_into
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import TERMINAL, WAITING, JobState

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import AppArgument, UrlFlag, with_output
 from taskharbor.drivers import Driver, connect
+from taskharbor.events import EventBus
 from taskharbor.settings.store import store_url
 
 
@@ -22,6 +24,12 @@ def command(
     out: Output,
     app: AppArgument = None,
     name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address of --metrics-port.")
+    ] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
     url: UrlFlag = None,
@@ -33,27 +41,44 @@ def command(
     """
     app = chosen_app(app)
     log_to_stderr(log_format, log_level)
-    asyncio.run(_run(_driver(out, app, url), app, name))
+    driver, address = _driver(out, app, url)
+    events = EventBus()
+    with _metrics(driver, address, events, metrics_host, metrics_port):
+        asyncio.run(_run(driver, app, name, events))
     return DONE
 
 
-def _driver(out: Output, app: str | None, url: str | None) -> Driver:
+def _metrics(
+    driver: Driver, address: str | None, events: EventBus, host: str, port: int | None
+) -> AbstractContextManager[None]:
+    if port is None:
+        return nullcontext()
+    from taskharbor.cli.metering import MetricsPort, shown, timed
+    from taskharbor.observe.meter import Meter
+
+    meter = Meter()
+    meter.listen(events)
+    return shown(MetricsPort(host=host, port=port), meter, timed(driver, address, meter).another())
+
+
+def _driver(out: Output, app: str | None, url: str | None) -> tuple[Driver, str | None]:
     if app is None:
         address = store_url(url)
         out.secrets.append(address)
-        return connect(address)
+        return connect(address), address
     from taskharbor.cli.apps import load_app
 
-    return load_app(app, url).driver.another()
+    harbor = load_app(app, url)
+    return harbor.driver.another(), harbor.url
 
 
-async def _run(driver: Driver, app: str | None, name: str) -> None:
+async def _run(driver: Driver, app: str | None, name: str, events: EventBus) -> None:
     from taskharbor.scheduler import Scheduler
 
     async with driver:
         if app is not None:
             await _store_schedules(app)
-        scheduler = Scheduler(driver, name=name)
+        scheduler = Scheduler(driver, name=name, events=events)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, scheduler.stop)

@@ -39,7 +39,7 @@ async def pause(session: Session, name: Name) -> None:
 @app.command()
 @with_store
 async def resume(session: Session, name: Name) -> None:
-    """Fire a schedule again; what was missed meanwhile follows its misfire rule."""
+    """Fire a schedule again, from its next tick on; those in the pause are not made up for."""
     await _set_paused(session, name, paused=False)
 
 

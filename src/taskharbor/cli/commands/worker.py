@@ -30,6 +30,12 @@ def command(
     ] = 10,
     processes: Annotated[int, typer.Option("--processes", min=1, max=1024, help="Worker processes.")] = 1,
     kind: Annotated[str, typer.Option("--kind", help="cpu, gpu, any or another lane to prefer.")] = "any",
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--gpus", help="With --kind gpu: all, or devices with commas; each job has one of its own."
+        ),
+    ] = None,
     lease: Annotated[
         timedelta, typer.Option("--lease", help="How long a job stays ours without a heartbeat.", **_SPAN)
     ] = timedelta(seconds=30),
@@ -73,6 +79,18 @@ def command(
     health_host: Annotated[
         str, typer.Option("--health-host", help="The address of --health-port.")
     ] = "127.0.0.1",
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address of --metrics-port.")
+    ] = "127.0.0.1",
+    metrics_tasks: Annotated[
+        bool,
+        typer.Option(
+            "--metrics-tasks/--no-metrics-tasks", help="Tell tasks apart in metrics, or only queues."
+        ),
+    ] = True,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
     url: UrlFlag = None,
@@ -91,6 +109,11 @@ def command(
     app = chosen_app(app)
     if app is None and not handle:
         raise UsageProblem("which app? `taskharbor worker module:attribute`, for example app:harbor")
+    if gpus is not None and processes > 1:
+        raise UsageProblem(
+            "--gpus with --processes would give each device to several jobs: start one worker per set of "
+            "devices, such as --gpus 0,1 and --gpus 2,3"
+        )
     plan = Plan(
         app=app,
         handlers=tuple(handle or ()),
@@ -98,6 +121,7 @@ def command(
         queues=_names(queues),
         concurrency=concurrency,
         kind=kind,
+        gpus=gpus,
         lease=lease,
         heartbeat=heartbeat,
         grace=grace,
@@ -107,6 +131,9 @@ def command(
         scheduler=scheduler,
         log_format=log_format,
         log_level=log_level,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        metrics_tasks=metrics_tasks,
     )
     health = (health_host, health_port)
     if app is not None and was_said("url"):

@@ -1,0 +1,115 @@
+"""From --metrics-port to a page of metrics: what is counted, who measures the store, and the port itself.
+
+Imported only when a port was asked for: without one nothing listens, and nothing is timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from taskharbor import __version__
+from taskharbor.drivers.contract import Driver
+from taskharbor.observe import names
+from taskharbor.observe.fleet import Fleet, report_to
+from taskharbor.observe.meter import Meter
+from taskharbor.observe.sample import Sample
+from taskharbor.observe.store_gauges import StoreGauges, Values
+from taskharbor.observe.store_times import time_store
+from taskharbor.worker import Worker
+
+_FAREWELL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsPort:
+    """Where metrics are shown, and whether they tell tasks apart."""
+
+    host: str
+    port: int
+    tasks: bool = True
+
+
+def timed(driver: Driver, url: str | None, meter: Meter) -> Driver:
+    """Time this store's calls, and say in the metrics which kind of store it is."""
+    scheme = urlsplit(url or "").scheme or type(driver).__name__
+    info: Values = {names.BUILD_INFO.name: {(__version__, scheme): 1.0}}
+    meter.ask(lambda: info)
+    return time_store(driver, meter, counts_jobs=scheme not in ("http", "https"))
+
+
+def watch_worker(worker: Worker, meter: Meter) -> None:
+    """Count what this worker does, and look at its slots with every sample."""
+    config = worker.config
+    kind = (config.kind,)
+    meter.listen(worker.events)
+    meter.ask(
+        lambda: {
+            names.WORKER_SLOTS.name: {kind: float(config.concurrency)},
+            names.WORKER_BUSY.name: {kind: float(worker.busy)},
+            names.WORKER_LEASE.name: {kind: config.lease.total_seconds()},
+            names.HEARTBEAT_LAG.name: {kind: worker.heartbeat_lag},
+        }
+    )
+
+
+def report_from(worker: Worker, meter: Meter, descriptor: int) -> None:
+    """Tell the supervisor at the other end of this pipe what this process counts, to its very end."""
+    watch_worker(worker, meter)
+    atexit.register(report_to(descriptor, meter))
+
+
+@contextmanager
+def shown(at: MetricsPort, meter: Meter, driver: Driver, fleet: Fleet | None = None) -> Iterator[None]:
+    """Serve the metrics while the block runs; `driver`, not opened, is what the store is measured by.
+
+    Raises:
+        ConfigurationError: prometheus-client is missing, or the port cannot be used.
+    """
+    from taskharbor.observe.metrics import Exposition
+
+    sample: Callable[[], Sample] = meter.sample if fleet is None else fleet.sample
+    stop_serving = Exposition(sample).serve(at.host, at.port)
+    gauges = StoreGauges(driver)
+    meter.ask(gauges.values)
+    measuring = _Measuring(gauges)
+    measuring.start()
+    try:
+        yield
+    finally:
+        measuring.stop()
+        stop_serving()
+
+
+class _Measuring:
+    """An event loop in a thread, for a worker's own is busy with its handlers."""
+
+    def __init__(self, gauges: StoreGauges) -> None:
+        self._gauges = gauges
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._has_started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="taskharbor-measuring", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._has_started.wait()
+
+    def stop(self) -> None:
+        if self._loop is not None and self._task is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(_FAREWELL_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.run(self._measure())
+
+    async def _measure(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._gauges.keep())
+        self._has_started.set()
+        await asyncio.wait((self._task,))

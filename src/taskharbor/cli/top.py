@@ -1,0 +1,189 @@
+"""What `taskharbor top` shows: looks at a store, and what two of them say about throughput and failures.
+
+Everything is asked through the driver contract, so that any store, and any server, can be watched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import DriverInfo, Query, QueueInfo
+from taskharbor.drivers.views import instant_text, queue_view, store_view, worker_view
+from taskharbor.model.job import JobRecord
+from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.state import JobState
+
+LOOKED_AT = 100
+"""How many of the newest failed, scheduled and ready jobs each are searched for what fails."""
+WINDOW_SECONDS = 10.0
+_NUMBERS = re.compile(r"\d+|0x[0-9a-f]+|[0-9a-f-]{32,}", re.IGNORECASE)
+
+
+@dataclass(slots=True, kw_only=True)
+class Failing:
+    """Jobs of one task that fail alike: how many of them are dead, and how many will try again."""
+
+    task: str
+    queue: str
+    error: str
+    kind: str
+    dead: int = 0
+    retrying: int = 0
+    last_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A store at one moment. `monotonic` is when that was by this machine's clock."""
+
+    store: DriverInfo
+    queues: list[QueueInfo]
+    workers: list[WorkerInfo]
+    failing: list[Failing]
+    monotonic: float
+
+    @property
+    def at(self) -> datetime:
+        return self.store.at
+
+    @property
+    def listed(self) -> list[QueueInfo]:
+        """The queues themselves; the rules of the whole harbor are no queue."""
+        return [queue for queue in self.queues if queue.queue != EVERY_QUEUE]
+
+
+async def look_at(driver: Driver) -> Look:
+    """Ask the store what it holds now."""
+    return Look(
+        store=await driver.info(),
+        queues=await driver.queues(),
+        workers=await driver.workers(),
+        failing=failing_among(await _troubled(driver)),
+        monotonic=driver.clock.monotonic(),
+    )
+
+
+async def _troubled(driver: Driver) -> list[JobRecord]:
+    """Each state for itself: many new ready jobs must not hide those that wait for another try."""
+    found: list[JobRecord] = []
+    for state in (JobState.FAILED, JobState.SCHEDULED, JobState.READY):
+        page = await driver.find(Query(states=(state,), newest_first=True, limit=LOOKED_AT))
+        found += (job for job in page.jobs if job.last_error is not None)
+    return found
+
+
+def failing_among(jobs: Iterable[JobRecord]) -> list[Failing]:
+    """The causes that these jobs have in common, the most frequent first."""
+    groups: dict[tuple[str, str, str], Failing] = {}
+    for job in jobs:
+        error = (job.last_error or "").partition("\n")[0]
+        alike = (job.type, job.queue, _NUMBERS.sub("#", error))
+        group = groups.get(alike)
+        if group is None:
+            kind = job.failure_kind or "error"
+            group = groups[alike] = Failing(task=job.type, queue=job.queue, error=error, kind=kind)
+        if job.state is JobState.FAILED:
+            group.dead += 1
+        else:
+            group.retrying += 1
+        if job.failed_at is not None and (group.last_at is None or job.failed_at > group.last_at):
+            group.last_at = job.failed_at
+    return sorted(groups.values(), key=lambda group: -(group.dead + group.retrying))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Jobs per second that came in and that ended."""
+
+    arrived: float = 0.0
+    ended: float = 0.0
+
+    def __add__(self, other: Rate) -> Rate:
+        return Rate(self.arrived + other.arrived, self.ended + other.ended)
+
+
+class Throughput:
+    """Rates per queue over the last seconds, out of how the counts of a store change from look to look.
+
+    What retention takes away meanwhile cannot be seen, so that a rate is a lower bound.
+    """
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque()
+
+    def add(self, look: Look) -> dict[str, Rate] | None:
+        """The rates up to this look; None as long as there was no other."""
+        self._looks.append(look)
+        while len(self._looks) > 2 and look.monotonic - self._looks[1].monotonic >= WINDOW_SECONDS:
+            self._looks.popleft()
+        if len(self._looks) < 2:
+            return None
+        return {queue.queue: self._rate(queue.queue) for queue in look.listed}
+
+    def _rate(self, queue: str) -> Rate:
+        """Step by step, so that a prune in one of them does not hide the others."""
+        arrived = ended = 0
+        looks = list(self._looks)
+        for before, after in pairwise(looks):
+            held_before, over_before = _sizes(before, queue)
+            held, over = _sizes(after, queue)
+            done = max(over - over_before, 0)
+            ended += done
+            arrived += max(held - held_before + done, 0)
+        passed = looks[-1].monotonic - looks[0].monotonic
+        return Rate(arrived / passed, ended / passed) if passed > 0 else Rate()
+
+
+def _sizes(look: Look, queue: str) -> tuple[int, int]:
+    """How many jobs of a queue are not over, and how many are."""
+    for info in look.listed:
+        if info.queue == queue:
+            held = info.counts.waiting + info.counts.running
+            return held, info.counts.total - held
+    return 0, 0
+
+
+def total(rates: dict[str, Rate] | None) -> Rate | None:
+    return None if rates is None else sum(rates.values(), Rate())
+
+
+def snapshot(look: Look, rates: dict[str, Rate] | None) -> dict[str, Any]:
+    """A look as plain JSON data."""
+    return {
+        "at": instant_text(look.at),
+        "store": store_view(look.store),
+        "throughput": _rate_view(total(rates)),
+        "queues": [
+            {**queue_view(queue, look.at), "throughput": _rate_view((rates or {}).get(queue.queue))}
+            for queue in look.queues
+        ],
+        "workers": [worker_view(worker) for worker in look.workers],
+        "failing": [
+            {
+                "task": group.task,
+                "queue": group.queue,
+                "error": group.error,
+                "kind": group.kind,
+                "dead": group.dead,
+                "retrying": group.retrying,
+                "last_at": instant_text(group.last_at),
+            }
+            for group in look.failing
+        ],
+    }
+
+
+def _rate_view(rate: Rate | None) -> dict[str, float] | None:
+    return (
+        None
+        if rate is None
+        else {"arrived_per_s": round(rate.arrived, 3), "ended_per_s": round(rate.ended, 3)}
+    )

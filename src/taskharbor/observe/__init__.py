@@ -1,0 +1,1 @@
+"""Logs, metrics and traces: listeners to what the rest says. Nothing here runs unless it is asked for."""

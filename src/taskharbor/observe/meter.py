@@ -1,0 +1,314 @@
+"""Meter: counts what a process does, in plain numbers, and hands out samples of them.
+
+Jobs are counted a batch at a time, where the worker has one in its hand anyway: a counter of a
+metrics library costs more per job than everything here together. Whoever exposes the numbers turns
+a sample into that library's format when it is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from taskharbor.drivers.messages import Settled
+from taskharbor.events import (
+    AttemptsAnswered,
+    DutyRan,
+    EventBus,
+    HandlerAbandoned,
+    JobsClaimed,
+    LeaseWasLost,
+    LoopBlocked,
+    RanTwice,
+    ScheduleFailed,
+    ScheduleFired,
+    SpeculationStarted,
+)
+from taskharbor.model.job import JobRecord
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.state import JobState
+from taskharbor.observe import names
+from taskharbor.observe.names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
+from taskharbor.observe.sample import Curve, Labels, Sample
+
+Gauges = Callable[[], Mapping[str, Mapping[Labels, float]]]
+"""Asked for with every sample: values by metric and labels."""
+
+_OUTCOMES: dict[type, str] = {
+    Ack: "ok",
+    Retry: "retry",
+    Fail: "failed",
+    Stalled: "stalled",
+    Cancelled: "cancelled",
+    Release: "released",
+}
+
+
+class _Jobs:
+    """What is counted about the jobs of one queue, task and kind of worker."""
+
+    __slots__ = ("kind", "ok", "others", "pair", "run", "run_sum", "wait", "wait_sum")
+
+    def __init__(self, pair: Labels, kind: str) -> None:
+        self.pair = pair
+        self.kind = kind
+        self.ok = 0
+        self.others: dict[str, int] = {}
+        self.run = [0] * (len(RUN_BUCKETS) + 1)
+        self.run_sum = 0.0
+        self.wait = [0] * (len(WAIT_BUCKETS) + 1)
+        self.wait_sum = 0.0
+
+
+_NOBODYS = _Jobs(("", ""), "")
+_WAIT_EDGES = (float("-inf"), *WAIT_BUCKETS, float("inf"))
+_RUN_EDGES = (float("-inf"), *RUN_BUCKETS, float("inf"))
+
+
+class Meter:
+    """The numbers of this process. Safe from any thread.
+
+    `tasks=False` leaves the task out of every label, for applications with very many of them.
+    """
+
+    def __init__(self, *, tasks: bool = True) -> None:
+        self._has_tasks = tasks
+        self._lock = threading.Lock()
+        self._jobs: dict[Labels, _Jobs] = {}  # by their own names
+        self._shown: dict[Labels, _Jobs] = {}  # by the labels they are shown under
+        self._pairs: dict[tuple[str, str], Labels] = {}
+        self._counters: dict[str, dict[Labels, float]] = {}
+        self._curves: dict[str, dict[Labels, Curve]] = {}
+        self._gauges: list[Gauges] = []
+
+    # ------------------------------------------------------------------ what to listen to
+
+    def listen(self, events: EventBus) -> Callable[[], None]:
+        """Count what this bus carries from now on; answers how to stop it."""
+        stops = [
+            events.listen(self._claimed, JobsClaimed),
+            events.listen(self._answered, AttemptsAnswered),
+            events.listen(self._lost, LeaseWasLost),
+            events.listen(self._of_job(names.DOUBLE_RUNS), RanTwice),
+            events.listen(self._of_job(names.ABANDONED), HandlerAbandoned),
+            events.listen(self._of_job(names.COPIES), SpeculationStarted),
+            events.listen(lambda event: self.add(names.LOOP_BLOCKED, ()), LoopBlocked),
+            events.listen(
+                lambda event: self.add(names.SCHEDULE_FIRES, (event.schedule, "fired")), ScheduleFired
+            ),
+            events.listen(
+                lambda event: self.add(names.SCHEDULE_FIRES, (event.schedule, "error")), ScheduleFailed
+            ),
+            events.listen(self._duty, DutyRan),
+        ]
+
+        def stop_all() -> None:
+            for stop in stops:
+                stop()
+
+        return stop_all
+
+    def ask(self, gauges: Gauges) -> Callable[[], None]:
+        """Include these values in every sample from now on; answers how to leave them out again."""
+        self._gauges.append(gauges)
+
+        def stop() -> None:
+            with suppress(ValueError):
+                self._gauges.remove(gauges)
+
+        return stop
+
+    # ------------------------------------------------------------------ counting
+
+    def add(self, metric: Metric, labels: Labels, count: float = 1.0) -> None:
+        with self._lock:
+            values = self._counters.setdefault(metric.name, {})
+            values[labels] = values.get(labels, 0.0) + count
+
+    def add_job(self, metric: Metric, queue: str, task: str, count: float = 1.0) -> None:
+        """The same for a metric about queue and task."""
+        with self._lock:
+            self._add_job(metric, queue, task, count)
+
+    def observe(self, metric: Metric, labels: Labels, value: float) -> None:
+        with self._lock:
+            curves = self._curves.setdefault(metric.name, {})
+            curve = curves.get(labels)
+            if curve is None:
+                curve = curves[labels] = Curve([0] * (len(metric.buckets) + 1))
+            curve.counts[bisect_left(metric.buckets, value)] += 1
+            curve.sum += value
+
+    # ------------------------------------------------------------------ jobs, a batch at a time
+
+    # Neighbours in a batch are much alike: of one queue and task, and in the same bucket. What they have in
+    # common is looked up once; the bucket is searched for only when its bounds are left.
+
+    def _claimed(self, event: JobsClaimed) -> None:
+        kind, queue, task, edges = event.kind, "", "", _WAIT_EDGES
+        jobs, waits, low, high, bucket = _NOBODYS, _NOBODYS.wait, 0.0, -1.0, 0
+        with self._lock:
+            for record in event.jobs:
+                if record.type != task or record.queue != queue:
+                    queue, task = record.queue, record.type
+                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
+                    waits = jobs.wait
+                since = record.run_at or record.created_at
+                if record.starts > 1:
+                    since = self._claimed_again(record, since)
+                waited = (record.started_at - since).total_seconds()  # type: ignore[operator]
+                if not low < waited <= high:
+                    bucket = bisect_left(WAIT_BUCKETS, waited)
+                    low, high = edges[bucket], edges[bucket + 1]
+                waits[bucket] += 1
+                jobs.wait_sum += waited
+
+    def _claimed_again(self, record: JobRecord, since: datetime) -> datetime:
+        """Since when it waited: the time of earlier runs was no wait."""
+        if not record.history:
+            return since
+        last = record.history[-1]
+        if last.outcome == "stalled":
+            self._add_job(names.STALLS, record.queue, record.type)
+        return min(max(since, last.ended_at), record.started_at or since)
+
+    def _answered(self, event: AttemptsAnswered) -> None:
+        kind, queue, task, edges, completed = event.kind, "", "", _RUN_EDGES, JobState.COMPLETED
+        jobs, runs, low, high, bucket = _NOBODYS, _NOBODYS.run, 0.0, -1.0, 0
+        with self._lock:
+            for attempt, answer in zip(event.attempts, event.answers, strict=True):
+                if type(answer) is not Settled:
+                    continue
+                record = attempt.record
+                if record.type != task or record.queue != queue:
+                    queue, task = record.queue, record.type
+                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
+                    runs = jobs.run
+                if answer.state is completed and record.speculates_on is None:
+                    jobs.ok += 1
+                else:
+                    self._ended_otherwise(jobs, attempt, answer)
+                if attempt.started is not None:
+                    ran = attempt.ended - attempt.started
+                    if not low < ran <= high:
+                        bucket = bisect_left(RUN_BUCKETS, ran)
+                        low, high = edges[bucket], edges[bucket + 1]
+                    runs[bucket] += 1
+                    jobs.run_sum += ran
+
+    def _ended_otherwise(self, jobs: _Jobs, attempt: Any, answer: Settled) -> None:
+        record: JobRecord = attempt.record
+        outcome = _OUTCOMES[type(attempt.settlement)]
+        if answer.state is JobState.CANCELLED:
+            outcome = "cancelled"
+        elif outcome == "stalled" and answer.state is JobState.FAILED:
+            outcome = "failed"
+            self._add_job(names.STALLS, record.queue, record.type)
+        elif outcome == "ok" and record.speculates_on is not None:
+            self._add_job(names.WINS, record.queue, record.type)
+        jobs.others[outcome] = jobs.others.get(outcome, 0) + 1
+
+    def _new_jobs(self, record: JobRecord, kind: str) -> _Jobs:
+        """Where jobs of these names are counted from now on; under one set of labels they share it."""
+        pair = self._pair(record.queue, record.type)
+        labels = (*pair, kind)
+        jobs = self._shown.get(labels)
+        if jobs is None:
+            jobs = self._shown[labels] = _Jobs(pair, kind)
+        if pair != (OTHER, OTHER):  # of those there may be any number
+            self._jobs[record.queue, record.type, kind] = jobs
+        return jobs
+
+    def _pair(self, queue: str, task: str) -> Labels:
+        """The labels of a queue and task: bounded, however many names jobs come with."""
+        labels = self._pairs.get((queue, task))
+        if labels is not None:
+            return labels
+        if len(self._pairs) >= MAX_SERIES:
+            return (OTHER, OTHER)
+        labels = self._pairs[queue, task] = (queue, task if self._has_tasks else "")
+        return labels
+
+    def _add_job(self, metric: Metric, queue: str, task: str, count: float = 1.0) -> None:
+        values = self._counters.setdefault(metric.name, {})
+        labels = self._pair(queue, task)
+        values[labels] = values.get(labels, 0.0) + count
+
+    # ------------------------------------------------------------------ what happens now and then
+
+    def _of_job(self, metric: Metric) -> Callable[[Any], None]:
+        return lambda event: self.add_job(metric, event.queue, event.type)
+
+    def _lost(self, event: LeaseWasLost) -> None:
+        with self._lock:
+            queue, task = self._pair(event.queue, event.type)
+            lost = self._counters.setdefault(names.LEASES_LOST.name, {})
+            lost[queue,] = lost.get((queue,), 0.0) + 1
+            ended = self._counters.setdefault(names.JOBS_FINISHED.name, {})
+            labels = (queue, task, event.kind, "lost")
+            ended[labels] = ended.get(labels, 0.0) + 1
+
+    def _duty(self, event: DutyRan) -> None:
+        if event.count:
+            self.add(names.DUTY_JOBS, (event.duty,), event.count)
+        self.add(names.DUTY_ERRORS, (event.duty,), 0.0 if event.error is None else 1.0)
+
+    # ------------------------------------------------------------------ samples
+
+    def sample(self) -> Sample:
+        """The numbers as they are now."""
+        with self._lock:
+            sample = Sample(
+                {name: dict(values) for name, values in self._counters.items()},
+                {},
+                {
+                    name: {labels: Curve(list(curve.counts), curve.sum) for labels, curve in curves.items()}
+                    for name, curves in self._curves.items()
+                },
+            )
+            self._put_jobs(sample)
+        _put_zeros(sample)
+        for gauges in list(self._gauges):
+            told = {name: dict(values) for name, values in gauges().items()}
+            sample.fold_gauges(Sample(gauges=told))
+        return sample
+
+    def _put_jobs(self, sample: Sample) -> None:
+        for jobs in self._shown.values():
+            labels, kind = jobs.pair, jobs.kind
+            ended = {"ok": jobs.ok, **jobs.others} if jobs.ok else jobs.others
+            part = Sample(
+                {names.JOBS_FINISHED.name: {(*labels, kind, what): n for what, n in ended.items()}},
+                {},
+                {
+                    names.JOB_RUN.name: {(*labels, kind): Curve(jobs.run, jobs.run_sum)},
+                    names.JOB_WAIT.name: {labels: Curve(jobs.wait, jobs.wait_sum)},
+                },
+            )
+            sample.fold_counts(part)
+
+
+def _put_zeros(sample: Sample) -> None:
+    """Rare things are told as 0 before they happen: a counter that begins with 1 shows no increase."""
+    counters = sample.counters
+    pairs = sample.curves.get(names.JOB_WAIT.name, {})
+    for metric in (names.DOUBLE_RUNS, names.STALLS, names.ABANDONED, names.COPIES, names.WINS):
+        _zeros(counters, metric, pairs)
+    _zeros(counters, names.LEASES_LOST, ((queue,) for queue, _ in pairs))
+    of_kinds = sample.curves.get(names.JOB_RUN.name, {})
+    ends = ((*labels, outcome) for labels in of_kinds for outcome in ("ok", "retry", "failed", "lost"))
+    _zeros(counters, names.JOBS_FINISHED, ends)
+    _zeros(counters, names.STORE_ERRORS, sample.curves.get(names.STORE_OP.name, {}))
+    fired = counters.get(names.SCHEDULE_FIRES.name, {})
+    _zeros(counters, names.SCHEDULE_FIRES, [(schedule, "error") for schedule, _ in fired])
+    _zeros(counters, names.LOOP_BLOCKED, [()])
+
+
+def _zeros(counters: dict[str, dict[Labels, float]], metric: Metric, labels: Iterable[Labels]) -> None:
+    values = counters.setdefault(metric.name, {})
+    for one in labels:
+        values.setdefault(one, 0.0)

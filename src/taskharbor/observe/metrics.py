@@ -1,0 +1,99 @@
+"""Metrics for Prometheus: samples in its format, over HTTP or in a registry of yours.
+
+    from prometheus_client import REGISTRY
+    REGISTRY.register(TaskHarborCollector(meter.sample))
+
+This is the only module that needs prometheus-client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Any
+
+from taskharbor.errors import ConfigurationError
+from taskharbor.observe.names import ALL, Metric
+from taskharbor.observe.sample import Curve, Labels, Sample
+
+try:
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import choose_encoder, start_http_server
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "metrics need prometheus-client, which is not installed: pip install 'taskharbor[prometheus]'"
+    ) from error
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+class TaskHarborCollector(Collector):
+    """Everything that a sample holds, for a registry. The sample is taken when the registry asks."""
+
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        self._sample = sample
+
+    def collect(self) -> Iterator[Family]:
+        sample = self._sample()
+        for metric in ALL.values():
+            yield _family(metric, sample)
+
+    def describe(self) -> Iterator[Family]:
+        for metric in ALL.values():
+            yield _family(metric, Sample())
+
+
+class Exposition:
+    """One registry with these numbers and those of the process, ready to be served."""
+
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(TaskHarborCollector(sample))
+        ProcessCollector(registry=self.registry)
+
+    def page(self, accept: str | None = None) -> tuple[bytes, str]:
+        """What GET /metrics answers, in the format that the caller accepts, and its content type."""
+        encode, content_type = choose_encoder(accept or "")
+        return encode(self.registry), content_type
+
+    def serve(self, host: str, port: int) -> Callable[[], None]:
+        """Answer on a port of its own, from a thread; answers how to stop it.
+
+        Raises:
+            ConfigurationError: the port cannot be used.
+        """
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the metrics port {host}:{port} cannot be used: {error.strerror}"
+            ) from error
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return stop
+
+
+def _family(metric: Metric, sample: Sample) -> Family:
+    if metric.kind == "histogram":
+        return _histogram(metric, sample.curves.get(metric.name, {}))
+    make: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    values = sample.counters if metric.kind == "counter" else sample.gauges
+    family: Family = make(metric.name, metric.help, labels=metric.labels)
+    for labels, value in values.get(metric.name, {}).items():
+        family.add_metric(labels, value)  # type: ignore[call-arg,arg-type]
+    return family
+
+
+def _histogram(metric: Metric, curves: dict[Labels, Curve]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*(repr(float(bound)) for bound in metric.buckets), "+Inf"]
+    for labels, curve in curves.items():
+        buckets = list(zip(bounds, accumulate(curve.counts), strict=True))
+        family.add_metric(labels, buckets, curve.sum)
+    return family

@@ -1,0 +1,183 @@
+"""Every metric, named once: exposition, dashboard, alert rules and guide are checked against this list."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+RUN_BUCKETS = (*(0.01 * 2**power for power in range(15)), 600, 1800, 3600)
+STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One metric. `folds` says how the values of several worker processes become one."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+    folds: Literal["sum", "max"] = "sum"
+
+
+# ------------------------------------------------------------------ what a process counts
+
+JOBS_ENQUEUED = Metric(
+    "taskharbor_jobs_enqueued_total",
+    "counter",
+    ("queue", "task"),
+    "Jobs that this process put into the store; repeats of a known id or key are not counted.",
+)
+JOBS_FINISHED = Metric(
+    "taskharbor_jobs_finished_total",
+    "counter",
+    ("queue", "task", "kind", "outcome"),
+    "Attempts that ended: ok, retry, failed, cancelled, released, stalled, or lost with their lease.",
+)
+LEASES_LOST = Metric(
+    "taskharbor_leases_lost_total",
+    "counter",
+    ("queue",),
+    "Jobs that a living worker no longer owned before it was done with them.",
+)
+STALLS = Metric(
+    "taskharbor_job_stalls_total",
+    "counter",
+    ("queue", "task"),
+    "Attempts whose worker fell silent or died, counted when the job is claimed again or given up.",
+)
+COPIES = Metric(
+    "taskharbor_speculative_copies_total",
+    "counter",
+    ("queue", "task"),
+    "Second runs that the leading scheduler started beside stragglers.",
+)
+WINS = Metric(
+    "taskharbor_speculative_wins_total",
+    "counter",
+    ("queue", "task"),
+    "Second runs that were done before the first.",
+)
+DOUBLE_RUNS = Metric(
+    "taskharbor_double_runs_total",
+    "counter",
+    ("queue", "task"),
+    "Handlers that did their work to the end without owning the job any more: it ran, or runs, twice.",
+)
+ABANDONED = Metric(
+    "taskharbor_handlers_abandoned_total",
+    "counter",
+    ("queue", "task"),
+    "Handlers that were told to stop and run on without a slot.",
+)
+LOOP_BLOCKED = Metric(
+    "taskharbor_loop_blocked_total",
+    "counter",
+    (),
+    "Times that a handler kept the event loop of a worker from turning.",
+)
+SCHEDULE_FIRES = Metric(
+    "taskharbor_schedule_fires_total",
+    "counter",
+    ("schedule", "outcome"),
+    "Ticks that became a job (fired), and tries that failed (error).",
+)
+STORE_ERRORS = Metric(
+    "taskharbor_store_errors_total",
+    "counter",
+    ("op",),
+    "Calls to the store that failed because of the store.",
+)
+DUTY_JOBS = Metric(
+    "taskharbor_duty_jobs_total",
+    "counter",
+    ("duty",),
+    "What the duties of the leading scheduler dealt with: sweep, promote, fire-cron, speculate, prune.",
+)
+DUTY_ERRORS = Metric(
+    "taskharbor_duty_errors_total", "counter", ("duty",), "Duties of the leading scheduler that failed."
+)
+PROCESS_ENDS = Metric(
+    "taskharbor_worker_process_ends_total",
+    "counter",
+    ("how",),
+    "Worker processes of --processes that ended: done, recycled or crashed.",
+)
+
+JOB_WAIT = Metric(
+    "taskharbor_job_wait_seconds",
+    "histogram",
+    ("queue", "task"),
+    "From when a job could run to its claim.",
+    WAIT_BUCKETS,
+)
+JOB_RUN = Metric(
+    "taskharbor_job_run_seconds",
+    "histogram",
+    ("queue", "task", "kind"),
+    "How long handlers ran, whatever came of it.",
+    RUN_BUCKETS,
+)
+STORE_OP = Metric(
+    "taskharbor_store_op_seconds",
+    "histogram",
+    ("op",),
+    "How long calls to the store took, failed ones too.",
+    STORE_BUCKETS,
+)
+
+WORKER_SLOTS = Metric("taskharbor_worker_slots", "gauge", ("kind",), "Jobs that may run at once here.")
+WORKER_BUSY = Metric(
+    "taskharbor_worker_busy", "gauge", ("kind",), "Slots that hold a job, until it is settled."
+)
+WORKER_LEASE = Metric(
+    "taskharbor_worker_lease_seconds",
+    "gauge",
+    ("kind",),
+    "How long a claim keeps without a heartbeat.",
+    folds="max",
+)
+HEARTBEAT_LAG = Metric(
+    "taskharbor_heartbeat_lag_seconds",
+    "gauge",
+    ("kind",),
+    "By how much the most overdue extension of a lease is late.",
+    folds="max",
+)
+WORKER_PROCESSES = Metric(
+    "taskharbor_worker_processes", "gauge", (), "Worker processes of --processes that live."
+)
+BUILD_INFO = Metric(
+    "taskharbor_build_info", "gauge", ("version", "driver"), "Always 1: what runs here.", folds="max"
+)
+
+# ------------------------------------------------------------------ what the store holds: one process tells
+
+JOBS = Metric("taskharbor_jobs", "gauge", ("queue", "state"), "Jobs in the store.")
+QUEUE_OLDEST = Metric(
+    "taskharbor_queue_oldest_seconds", "gauge", ("queue",), "How long the oldest ready job could have run."
+)
+QUEUE_PAUSED = Metric("taskharbor_queue_paused", "gauge", ("queue",), "1 while a queue is paused.")
+QUEUE_LIMIT = Metric(
+    "taskharbor_queue_limit", "gauge", ("queue",), "How many jobs of a queue may run at once, where limited."
+)
+WORKERS = Metric("taskharbor_workers", "gauge", ("kind",), "Workers that the store knows as alive.")
+SCHEDULE_LAG = Metric(
+    "taskharbor_schedule_lag_seconds",
+    "gauge",
+    ("schedule",),
+    "By how much the oldest tick without a job is late; 0 in good order.",
+)
+
+STORE_WIDE = (JOBS, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_LIMIT, WORKERS, SCHEDULE_LAG)
+ALL: dict[str, Metric] = {
+    metric.name: metric for metric in list(globals().values()) if isinstance(metric, Metric)
+}
+EVERY_QUEUE_LABEL = "*"
+OTHER = "other"
+"""The task, and the queue, of whatever comes after the first MAX_SERIES pairs of both."""
+MAX_SERIES = 1000

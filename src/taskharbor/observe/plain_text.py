@@ -1,0 +1,43 @@
+"""Text that may leave the process: nothing that steers a terminal, no password out of a URL."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+# Whole sequences first, so that no tail of one is left as text: CSI, then OSC and its relatives up
+# to their terminator, then two-character escapes; in both the 7-bit and the 8-bit (C1) spelling.
+_SEQUENCES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
+)
+_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@]*):[^\s/]*@", re.IGNORECASE)
+_SECRET_PARAMETER = re.compile(
+    r"(?P<name>[?&](?:sslpassword|password|passwd|token|secret)=)[^&\s]*", re.IGNORECASE
+)
+
+
+def clean(text: str) -> str:
+    """Text for one or more lines: newlines and tabs stay, whatever steers a terminal goes."""
+    return _CONTROLS.sub("", _SEQUENCES.sub("", text))
+
+
+def without_passwords(text: str, *urls: str | None) -> str:
+    """The text with the passwords of all URLs in it hidden, and those of `urls` wherever they stand."""
+    for url in urls:
+        password = _password_of(url)
+        if password:
+            text = text.replace(password, "***")
+    text = _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", text)
+    return _SECRET_PARAMETER.sub(r"\g<name>***", text)
+
+
+def _password_of(url: str | None) -> str | None:
+    try:
+        return urlsplit(url or "").password
+    except ValueError:
+        return None

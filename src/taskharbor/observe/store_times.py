@@ -1,0 +1,133 @@
+"""Times every call to a store, on whatever driver, and counts the jobs that go in."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.errors import DriverError
+from taskharbor.model.job import NewJob
+from taskharbor.observe import names
+from taskharbor.observe.meter import Meter
+
+OPS = (
+    "advance_schedule",
+    "cancel",
+    "cancel_waiting",
+    "configure_queue",
+    "count",
+    "delete",
+    "delete_schedule",
+    "enqueue",
+    "exchange",
+    "extend_leases",
+    "find",
+    "forget_worker",
+    "get",
+    "hold_role",
+    "info",
+    "migrate",
+    "open",
+    "pending_migrations",
+    "promote",
+    "prune",
+    "put_schedule",
+    "queues",
+    "reclaim",
+    "release_role",
+    "report_worker",
+    "requeue",
+    "reserve",
+    "schedules",
+    "settle",
+    "speculate",
+    "types",
+    "workers",
+)
+_MARK = "_taskharbor_timed"
+
+
+def time_store(driver: Driver, meter: Meter, *, counts_jobs: bool = True) -> Driver:
+    """Time every call of this handle, and of every handle made from it, from now on; answers the same.
+
+    Only the handle itself is changed: it keeps its class and its capabilities. `counts_jobs=False` is
+    for a handle on a TaskHarbor server, which counts the jobs that go in itself.
+    """
+    if getattr(driver, _MARK, None) is meter:
+        return driver
+    setattr(driver, _MARK, meter)
+    for op in OPS:
+        setattr(driver, op, _timed(getattr(driver, op), op, driver, meter, counts_jobs))
+    _time_blocking(driver, meter, counts_jobs)
+    make_another = driver.another
+
+    def another() -> Driver:
+        return time_store(make_another(), meter, counts_jobs=counts_jobs)
+
+    driver.another = another  # type: ignore[method-assign]
+    return driver
+
+
+def _timed(
+    verb: Callable[..., Any], op: str, driver: Driver, meter: Meter, counts_jobs: bool
+) -> Callable[..., Any]:
+    labels = (op,)
+    counts = counts_jobs and op == "enqueue"
+    monotonic = driver.clock.monotonic
+
+    @functools.wraps(verb)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        started = monotonic()
+        try:
+            answer = await verb(*args, **kwargs)
+        except (DriverError, TimeoutError):
+            meter.add(names.STORE_ERRORS, labels)
+            raise
+        finally:
+            meter.observe(names.STORE_OP, labels, monotonic() - started)
+        if counts:
+            _count(meter, args[0] if args else kwargs["jobs"], answer)
+        elif op == "exchange" and answer.error is not None:
+            meter.add(names.STORE_ERRORS, labels)
+        return answer
+
+    return call
+
+
+def _time_blocking(driver: Driver, meter: Meter, counts_jobs: bool) -> None:
+    """Blocking enqueues count as enqueues; with an async `tx` the answer is still to come."""
+    verb = driver.enqueue_blocking
+    labels = ("enqueue",)
+    monotonic = driver.clock.monotonic
+
+    async def later(jobs: Sequence[NewJob], answers: Any) -> Any:
+        return told(jobs, await answers)
+
+    def told(jobs: Sequence[NewJob], answers: list[Enqueued]) -> list[Enqueued]:
+        if counts_jobs:
+            _count(meter, jobs, answers)
+        return answers
+
+    @functools.wraps(verb)
+    def call(jobs: Sequence[NewJob], **options: Any) -> Any:
+        started = monotonic()
+        try:
+            answers: Any = verb(jobs, **options)
+        except DriverError:
+            meter.add(names.STORE_ERRORS, labels)
+            raise
+        finally:
+            meter.observe(names.STORE_OP, labels, monotonic() - started)
+        return later(jobs, answers) if inspect.iscoroutine(answers) else told(jobs, answers)
+
+    driver.enqueue_blocking = call  # type: ignore[method-assign]
+
+
+def _count(meter: Meter, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+    for job, answer in zip(jobs, answers, strict=True):
+        if answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED):
+            meter.add_job(names.JOBS_ENQUEUED, job.queue, job.type)

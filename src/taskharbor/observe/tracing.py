@@ -1,0 +1,276 @@
+"""Traces: a producer span where a job goes in, a consumer span where it runs, joined through its headers.
+
+    stop = trace_jobs()        # every client and worker of this process, until stop()
+
+The trace context travels in the job's own headers, so that every store carries it. The names are those of
+OpenTelemetry's conventions for messaging, which are not stable yet: they stand in this module alone.
+Only the API is needed; whoever wants to see spans brings an SDK. This module and the one that instruments
+programs from outside are the only ones that need OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.middleware import EnqueueNext, around_every_attempt, around_every_enqueue, running
+from taskharbor.model.checks import check_headers
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.job import Job, NewJob
+from taskharbor.model.outcome import Cancel, Snooze
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "traces need opentelemetry-api, which is not installed: pip install 'taskharbor[otel]'"
+    ) from error
+
+SYSTEM = "taskharbor"
+SCOPE = "taskharbor"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_NOT_ERRORS = ("cancel", "shutdown", "lease_lost")
+_clock = SystemClock()
+
+
+def trace_jobs(
+    *, tracer_provider: Any = None, meter_provider: Any = None, parent: bool = False, sizes: bool = False
+) -> Callable[[], None]:
+    """Trace every job that this process puts in or runs from now on; answers how to stop it.
+
+    A run starts a trace of its own that links to where its job came from; with `parent` it is a child of
+    that span. `sizes` adds the size of payloads; nothing else of them is ever told.
+    """
+    tracing = Tracing(tracer_provider, meter_provider, parent=parent, sizes=sizes)
+    around_every_enqueue.insert(0, tracing.around_enqueue)
+    around_every_attempt.insert(0, tracing.around_attempt)
+
+    def stop() -> None:
+        with suppress(ValueError):  # stopped before
+            around_every_enqueue.remove(tracing.around_enqueue)
+            around_every_attempt.remove(tracing.around_attempt)
+
+    return stop
+
+
+class Tracing:
+    """The two layers. Use them on one client or worker alone with its `use`."""
+
+    def __init__(
+        self,
+        tracer_provider: Any = None,
+        meter_provider: Any = None,
+        *,
+        parent: bool = False,
+        sizes: bool = False,
+    ) -> None:
+        self._is_parent = parent
+        self._has_sizes = sizes
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Jobs that were handed to the store."
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Jobs that were given to a handler."
+        )
+        self._send_duration = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "How long handing jobs to the store took.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._process_duration = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "How long handlers ran.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+
+    # ------------------------------------------------------------------ jobs in
+
+    async def around_enqueue(self, jobs: Sequence[NewJob], call_next: EnqueueNext) -> Any:
+        if not jobs:
+            return await call_next(jobs)
+        with self._timed(self._send_duration, _send_attributes(jobs)):
+            answers = await (self._one(jobs[0], call_next) if len(jobs) == 1 else self._many(jobs, call_next))
+        for job in jobs:
+            self._sent.add(1, _attributes("send", job.queue))
+        return answers
+
+    async def _one(self, job: NewJob, call_next: EnqueueNext) -> Any:
+        with self._span(f"send {job.queue}", SpanKind.PRODUCER, self._of_job("send", job), of=job):
+            return await call_next([carrying(job)])
+
+    async def _many(self, jobs: Sequence[NewJob], call_next: EnqueueNext) -> Any:
+        """A span per job, for each has a life of its own, and one for the call that carries them all."""
+        created = []
+        links = []
+        for job in jobs:
+            name, told = f"create {job.queue}", self._of_job("create", job)
+            with self._span(name, SpanKind.PRODUCER, told, of=job) as span:
+                created.append(carrying(job))
+                links.append(Link(span.get_span_context()))
+        told = _send_attributes(jobs)
+        name = " ".join(filter(None, ("send", told.get("messaging.destination.name"))))
+        with self._span(name, SpanKind.CLIENT, told, links):
+            return await call_next(created)
+
+    # ------------------------------------------------------------------ jobs at work
+
+    async def around_attempt(
+        self, ctx: Any, job: Job, call_next: Callable[[Any, Job], Awaitable[Any]]
+    ) -> Any:
+        carried = propagate.extract(job.headers, context=contexts.Context())
+        origin = trace.get_current_span(carried).get_span_context()
+        links = [Link(origin)] if origin.is_valid and not self._is_parent else []
+        if not self._is_parent:  # baggage stays, the parent goes
+            carried = trace.set_span_in_context(trace.INVALID_SPAN, carried)
+        token = contexts.attach(carried)
+        told = {"messaging.operation.name": "process", "messaging.destination.name": job.queue}
+        try:
+            with (
+                self._timed(self._process_duration, {"messaging.system": SYSTEM, **told}),
+                self._span(f"process {job.queue}", SpanKind.CONSUMER, self._of_run(ctx, job), links) as span,
+            ):
+                value = await call_next(ctx, job)
+                span.set_attribute("taskharbor.outcome", _outcome(value))
+                return value
+        finally:
+            contexts.detach(token)
+            self._consumed.add(1, _attributes("process", job.queue))
+
+    # ------------------------------------------------------------------ spans
+
+    @contextmanager
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: dict[str, Any],
+        links: Sequence[Link] = (),
+        of: NewJob | None = None,
+    ) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            name,
+            context=None if of is None else _origin_of(of),
+            kind=kind,
+            attributes=attributes,
+            links=links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                if span.is_recording():
+                    _tell_error(span, error)
+                raise
+
+    @contextmanager
+    def _timed(self, histogram: Any, attributes: dict[str, Any]) -> Iterator[None]:
+        started = _clock.monotonic()
+        try:
+            yield
+        except BaseException as error:
+            attributes = {**attributes, "error.type": _error_type(error)}
+            raise
+        finally:
+            histogram.record(_clock.monotonic() - started, attributes)
+
+    def _of_job(self, operation: str, job: NewJob | Job) -> dict[str, Any]:
+        told = {
+            **_attributes(operation, job.queue),
+            "messaging.message.id": job.id,
+            "taskharbor.task": job.type,
+        }
+        if self._has_sizes:
+            told["messaging.message.body.size"] = len(job.payload)
+        return told
+
+    def _of_run(self, ctx: Any, job: Job) -> dict[str, Any]:
+        waited = (ctx.clock.now() - (job.run_at or job.created_at)).total_seconds()
+        told = {
+            **self._of_job("process", job),
+            "taskharbor.attempt": ctx.attempt,
+            "taskharbor.fence": ctx.fence,
+            "taskharbor.wait_s": max(waited, 0.0),
+        }
+        if ctx.worker:
+            told["messaging.client.id"] = ctx.worker
+        if job.max_attempts:
+            told["taskharbor.max_attempts"] = job.max_attempts
+        return told
+
+
+def carrying(job: NewJob) -> NewJob:
+    """The job with the current trace context in its headers; as it is where there is no room for it."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    alone = {name: value for name, value in carrier.items() if name != "baggage"}
+    for headers in ({**job.headers, **carrier}, {**job.headers, **alone}):
+        with suppress(InvalidArgument):
+            check_headers(headers)
+            return replace(job, headers=headers)
+    return job
+
+
+def _origin_of(job: NewJob) -> contexts.Context | None:
+    """Whom a producer span belongs to: the span that is current here, else the context the job brings.
+
+    A server that passes on what a request said about its trace has no span of its own.
+    """
+    if trace.get_current_span().get_span_context().is_valid or "traceparent" not in job.headers:
+        return None
+    return propagate.extract(job.headers)
+
+
+def _attributes(operation: str, queue: str | None) -> dict[str, Any]:
+    told = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+    }
+    if queue is not None:
+        told["messaging.destination.name"] = queue
+    return told
+
+
+def _send_attributes(jobs: Sequence[NewJob]) -> dict[str, Any]:
+    queues = {job.queue for job in jobs}
+    told = _attributes("send", queues.pop() if len(queues) == 1 else None)
+    if len(jobs) > 1:
+        told["messaging.batch.message_count"] = len(jobs)
+    return told
+
+
+def _outcome(value: object) -> str:
+    if isinstance(value, Snooze):
+        return "snoozed"
+    return "cancelled" if isinstance(value, Cancel) else "ok"
+
+
+def _tell_error(span: Span, error: BaseException) -> None:
+    ctx = running.get(None)
+    reason = None if ctx is None else ctx.cancelled.reason
+    if reason in _NOT_ERRORS or (reason is None and isinstance(error, asyncio.CancelledError)):
+        span.set_attribute("taskharbor.outcome", reason or "cancelled")
+        return
+    span.set_attributes({"error.type": _error_type(error), "taskharbor.outcome": "error"})
+    if isinstance(error, Exception):
+        span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, f"{_error_type(error)}: {error}"[:500]))
+
+
+def _error_type(error: BaseException) -> str:
+    """The name of an error; one that came from another process was told in words, name first."""
+    outcome = getattr(error, "outcome", None)
+    told = str(getattr(outcome, "reason", "")).partition(":")[0]
+    return told if told.isidentifier() else type(error).__qualname__

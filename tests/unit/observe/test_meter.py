@@ -1,0 +1,290 @@
+"""The meter: what it counts while real workers work, in virtual time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.drivers.messages import Claim
+from taskharbor.errors import DriverUnavailable, Unrecoverable
+from taskharbor.events import AttemptsAnswered, Event, EventBus, JobsClaimed, LoopBlocked
+from taskharbor.model.outcome import Cancel, Snooze
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
+from taskharbor.observe import names
+from taskharbor.observe.meter import Meter
+from taskharbor.observe.names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
+from tests.unit.worker.yard import Yard
+
+AT_ONCE = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
+
+
+def metered(yard: Yard, handlers, **options):
+    worker = yard.worker(handlers, **{"retry": AT_ONCE, **options})
+    meter = Meter()
+    meter.listen(worker.events)
+    return worker, meter
+
+
+def counted(meter: Meter, metric: Metric) -> dict[tuple[str, ...], float]:
+    """What was counted, without what has not happened yet."""
+    values = meter.sample().counters.get(metric.name, {})
+    return {labels: value for labels, value in values.items() if value}
+
+
+def ends(meter: Meter) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for labels, value in counted(meter, names.JOBS_FINISHED).items():
+        found[labels[3]] = found.get(labels[3], 0) + value
+    return found
+
+
+async def test_every_end_of_an_attempt_is_counted_under_its_outcome(yard):
+    async def work(ctx, job):
+        what = job.payload.decode()
+        if what == "retry" and ctx.attempt == 1:
+            raise RuntimeError("not yet")
+        if what == "failed":
+            raise Unrecoverable("never")
+        if what == "snooze" and not ctx.job.headers.get("slept"):
+            return Snooze(timedelta(hours=1))
+        return Cancel("not needed") if what == "cancel" else None
+
+    worker, meter = metered(yard, {"work": work})
+    for what in ("ok", "ok", "retry", "failed", "snooze", "cancel"):
+        await yard.put(payload=what.encode())
+    async with yard.at_work(worker):
+        await yard.pass_time(5)
+
+    assert ends(meter) == {"ok": 3, "retry": 1, "failed": 1, "released": 1, "cancelled": 1}
+    labels = set(meter.sample().counters[names.JOBS_FINISHED.name])
+    assert ("default", "work", "any", "ok") in labels
+
+
+async def test_waits_and_runs_land_in_the_right_buckets(yard):
+    async def work(ctx, job):
+        await ctx.clock.sleep(3.0)
+
+    await yard.put()
+    await yard.pass_time(40)
+    worker, meter = metered(yard, {"work": work})
+    await yard.run_until_idle(worker)
+
+    sample = meter.sample()
+    [wait] = sample.curves[names.JOB_WAIT.name].values()
+    [run] = sample.curves[names.JOB_RUN.name].values()
+    assert wait.counts[WAIT_BUCKETS.index(60)] == sum(wait.counts) == 1
+    assert wait.sum == pytest.approx(40, abs=1)
+    assert run.counts[RUN_BUCKETS.index(0.01 * 2**9)] == sum(run.counts) == 1  # 5.12 s
+    assert run.sum == pytest.approx(3, abs=0.5)
+
+
+async def test_a_value_on_a_bound_belongs_to_the_bucket_below_it():
+    meter = Meter()
+    meter.observe(names.STORE_OP, ("get",), 0.0005)
+    meter.observe(names.STORE_OP, ("get",), 11.0)
+
+    curve = meter.sample().curves[names.STORE_OP.name]["get",]
+
+    assert (curve.counts[0], curve.counts[-1]) == (1, 1)
+
+
+async def test_a_job_that_comes_back_after_a_stall_is_counted_and_its_run_was_no_wait(yard):
+    async def work(ctx, job):
+        return None
+
+    job_id = await yard.put()
+    claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
+    await yard.driver.reserve(claim, now=yard.clock.now())
+    await yard.pass_time(30)
+    worker, meter = metered(yard, {"work": work})
+    await yard.run_until_idle(worker)
+
+    sample = meter.sample()
+    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert (await yard.job(job_id)).stalls == 1
+    [wait] = sample.curves[names.JOB_WAIT.name].values()
+    assert wait.sum < 1  # reclaimed and claimed in one step, however long ago it was put in
+
+
+async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_double_run(yard):
+    async def work(ctx, job):
+        await ctx.clock.sleep(60)
+
+    async def stubborn(ctx, job):
+        try:
+            await ctx.clock.sleep(60)
+        except BaseException:  # noqa: BLE001 - that is what makes it stubborn
+            await ctx.clock.sleep(0.5)
+
+    worker, meter = metered(
+        yard, {"work": work, "stubborn": stubborn}, lease=timedelta(seconds=10), patience=timedelta(seconds=5)
+    )
+    await yard.put("work")
+    await yard.put("stubborn")
+    async with yard.at_work(worker):
+        yard.driver.before["extend_leases"] = unavailable
+        yard.driver.before["reserve"] = unavailable
+        await yard.pass_time(40)
+
+        assert counted(meter, names.LEASES_LOST) == {("default",): 2}
+        assert ends(meter) == {"lost": 2}
+        assert counted(meter, names.DOUBLE_RUNS) == {("default", "stubborn"): 1}
+        yard.driver.before.clear()
+
+
+async def test_a_result_that_the_store_refuses_is_a_double_run(yard):
+    async def work(ctx, job):
+        await ctx.clock.sleep(1)
+        if not job.stalls:
+            await yard.driver.reclaim(now=yard.clock.now() + timedelta(hours=1))
+
+    worker, meter = metered(yard, {"work": work})
+    await yard.put()
+    async with yard.at_work(worker):
+        await yard.pass_time(3)
+
+        assert counted(meter, names.DOUBLE_RUNS) == {("default", "work"): 1}
+        assert ends(meter) == {"lost": 1, "ok": 1}
+
+
+async def test_a_type_that_asked_for_second_runs_is_no_double_run(yard):
+    async def work(ctx, job):
+        await ctx.clock.sleep(1)
+        await yard.driver.reclaim(now=yard.clock.now() + timedelta(hours=1))
+
+    worker, meter = metered(yard, {"work": work})
+    rule = header_of(Speculate(after=timedelta(seconds=1)))
+    await yard.put(headers={SPECULATE_HEADER: rule})
+    async with yard.at_work(worker):
+        await yard.pass_time(3)
+
+        assert not counted(meter, names.DOUBLE_RUNS)
+        assert counted(meter, names.LEASES_LOST)
+
+
+async def test_a_copy_that_is_first_is_a_win(yard):
+    started = []
+
+    async def work(ctx, job):
+        started.append(job.id)
+        if len(started) == 1:
+            await ctx.clock.sleep(3600)
+
+    job_id = await yard.put()
+    slow, slow_meter = metered(yard, {"work": work}, name="slow")
+    fast, fast_meter = metered(yard, {"work": work}, name="fast")
+    async with yard.at_work(slow):
+        await yard.pass_time(1)
+        await yard.driver.speculate(job_id, now=yard.clock.now())
+        async with yard.at_work(fast):
+            await yard.pass_time(2)
+
+    assert counted(fast_meter, names.WINS) == {("default", "work"): 1}
+    assert not counted(slow_meter, names.WINS)
+
+
+async def test_a_store_that_fails_counts_nothing_twice(yard):
+    async def work(ctx, job):
+        return None
+
+    worker, meter = metered(yard, {"work": work})
+    await yard.put()
+    failures = iter((True, True))
+    yard.driver.after["settle"] = lambda: unavailable() if next(failures, False) else None
+    await yard.run_until_idle(worker)
+
+    assert ends(meter) == {"ok": 1}  # stored at the first try, explained after the third
+
+
+def unavailable():
+    raise DriverUnavailable("away", done=None)
+
+
+async def test_names_beyond_the_first_thousand_share_one_series(yard):
+    meter = Meter()
+    for number in range(MAX_SERIES + 50):
+        meter.add_job(names.JOBS_ENQUEUED, "mail", f"task-{number}")
+
+    values = meter.sample().counters[names.JOBS_ENQUEUED.name]
+
+    assert len(values) == MAX_SERIES + 1
+    assert values[OTHER, OTHER] == 50
+
+
+async def test_tasks_can_be_left_out(yard):
+    async def work(ctx, job):
+        return None
+
+    worker = yard.worker({"one": work, "two": work})
+    meter = Meter(tasks=False)
+    meter.listen(worker.events)
+    await yard.put("one")
+    await yard.put("two")
+    await yard.run_until_idle(worker)
+
+    sample = meter.sample()
+    assert counted(meter, names.JOBS_FINISHED) == {("default", "", "any", "ok"): 2}
+    assert sum(sample.curves[names.JOB_WAIT.name]["default", ""].counts) == 2
+
+
+def test_listening_stops_when_told_to_and_costs_nothing_before_and_after():
+    bus = EventBus()
+    meter = Meter()
+    assert bus.heard == frozenset()
+
+    stop = meter.listen(bus)
+    bus.emit(LoopBlocked(worker_id="w", seconds=1.0, where="f"))
+    assert {JobsClaimed, AttemptsAnswered} <= bus.heard
+    stop()
+    bus.emit(LoopBlocked(worker_id="w", seconds=1.0, where="f"))
+
+    assert bus.heard == frozenset()
+    assert counted(meter, names.LOOP_BLOCKED) == {(): 1.0}
+
+
+def test_whole_batches_are_heard_only_by_those_who_ask_for_them():
+    bus = EventBus()
+    bus.listen(lambda event: None)
+
+    assert JobsClaimed not in bus.heard
+    assert AttemptsAnswered not in bus.heard
+    assert LoopBlocked in bus.heard
+    assert Event in bus.heard
+
+
+def test_gauges_are_asked_with_every_sample_until_they_are_left_out():
+    meter = Meter()
+    values = iter((3.0, 5.0))
+    stop = meter.ask(lambda: {names.WORKER_BUSY.name: {("any",): next(values)}})
+
+    assert meter.sample().gauges[names.WORKER_BUSY.name] == {("any",): 3.0}
+    assert meter.sample().gauges[names.WORKER_BUSY.name] == {("any",): 5.0}
+    stop()
+    assert meter.sample().gauges == {}
+
+
+def test_a_sample_does_not_change_when_counting_goes_on():
+    meter = Meter()
+    meter.observe(names.STORE_OP, ("get",), 0.1)
+    before = meter.sample()
+
+    meter.observe(names.STORE_OP, ("get",), 0.1)
+
+    assert sum(before.curves[names.STORE_OP.name]["get",].counts) == 1
+
+
+async def test_what_has_not_happened_yet_is_told_as_zero(yard):
+    async def work(ctx, job):
+        return None
+
+    worker, meter = metered(yard, {"work": work})
+    await yard.put()
+    await yard.run_until_idle(worker)
+
+    counters = meter.sample().counters
+    for metric in (names.DOUBLE_RUNS, names.STALLS, names.COPIES, names.WINS):
+        assert counters[metric.name] == {("default", "work"): 0}
+    assert counters[names.LEASES_LOST.name] == {("default",): 0}
+    assert counters[names.JOBS_FINISHED.name]["default", "work", "any", "failed"] == 0
