@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from taskharbor.model.outcome import Cancel, Snooze
     from taskharbor.model.queue import QueueSettings, Retention
     from taskharbor.model.retry import RetryPolicy
+    from taskharbor.model.speculation import Speculate
     from taskharbor.model.state import JobState
-    from taskharbor.tasks.handler import Speculate
     from taskharbor.tasks.request import JobRequest
     from taskharbor.worker.context import JobContext
     from taskharbor.worker.worker import Worker
@@ -69,8 +69,8 @@ _HOMES = {
     "taskharbor.model.outcome": ("Cancel", "Snooze"),
     "taskharbor.model.queue": ("QueueSettings", "Retention"),
     "taskharbor.model.retry": ("RetryPolicy",),
+    "taskharbor.model.speculation": ("Speculate",),
     "taskharbor.model.state": ("JobState",),
-    "taskharbor.tasks.handler": ("Speculate",),
     "taskharbor.tasks.request": ("JobRequest",),
     "taskharbor.worker.context": ("JobContext",),
     "taskharbor.worker.worker": ("Worker",),

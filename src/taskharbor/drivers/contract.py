@@ -375,8 +375,8 @@ class Driver(OneJobForms, DriverSteps):
         """Start one copy of a running job for another worker; see `settle` for who wins.
 
         Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
-        copy, or one copy already lives. The copy has its original's place in the line. Copies count against max_running and execute rates, not
-        against enqueue rates; find and count do not show them.
+        copy, or one copy already lives. The copy has its original's place in the line. Copies count
+        against max_running and execute rates, not against enqueue rates; find and count do not show them.
         """
         now = self._check(now)
         check_id(job_id)
@@ -490,7 +490,9 @@ class Driver(OneJobForms, DriverSteps):
     # ------------------------------------------------------------------ schedules
 
     async def put_schedule(self, schedule: Schedule, *, now: datetime | None = None) -> StoredSchedule:
-        """Store a schedule under its name. A new one starts from now; a changed rule forgets missed ticks."""
+        """Store a schedule under its name. A new one starts from now; one whose rule changes, or that is
+        resumed, forgets the ticks it missed.
+        """
         now = self._check(now)
         check_schedule(schedule, now or self.clock.now())
         return await self.do_put_schedule(schedule, now)

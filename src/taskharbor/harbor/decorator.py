@@ -17,7 +17,8 @@ from taskharbor.client.task import AsyncTask, Task
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.duration import Duration, duration
 from taskharbor.model.retry import PRESETS, RetryPolicy
-from taskharbor.tasks.handler import RunIn, Speculate
+from taskharbor.model.speculation import Speculate
+from taskharbor.tasks.handler import RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 

@@ -25,8 +25,9 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
+from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
-from taskharbor.tasks.handler import RunIn, Speculate
+from taskharbor.tasks.handler import RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 

@@ -68,7 +68,7 @@ class Schedules:
         return await self._set_paused(name, is_paused=True)
 
     def resume(self, name: str) -> StoredSchedule:
-        """Let it make jobs again; what was missed follows its misfire policy."""
+        """Let it make jobs again, from its next tick on; those in the pause are not made up for."""
         return self._client.block(self.aresume, name)
 
     async def aresume(self, name: str) -> StoredSchedule:

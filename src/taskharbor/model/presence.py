@@ -64,3 +64,17 @@ def fold(average: timedelta | None, sample: timedelta) -> timedelta:
 def ranked(workers: list[WorkerInfo]) -> list[WorkerInfo]:
     """Fastest first; those without a sample last, by id."""
     return sorted(workers, key=lambda w: (w.latency is None, w.latency or NO_TIME, w.report.worker_id))
+
+
+def takes(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bool:
+    """Whether a worker would claim such a job. One that names no queues, or no types, takes them all."""
+    return (
+        (not report.queues or queue in report.queues)
+        and lane in lanes_of(report)
+        and (not report.types or type_name in report.types)
+    )
+
+
+def lanes_of(report: WorkerReport) -> tuple[str, ...]:
+    """The lanes it says, or those that follow from its kind."""
+    return report.lanes or (("any",) if report.kind == "any" else (report.kind, "any"))

@@ -38,6 +38,17 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+SCHEDULE_HEADER = "taskharbor-schedule"
+"""The header by which a job names the schedule that made it."""
+
+_VALUES = {
+    "second": "0-59, *, */5, lists and ranges",
+    "minute": "0-59, *, */5, lists and ranges",
+    "hour": "0-23, *, */6, lists and ranges",
+    "day-of-month": "1-31, *, */2, lists and ranges, or L for the last day",
+    "month": "1-12 or JAN-DEC, *, lists and ranges",
+    "day-of-week": "0-7 (0 and 7 are Sunday) or SUN-SAT, *, lists and ranges, 1#2 for the second Monday",
+}
 _MAX_EXPRESSION = 256
 _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
 
@@ -68,7 +79,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> StoredSchedule:
-    """What put_schedule keeps: a new rule starts from now, a changed one from where it was."""
+    """What put_schedule keeps: a new, changed or resumed rule starts from now, others where they were."""
     if before is None:
         return StoredSchedule(
             schedule=schedule,
@@ -78,12 +89,12 @@ def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> 
             updated_at=now,
         )
     paused = before.paused if schedule.paused is UNSET else schedule.paused is True
-    same_rule = _rule(before.schedule) == _rule(schedule)
+    goes_on = _rule(before.schedule) == _rule(schedule) and not (before.paused and not paused)
     return StoredSchedule(
         schedule=schedule,
         paused=paused,
-        # Another rule has other ticks: those of the past were never promised.
-        last_tick_at=before.last_tick_at if same_rule else max(now, before.last_tick_at),
+        # Another rule has other ticks, and a pause has none: those of the past were never promised.
+        last_tick_at=before.last_tick_at if goes_on else max(now, before.last_tick_at),
         created_at=before.created_at,
         updated_at=now,
     )
@@ -161,9 +172,28 @@ def _cron(expression: str, after: datetime) -> CronSim:
     try:
         return CronSim(plain, after)
     except CronSimError as error:
-        raise InvalidArgument(
-            f"cron {expression!r} is not understood ({error}); five fields: minute hour day month weekday"
-        ) from None
+        raise InvalidArgument(f"cron {expression!r} {_complaint(plain, str(error))}") from None
+
+
+def _complaint(expression: str, error: str) -> str:
+    """What is wrong with an expression, and what would be right."""
+    fields = expression.split()
+    if expression.lstrip().startswith("@"):
+        return f"is no alias that is known; there are {', '.join(_ALIASES)}"
+    if len(fields) not in (5, 6):
+        return f"has {len(fields)} fields; five are needed: minute hour day month weekday, as in 0 3 * * *"
+    name = error.removeprefix("Bad ")
+    if name == "day-of-month" and _is_a_day_of_some_month(fields):
+        return f"never fires: day {fields[-3]} does not come in month {fields[-2]}"
+    return f"is not understood: {name} takes {_VALUES.get(name, 'something else')}"
+
+
+def _is_a_day_of_some_month(fields: list[str]) -> bool:
+    try:
+        CronSim(" ".join([*fields[:-2], "*", fields[-1]]), EPOCH)
+    except CronSimError:
+        return False
+    return True
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -13,13 +13,14 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
+from taskharbor.events import EventBus, ScheduleFailed, ScheduleFired
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from taskharbor.model.schedule import StoredSchedule, due_ticks, last_tick, tick_key
+from taskharbor.model.schedule import SCHEDULE_HEADER, StoredSchedule, due_ticks, last_tick, tick_key
 from taskharbor.scheduler.duty import Now
 
-SCHEDULE_HEADER = "taskharbor-schedule"
 _log = logging.getLogger("taskharbor.scheduler")
 
 
@@ -28,7 +29,16 @@ class FireCron:
 
     name = "fire-cron"
 
-    def __init__(self, driver: Driver, now: Now, entropy: Entropy, *, every_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        now: Now,
+        entropy: Entropy,
+        *,
+        every_seconds: float = 1.0,
+        events: EventBus | None = None,
+    ) -> None:
+        self._events = events or EventBus()
         self._driver = driver
         self._now = now
         self._entropy = entropy
@@ -53,6 +63,7 @@ class FireCron:
             why = str(error) or type(error).__name__
             level = logging.DEBUG if self._troubles.get(name) == why else logging.WARNING
             self._troubles[name] = why
+            self._events.emit(ScheduleFailed(schedule=name, error=why))
             _log.log(level, "schedule %s could not fire and will be tried again: %s", name, why)
             return 0
 
@@ -73,7 +84,7 @@ class FireCron:
         if not jobs:
             return 0
         try:
-            await self._driver.enqueue(jobs, now=self._now.given)
+            await self._enqueue(entry, due, jobs)
         except (RateLimited, InvalidArgument):  # over the budget now, or in one call for ever
             if len(jobs) == 1:
                 raise
@@ -81,13 +92,19 @@ class FireCron:
             return len(jobs)
         for done, (tick, job) in enumerate(zip(due, jobs, strict=True)):
             try:
-                await self._driver.enqueue([job], now=self._now.given)
+                await self._enqueue(entry, [tick], [job])
             except RateLimited:
                 if not done:
                     raise
                 return done
             await self._driver.advance_schedule(entry.schedule.name, tick, now=self._now.given)
         return len(jobs)
+
+    async def _enqueue(self, entry: StoredSchedule, due: list[datetime], jobs: list[NewJob]) -> None:
+        answers = await self._driver.enqueue(jobs, now=self._now.given)
+        for tick, answer in zip(due, answers, strict=True):
+            if answer.result is not EnqueueResult.DUPLICATE:  # else another leader was first
+                self._events.emit(ScheduleFired(schedule=entry.schedule.name, tick=tick, job_id=answer.id))
 
     def _job(self, entry: StoredSchedule, tick: datetime, now: datetime) -> NewJob:
         name, template = entry.schedule.name, entry.schedule.template

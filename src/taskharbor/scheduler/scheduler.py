@@ -21,6 +21,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.scheduler.duty import Duty, Now
 from taskharbor.scheduler.fire_cron import FireCron
 from taskharbor.scheduler.housekeeping import promote, prune, sweep
+from taskharbor.scheduler.notice import NoticeUnclaimed
 from taskharbor.scheduler.speculate import SpeculateOnStragglers
 
 ROLE = "scheduler"
@@ -123,9 +124,10 @@ class Scheduler:
         return [
             sweep(driver, now),
             promote(driver, now),
-            FireCron(driver, now, self._entropy),
-            SpeculateOnStragglers(driver, now),
+            FireCron(driver, now, self._entropy, events=self._events),
+            SpeculateOnStragglers(driver, now, events=self._events),
             prune(driver, now),
+            NoticeUnclaimed(driver, now),
         ]
 
     def _is_due(self, duty: Duty) -> bool:

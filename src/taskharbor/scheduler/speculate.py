@@ -7,44 +7,94 @@ already have one.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query, Speculated
+from taskharbor.events import EventBus, SpeculationStarted
 from taskharbor.model.job import JobRecord
-from taskharbor.model.speculation import rule_of
+from taskharbor.model.speculation import SPECULATE_HEADER, rule_of
 from taskharbor.model.state import JobState
 from taskharbor.scheduler.duty import Now
 
+_CALM_FACTOR = 5.0
+
+Run = tuple[str, int]  # a job, and the fence of its claim
+
 
 class SpeculateOnStragglers:
-    """Copy the runs that take longer than max(after, factor × usual)."""
+    """Copy the runs that take longer than max(after, factor × usual): each run once, however its copy ends.
+
+    While no running job asks for it, a look around is taken five times less often.
+    """
 
     name = "speculate"
 
-    def __init__(self, driver: Driver, now: Now, *, every_seconds: float = 2.0, page: int = 500) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        now: Now,
+        *,
+        every_seconds: float = 1.0,
+        page: int = 500,
+        events: EventBus | None = None,
+    ) -> None:
+        self._events = events or EventBus()
         self._driver = driver
         self._now = now
         self._page = page
-        self.every_seconds = every_seconds
+        self._every_seconds = every_seconds
+        self._is_wanted = True
+        self._copied: set[Run] = set()
+
+    @property
+    def every_seconds(self) -> float:
+        return self._every_seconds if self._is_wanted else self._every_seconds * _CALM_FACTOR
 
     async def run_once(self) -> int:
         now = await self._now.read()
-        usual = {info.type: info.usual for info in await self._driver.types(now=self._now.given)}
+        jobs = [job async for job in self._running() if SPECULATE_HEADER in job.headers]
+        self._is_wanted = bool(jobs)
+        self._copied &= {_run_of(job) for job in jobs}
+        usual = (
+            {info.type: info.usual for info in await self._driver.types(now=self._now.given)} if jobs else {}
+        )
+        slow = [job for job in jobs if is_straggler(job, usual.get(job.type), now)]
+        return sum([await self._copy(job, now) for job in slow if _run_of(job) not in self._copied])
+
+    async def _running(self) -> AsyncIterator[JobRecord]:
         query: Query | None = Query(states=(JobState.RUNNING,), limit=self._page)
-        started = 0
         while query is not None:
             page = await self._driver.find(query, now=self._now.given)
             for job in page.jobs:
-                if is_straggler(job, usual.get(job.type), now):
-                    answer = await self._driver.speculate(job.id, now=self._now.given)
-                    started += isinstance(answer, Speculated)
-            query = (
-                None
-                if page.cursor is None
-                else Query(states=(JobState.RUNNING,), limit=self._page, cursor=page.cursor)
+                yield job
+            query = replace(query, cursor=page.cursor) if page.cursor is not None else None
+
+    async def _copy(self, job: JobRecord, now: datetime) -> bool:
+        answer = await self._driver.speculate(job.id, now=self._now.given)
+        self._copied.add(_run_of(job))
+        if isinstance(answer, Speculated):
+            self._tell(job, answer, now)
+        return isinstance(answer, Speculated)
+
+    def _tell(self, job: JobRecord, answer: Speculated, now: datetime) -> None:
+        ran = now - (job.started_at or now)
+        self._events.emit(
+            SpeculationStarted(
+                job_id=job.id,
+                copy_id=answer.copy_id,
+                type=job.type,
+                queue=job.queue,
+                ran_seconds=ran.total_seconds(),
             )
-        return started
+        )
+
+
+def _run_of(job: JobRecord) -> Run:
+    return job.id, job.fence
 
 
 def is_straggler(job: JobRecord, usual: timedelta | None, now: datetime) -> bool:

@@ -18,11 +18,11 @@ from taskharbor.model.codec import Codec, Codecs, JsonCodec
 from taskharbor.model.job import Job, NewJob
 from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.tasks.handler import (
     Arguments,
     Handler,
     RunIn,
-    Speculate,
     check_run_in,
     reference_of,
     refuse_generator,
@@ -116,12 +116,22 @@ class TaskDefinition(Generic[P, R]):
         return changed
 
     def _take(self, request: JobRequest) -> None:
+        request = self._with_rule(request)
         template = template_of(request, default_queue=self._default_queue, codec=self._codec)
         check_new_job(
             msgspec.structs.replace(template, id=_ANY_ID), EPOCH if request.run_at is None else request.run_at
         )
         self._request = request
         self._template = template
+
+    def _with_rule(self, request: JobRequest) -> JobRequest:
+        """Jobs carry the rule of second runs, so that a scheduler needs no app for it; keyed ones never."""
+        if self.speculate is None:
+            return request
+        headers = {name: said for name, said in (request.headers or {}).items() if name != SPECULATE_HEADER}
+        if request.key is None:
+            headers[SPECULATE_HEADER] = header_of(self.speculate)
+        return msgspec.structs.replace(request, headers=headers)
 
     # ------------------------------------------------------------------ running it
 

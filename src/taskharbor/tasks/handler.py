@@ -6,7 +6,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -15,19 +14,13 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.job import Job
 from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.speculation import Speculate
 
 RunIn = Literal["auto", "loop", "thread", "process"]
 RUN_IN = ("auto", "loop", "thread", "process")
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
-
-
-class Speculate(msgspec.Struct, frozen=True, kw_only=True):
-    """Start a second run of a straggler: after `after`, and `factor` times the usual duration."""
-
-    after: timedelta
-    factor: float = 3.0
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):

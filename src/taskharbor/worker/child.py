@@ -10,6 +10,7 @@ import msgspec
 from taskharbor.errors import ConfigurationError
 from taskharbor.worker.building import build_worker
 from taskharbor.worker.executors.families import die_with_parent
+from taskharbor.worker.leaving import leave_within
 from taskharbor.worker.supervisor import MISCONFIGURED, RECYCLED, SupervisorConfig
 
 _log = logging.getLogger("taskharbor.worker")
@@ -34,4 +35,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    leave_within(code)
+    sys.exit(code)

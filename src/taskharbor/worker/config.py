@@ -115,10 +115,10 @@ class WorkerConfig:
     def answer_seconds(self) -> float:
         """How long to wait for the store to answer a claim or a settlement.
 
-        Longer than the lease is pointless: what it brings could not be trusted any more. But a short
-        lease must not turn a slow store into one that never answers.
+        Only a connection that died without a word takes so long. A store that is merely slow answers
+        late, and what comes too late for its lease is refused or released as always.
         """
-        return min(max(self.trust_seconds, 5.0), 15.0)
+        return min(max(self.trust_seconds * 3, 6.0), 15.0)
 
     @property
     def trust_seconds(self) -> float:

@@ -117,7 +117,7 @@ class Fetcher:
         """
         while self._has_something_to_do():
             self._bell.clear()
-            if self._timing.monotonic() >= self._quiet_until:
+            if not self._must_be_quiet():
                 await self.turn()
             self._arm()
             if self._has_something_to_do():
@@ -204,6 +204,10 @@ class Fetcher:
             _log.error("%s failed; trying again in %.1f s", verb, wait, exc_info=error)
         self._on_trouble(verb, error, self._failures)
 
+    def _must_be_quiet(self) -> bool:
+        """Clocks count microseconds: what is left below one would never pass on a clock that stands still."""
+        return self._timing.monotonic() < self._quiet_until - 1e-6
+
     # ------------------------------------------------------------------ what to ask for
 
     def _room(self, batch: list[Held]) -> int:
@@ -234,7 +238,7 @@ class Fetcher:
 
     def _arm(self) -> None:
         """Be called again: at once for what is left to do, else after the poll."""
-        if self._timing.monotonic() < self._quiet_until:
+        if self._must_be_quiet():
             self._alarm.set(self._quiet_until)
         elif self._unclear or (self.may_claim and self.expects_work and self._room([]) > 0):
             self._bell.set()

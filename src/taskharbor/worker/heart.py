@@ -44,6 +44,7 @@ class Heart:
         self._urgent: list[Held] = []
         self._failures = 0
         self._retry_at = 0.0
+        self._reporting: asyncio.Future[None] | None = None
         self.is_over = False
 
     def poke(self, urgent: list[Held]) -> None:
@@ -65,6 +66,8 @@ class Heart:
             await self._timing.until(self._poke, self._wait_seconds(is_busy))
             self._poke.clear()
         with suppress(Exception):
+            if self._reporting is not None:
+                await self._reporting
             await self._presence.leave()
 
     async def tick(self) -> None:
@@ -72,11 +75,20 @@ class Heart:
             urgent, self._urgent = self._urgent, []
             await self._beat(urgent)
         self._heartbeat.drop_overdue()
-        if self._presence.is_due():
-            try:
-                await self._presence.report()
-            except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
-                self._on_trouble("report_worker", error, 1)
+        if self._presence.is_due() and not self._is_reporting():
+            # Beside the beat: a slow report must not hold leases up, and is not thrown away for being slow.
+            self._reporting = asyncio.ensure_future(self._report())
+
+    def _is_reporting(self) -> bool:
+        return self._reporting is not None and not self._reporting.done()
+
+    async def _report(self) -> None:
+        try:
+            await self._presence.report()
+        except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
+            self._on_trouble("report_worker", error, 1)
+        finally:
+            self._poke.set()  # to see when the next one is due
 
     async def _beat(self, urgent: list[Held]) -> None:
         wanted = dict.fromkeys((*self._heartbeat.wanted(), *urgent))
@@ -96,7 +108,8 @@ class Heart:
         wait = self._heartbeat.wait_seconds()
         if self._retry_at > now:
             wait = max(wait, self._retry_at - now)
-        wait = min(wait, self._presence.next_due() - now)
+        if not self._is_reporting():
+            wait = min(wait, self._presence.next_due() - now)
         if is_busy and not self._timing.is_virtual:
             wait = min(wait, TICK_SECONDS)
         return max(wait, 0.001)

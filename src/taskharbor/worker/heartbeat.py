@@ -107,6 +107,8 @@ class Heartbeat:
                 held.progress = None
             if isinstance(answer, Extended):
                 held.renew(answer.lease, sent, sent + self._trust)
+            else:
+                held.extended = sent  # the answer will not change: no need to ask again at once
         self._holdings.unmark_extending(batch)
         self._on_free()
         self._deal_with(batch, answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import WakeupKind
@@ -54,4 +55,5 @@ class Hints:
                 elif hint.job_id is not None:
                     self._on_cancel(hint.job_id)
         finally:
-            await hints.aclose()
+            with suppress(Exception):  # or what it says would take the place of our own cancellation
+                await hints.aclose()

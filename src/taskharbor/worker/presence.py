@@ -56,8 +56,7 @@ class Presence:
         call = self._driver.report_worker(
             self._said(), self._samples(), self._config.report_every * 4, now=self._timing.stated()
         )
-        # Leases come first: a slow report must not hold the heartbeat up.
-        await self._timing.within(self._config.renew_every.total_seconds() / 2, call)
+        await self._timing.within(self._config.report_every.total_seconds() * 3, call)
 
     async def leave(self) -> None:
         await self._driver.forget_worker(self._worker_id, now=self._timing.stated())

@@ -17,9 +17,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, Signals
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,6 +41,8 @@ MISCONFIGURED = 2
 _STEADY_SECONDS = 10.0  # who lived longer than that is restarted at once
 _LONGEST_WAIT_SECONDS = 30.0
 _KILL_AFTER_SECONDS = 5.0  # beyond the grace time
+_LAST_WORDS_SECONDS = 1.0
+_LARGEST_REPORT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +72,25 @@ class SupervisorConfig:
             raise ConfigurationError(f"processes={self.processes} must lie between 1 and 1000")
 
 
-def run_supervisor(config: SupervisorConfig) -> int:
+class Reports(Protocol):
+    """Listens to what the worker processes tell about themselves, each through a pipe of its own."""
+
+    def came(self, pid: int) -> None: ...
+
+    def reported(self, pid: int, data: bytes) -> None: ...
+
+    def left(self, pid: int, how: str) -> None:
+        """It is gone, and all it told has been heard; `how` is done, recycled or crashed."""
+        ...
+
+
+def run_supervisor(config: SupervisorConfig, reports: Reports | None = None) -> int:
     """Run the workers in the foreground until told to stop; answers the exit code of the command.
 
     0 after a clean end, 2 when a worker could not start because of its settings or its app. The app is
-    loaded here first, so that a broken one is told once, and no process is started for it.
+    loaded here first, so that a broken one is told once, and no process is started for it. With `reports`
+    the app gets one more option: `report_to`, the descriptor to write reports to, each behind its size in
+    four bytes, the highest first.
     """
     sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
     try:
@@ -84,14 +100,15 @@ def run_supervisor(config: SupervisorConfig) -> int:
         _log.error("cannot start %s: %s", config.app, said)
         _log.debug("where that was raised", exc_info=error)
         return MISCONFIGURED
-    return run_to_the_end(Supervisor(config).run())
+    return run_to_the_end(Supervisor(config, reports).run())
 
 
 class Supervisor:
     """Starts, watches, restarts and stops worker processes."""
 
-    def __init__(self, config: SupervisorConfig) -> None:
+    def __init__(self, config: SupervisorConfig, reports: Reports | None = None) -> None:
         self._config = config
+        self._reports = reports
         self._clock = SystemClock()
         self._entropy = Entropy()
         self._workers: dict[int, _WorkerProcess] = {}
@@ -127,18 +144,32 @@ class Supervisor:
                 await self._wait(crashes)
 
     async def _one_life(self, place: int) -> int:
-        worker = self._workers[place] = _WorkerProcess(self._config)
+        worker = self._workers[place] = _WorkerProcess(self._config, reports=self._reports is not None)
         _log.info("worker process %d has started", worker.pid)
+        hearing = asyncio.ensure_future(self._hear(worker))
         try:
             code = await worker.until_exit(self._stopping, self._config.grace_seconds + _KILL_AFTER_SECONDS)
         finally:
             del self._workers[place]
+        await self._heard(worker, hearing, code)
         if code == RECYCLED:
             _log.info("worker process %d has done its share", worker.pid)
         elif code != 0:
             who = f"worker process {worker.pid}"
             _log.warning("%s", cause_of_death(code, worker.oom_before, who=who, when=""))
         return code
+
+    async def _hear(self, worker: _WorkerProcess) -> None:
+        if self._reports is not None:
+            self._reports.came(worker.pid)
+            await worker.pass_reports(self._reports)
+
+    async def _heard(self, worker: _WorkerProcess, hearing: asyncio.Future[None], code: int) -> None:
+        """Hear its last words; a descendant that outlived it may hold the pipe, and is not waited for."""
+        await asyncio.wait((hearing,), timeout=_LAST_WORDS_SECONDS)
+        hearing.cancel()
+        if self._reports is not None:
+            self._reports.left(worker.pid, {0: "done", RECYCLED: "recycled"}.get(code, "crashed"))
 
     def _is_over(self, code: int) -> bool:
         if code == MISCONFIGURED:
@@ -196,15 +227,21 @@ class Supervisor:
 class _WorkerProcess:
     """One worker process. It leads its own session, so that a terminal's Ctrl-C reaches it only once."""
 
-    def __init__(self, config: SupervisorConfig) -> None:
+    def __init__(self, config: SupervisorConfig, *, reports: bool) -> None:
         self._mark = Entropy().token()
+        self._ear, mouth = os.pipe() if reports else (-1, -1)
+        if reports:
+            config = replace(config, options={**config.options, "report_to": mouth})
         self.oom_before = oom_kills()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "taskharbor.worker.child", str(os.getpid())],
             stdin=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=(mouth,) if reports else (),
             env={**os.environ, MARK: self._mark},
         )
+        if reports:
+            os.close(mouth)
         assert self._process.stdin is not None  # noqa: S101 - asked for above
         with suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(msgspec.json.encode(config))
@@ -216,6 +253,22 @@ class _WorkerProcess:
     def send(self, number: Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)  # Popen's own way to send one would reap it
+
+    async def pass_reports(self, reports: Reports) -> None:
+        """Hand on what it tells, until it says no more."""
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        pipe = os.fdopen(self._ear, "rb", buffering=0)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                if size > _LARGEST_REPORT:
+                    return
+                reports.reported(self.pid, await reader.readexactly(size))
+        except asyncio.IncompleteReadError:
+            return  # it is gone, perhaps in the middle of a word
+        finally:
+            transport.close()
 
     async def until_exit(self, stopping: asyncio.Event, patience_seconds: float) -> int:
         """The exit status, once it has ended; killed when it takes too long to stop.

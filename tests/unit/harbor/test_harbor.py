@@ -17,8 +17,8 @@ from taskharbor.harbor import Harbor, store_url
 from taskharbor.model.codec import CODEC_HEADER, MsgpackCodec
 from taskharbor.model.job import Update
 from taskharbor.model.retry import KEYED, RetryPolicy
+from taskharbor.model.speculation import Speculate
 from taskharbor.model.state import JobState
-from taskharbor.tasks import Speculate
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.worker.context import JobContext
 

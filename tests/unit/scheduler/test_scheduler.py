@@ -18,10 +18,12 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, Fail
 from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.model.state import JobState
 from taskharbor.scheduler import Scheduler
+from taskharbor.scheduler.duty import Now
+from taskharbor.scheduler.speculate import SpeculateOnStragglers
 
 START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -208,7 +210,8 @@ async def test_each_run_of_a_duty_is_an_event(driver: Driver, clock: HandClock) 
 
     await scheduler(driver, clock, events=bus).run_once()
 
-    assert [event.duty for event in heard] == ["sweep", "promote", "fire-cron", "speculate", "prune"]
+    usual = ["sweep", "promote", "fire-cron", "speculate", "prune", "notice-unclaimed"]
+    assert [event.duty for event in heard] == usual
 
 
 # ------------------------------------------------------------------ schedules
@@ -317,6 +320,43 @@ async def test_a_straggler_gets_one_copy_and_the_copy_completes_it(driver: Drive
     [original] = await driver.get([job.id])
     assert original is not None
     assert (original.state, original.result) == (JobState.COMPLETED, b'"done"')
+
+
+async def test_a_run_whose_copy_failed_gets_no_other_and_the_next_run_does(
+    driver: Driver, clock: HandClock
+) -> None:
+    """A copy that fails at once would otherwise be followed by another every second."""
+    await straggler(driver, max_stalls=9)
+    leader = scheduler(driver, clock)
+    clock.at += 6 * SECOND
+    await leader.run_once()
+    [copy] = await take(driver, "fast")
+    await driver.settle([Fail(copy.lease, "broken")])
+    for _ in range(5):
+        clock.at += 2 * SECOND
+        await leader.run_once()
+    assert await take(driver, "fast") == []
+
+    clock.at += 30 * SECOND
+    [again] = await take(driver, "slow")
+    assert again.starts == 2
+    for _ in range(5):
+        clock.at += 2 * SECOND
+        await leader.run_once()
+
+    [second_copy] = await take(driver, "fast")
+    assert second_copy.speculates_on == again.id
+
+
+async def test_without_anything_to_copy_the_look_around_is_rarer(driver: Driver, clock: HandClock) -> None:
+    duty = SpeculateOnStragglers(driver, Now(driver, clock), every_seconds=1.0)
+    await duty.run_once()
+    calm = duty.every_seconds
+
+    await straggler(driver)
+    await duty.run_once()
+
+    assert (calm, duty.every_seconds) == (5.0, 1.0)
 
 
 async def test_a_type_that_usually_takes_long_is_given_its_time(driver: Driver, clock: HandClock) -> None:

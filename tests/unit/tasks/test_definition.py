@@ -13,6 +13,7 @@ from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError
 from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import NewJob, Update
 from taskharbor.model.outcome import Cancel, Snooze
+from taskharbor.model.speculation import Speculate, rule_of
 from taskharbor.tasks.definition import TaskDefinition, result_type
 from taskharbor.tasks.handler import load_function
 from taskharbor.tasks.request import JobRequest
@@ -29,6 +30,20 @@ def greet(name: str) -> str:
 def definition(function=greet, **options) -> TaskDefinition[..., str]:
     codec = options.pop("codec", JsonCodec())
     return TaskDefinition(function, JobRequest(type="greet", **options), codec=codec)
+
+
+def test_a_job_of_a_task_with_second_runs_carries_the_rule_unless_it_is_keyed():
+    rule = Speculate(after=timedelta(seconds=9), factor=2.0)
+    task: TaskDefinition[..., str] = TaskDefinition(greet, JobRequest(type="greet"), speculate=rule)
+
+    with_more = task.with_options(headers={"trace": "abc"})
+    keyed = with_more.with_options(key="user/7")
+
+    assert rule_of(task.new_job(ID, ("Ada",), {}).headers) == rule
+    assert rule_of(dict(task.call("Ada").headers or {})) == rule
+    assert rule_of(with_more.new_job(ID, ("Ada",), {}).headers) == rule
+    assert with_more.new_job(ID, ("Ada",), {}).headers["trace"] == "abc"
+    assert keyed.new_job(ID, ("Ada",), {}).headers == {"trace": "abc"}
 
 
 def test_a_job_of_a_task_carries_its_options_and_arguments():

@@ -89,7 +89,7 @@ async def test_progress_must_be_a_number_and_a_transaction_needs_a_store_that_ha
         with pytest.raises(ConfigurationError, match="fence"):
             ctx.transaction()
         ctx.log.info("hello")
-        return ctx.log.extra["job_id"]
+        return ctx.log.extra["taskharbor_job_id"]
 
     record = await outcome_of(yard, handler)
     assert record.result == f'"{record.id}"'.encode()

@@ -25,7 +25,7 @@ class Listeners:
             self._all.remove(listener)
 
     def work(self, queues: Iterable[str]) -> None:
-        for queue in queues:
+        for queue in sorted(queues):  # a set has no order of its own, and a seed must replay
             for listener in self._all:
                 if queue in listener.queues:
                     listener.tell(Wakeup(WakeupKind.WORK, queue=queue))

@@ -30,8 +30,8 @@ from taskharbor.testing.conformance.kit import (
 )
 from taskharbor.testing.conformance.verbs import EVERY_VERB
 
-# Opening and closing themselves, and the two verbs that are no coroutines: they have cases of their own.
-APART = {"open", "close", "wakeups", "enqueue_blocking"}
+# Opening and closing themselves, and the verbs that are no coroutines: they have cases of their own.
+APART = {"open", "close", "wakeups", "enqueue_blocking", "transaction"}
 
 
 async def test_the_table_of_verbs_is_complete(driver: Driver) -> None:

@@ -367,14 +367,15 @@ async def test_a_caller_that_gives_up_leaves_a_whole_job_or_none(driver: Driver,
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_claim_that_was_given_up_costs_a_lease_at_most(driver: Driver, steps: int) -> None:
-    """N12: the job waits, or runs under a lease that nobody holds and comes back at its end."""
+    """N12: the job waits, or was handed back, or runs under a lease that nobody holds until its end."""
     answer = await enqueue_one(driver)
 
     await given_up(driver.reserve(claim(), now=START), steps)
     record = await get_one(driver, answer.id)
     again = await reserve_one(driver, now=END)
 
-    assert (record.state, record.starts) in [(JobState.READY, 0), (JobState.RUNNING, 1)]
+    ways = [(JobState.READY, 0), (JobState.READY, 1), (JobState.RUNNING, 1)]
+    assert (record.state, record.starts) in ways
     assert (again.id, again.starts) == (answer.id, record.starts + 1)
     await settle_one(driver, Ack(again.lease), now=END)
 

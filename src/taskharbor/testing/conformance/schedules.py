@@ -121,6 +121,17 @@ async def test_a_changed_rule_does_not_go_back_behind_a_fired_tick(driver: Drive
     assert entry.last_tick_at == LATER
 
 
+async def test_a_resumed_schedule_starts_from_now(driver: Driver) -> None:
+    """I18: what passed in a pause was meant to pass, whether anybody led meanwhile or not."""
+    await driver.put_schedule(rule(paused=True), now=START)
+    assert (await driver.put_schedule(rule(), now=START + MINUTE)).last_tick_at == START
+
+    entry = await driver.put_schedule(rule(paused=False), now=LATER)
+
+    assert (entry.paused, entry.last_tick_at) == (False, LATER)
+    assert (await driver.put_schedule(rule(paused=False), now=LATER + MINUTE)).last_tick_at == LATER
+
+
 async def test_a_pause_is_kept_until_somebody_says_otherwise(driver: Driver) -> None:
     """R10: a deploy that says nothing about it does not resume."""
     await driver.put_schedule(rule(), now=START)

@@ -88,6 +88,32 @@ async def test_a_copy_is_never_handed_to_the_worker_of_the_original(driver: Driv
     assert await reserve(driver, worker_id="worker-c", limit=10) == []
 
 
+async def test_a_copy_is_never_handed_to_the_next_worker_of_the_original(driver: Driver) -> None:
+    """R003-38: whoever runs the original now, and not only who ran it when the copy was made."""
+    original = await running(driver)
+    copy_id = await copy_of(driver, original)
+    then = START + LEASE
+    again = await reserve_one(driver, now=then, worker_id=OTHER_WORKER, lease_for=HOUR)
+    assert again.id == original.id
+
+    assert await reserve(driver, now=then, worker_id=OTHER_WORKER, limit=10) == []
+    assert await reserve(driver, now=then, worker_id=WORKER, limit=10) == []
+    assert [job.id for job in await reserve(driver, now=then, worker_id="worker-c", limit=10)] == [copy_id]
+
+
+async def test_one_claim_never_takes_an_original_together_with_its_copy(driver: Driver) -> None:
+    """R003-38: a copy whose original waits again, waits for somebody to run that first."""
+    original = await running(driver)
+    copy_id = await copy_of(driver, original)
+    then = START + LEASE
+    await driver.reclaim(now=then)
+
+    taken = await reserve(driver, now=then, worker_id=OTHER_WORKER, limit=10, lease_for=HOUR)
+
+    assert [job.id for job in taken] == [original.id]
+    assert [job.id for job in await reserve(driver, now=then, worker_id="worker-c", limit=10)] == [copy_id]
+
+
 async def test_a_copy_that_is_passed_over_hides_no_other_job(driver: Driver) -> None:
     """B16: the straggler's worker finds what stands behind the copy."""
     original = await running(driver, priority=9)
@@ -95,6 +121,20 @@ async def test_a_copy_that_is_passed_over_hides_no_other_job(driver: Driver) -> 
     plain = await enqueue_one(driver)
 
     assert [job.id for job in await reserve(driver, worker_id=WORKER, limit=10)] == [plain.id]
+
+
+async def test_a_copy_has_the_place_of_its_original_in_the_line(driver: Driver) -> None:
+    """R003-38: behind a backlog, or what was enqueued with the original, it would come too late to help."""
+    original = await running(driver, lease_for=HOUR)
+    later = START + SECOND
+    backlog = [await enqueue_one(driver, now=instant) for instant in (START, later)]
+    urgent = await enqueue_one(driver, now=later, priority=1)
+
+    answer = await driver.speculate(original.id, now=START + MINUTE)
+    assert isinstance(answer, Speculated)
+    taken = await reserve(driver, now=START + MINUTE, worker_id=OTHER_WORKER, limit=10)
+
+    assert [job.id for job in taken] == [urgent.id, answer.copy_id, *(job.id for job in backlog)]
 
 
 async def test_copies_are_hidden_from_find_and_count(driver: Driver) -> None:

@@ -147,9 +147,17 @@ class ReferenceModel(Ending):
             and job.requires in claim.lanes
             and self.state_of(job, now) is JobState.READY
             and (claim.types is None or job.type in claim.types)
-            and job.avoid_worker != claim.worker_id
+            and self._may_copy(job, claim.worker_id)
         ]
         return sorted(fits, key=lambda job: (claim.lanes.index(job.requires), *order(job)))
+
+    def _may_copy(self, job: Any, worker_id: str) -> bool:
+        """A copy is run beside its running original, by somebody else; any other job by anybody."""
+        if job.speculates_on is None:
+            return True
+        original = self.jobs[job.speculates_on]
+        is_elsewhere = worker_id not in (job.avoid_worker, original.claimed_by)
+        return original.state is JobState.RUNNING and is_elsewhere
 
     def _claim(self, job: Any, claim: Claim, token: str, now: datetime) -> None:
         for what, whose, _ in self._execute_budgets(job.queue, claim):
@@ -373,7 +381,8 @@ class ReferenceModel(Ending):
         if not (is_running and is_alone and not job.cancel_requested):
             return NotAllowedInState(job.id, verb="speculate", state=job.state)
         values = {name: getattr(job, name) for name in DATA}
-        new = NewJob(id=copy_id, queue=job.queue, max_attempts=1, max_stalls=1, **values)
+        place = min(job.run_at or job.created_at, now) - MICROSECOND
+        new = NewJob(id=copy_id, queue=job.queue, run_at=place, max_attempts=1, max_stalls=1, **values)
         copy = self._create(new, now)
         copy.fence, copy.speculates_on, copy.avoid_worker = job.fence, job.id, job.claimed_by
         return Speculated(job.id, copy_id, now, 1)

@@ -1,0 +1,325 @@
+"""Cancelling, on every store: it reaches whoever runs the job, and is the end in every race."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.client import Client
+from taskharbor.drivers.messages import CancelResult
+from taskharbor.errors import Unrecoverable
+from taskharbor.model.state import JobState
+from taskharbor.tasks import job_handler
+from taskharbor.worker import Worker
+from tests.integration.scheduler.pier import AT_ONCE
+from tests.integration.worker import handlers
+from tests.integration.worker.ground import SLOW
+
+# The next heartbeat is far away in all of these: what reaches the handler is the wake-up alone.
+LONG_LEASE = timedelta(minutes=5)
+
+
+async def cancelled(pier, job_id):
+    [answer] = await pier.driver.cancel([job_id])
+    return answer.result
+
+
+# ------------------------------------------------------------------ it is told at once
+
+
+async def test_a_handle_cancels_a_running_coroutine_without_waiting_for_a_heartbeat(pier):
+    has_begun, told = asyncio.Event(), asyncio.Event()
+
+    async def handler(ctx, job):
+        has_begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            assert ctx.cancelled.reason == "cancel"
+            told.set()
+
+    async with pier.working(handler, lease=LONG_LEASE):
+        job_id = await pier.add()
+        await asyncio.wait_for(has_begun.wait(), SLOW)
+        handle = await Client(pier.driver).aget(job_id)
+        answer = await handle.acancel()
+        await asyncio.wait_for(told.wait(), SLOW)
+        record = await pier.ended(job_id)
+
+    assert answer.result is CancelResult.REQUESTED
+    assert (record.state, record.attempts, record.stalls) == (JobState.CANCELLED, 0, 0)
+
+
+async def test_a_process_handler_is_ended_even_when_it_does_not_listen(pier, tmp_path):
+    pid_file = tmp_path / "pid"
+    patience = timedelta(seconds=0.2)
+    async with pier.working(handlers.loops_in_c, run_in="process", lease=LONG_LEASE, patience=patience):
+        job_id = await pier.add(payload=str(pid_file).encode())
+        await pier.until(lambda: pid_file.exists() and pid_file.read_text() != "", "the handler")
+
+        assert await cancelled(pier, job_id) is CancelResult.REQUESTED
+        record = await pier.ended(job_id)
+
+    assert (record.state, record.attempts, record.stalls) == (JobState.CANCELLED, 0, 0)
+
+
+async def test_a_thread_handler_sees_it(pier):
+    has_begun = asyncio.Event()
+    loop, told = asyncio.get_running_loop(), []
+
+    def handler(ctx, job):
+        loop.call_soon_threadsafe(has_begun.set)
+        told.append(ctx.cancelled.wait_blocking(SLOW))
+
+    async with pier.working(handler, lease=LONG_LEASE):
+        job_id = await pier.add()
+        await asyncio.wait_for(has_begun.wait(), SLOW)
+        await cancelled(pier, job_id)
+        record = await pier.ended(job_id)
+
+    assert (record.state, told) == (JobState.CANCELLED, [True])
+
+
+async def test_a_cancel_that_comes_before_the_first_heartbeat_is_not_lost(pier):
+    """The heart has a handle of its own, and a store may take its time to open one."""
+    has_begun, told = asyncio.Event(), asyncio.Event()
+    may_open = threading.Event()
+    driver = pier.driver.another()
+    another = driver.another
+
+    def slow_to_open():
+        handle = another()
+        do_open = handle.do_open
+
+        async def late_open():
+            await asyncio.to_thread(may_open.wait, SLOW)
+            await do_open()
+
+        handle.do_open = late_open
+        return handle
+
+    async def handler(ctx, job):
+        has_begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            told.set()
+
+    driver.another = slow_to_open
+    async with working_on(driver, handler, lease=LONG_LEASE):
+        job_id = await pier.add()
+        await asyncio.wait_for(has_begun.wait(), SLOW)
+        await cancelled(pier, job_id)
+        await pier.ended(await pier.add("nothing"))  # hints come in order: that of the cancel is read
+        may_open.set()
+        await asyncio.wait_for(told.wait(), SLOW)
+        assert (await pier.ended(job_id)).state is JobState.CANCELLED
+
+
+async def test_the_command_line_cancels_jobs_in_other_processes(shared_pier):
+    """A coroutine, and a handler in a process of its own."""
+    pier = shared_pier
+    pier.start_worker(lease=300, patience=0.2)
+    ids = [await pier.add(type_name, payload=b"600") for type_name in ("hold", "grind")]
+    for job_id in ids:
+        await pier.note("started", job_id)
+
+    command = [sys.executable, "-m", "taskharbor", "jobs", "cancel", *ids, "--url", pier.url]
+    said = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+
+    assert said.returncode == 0, said.stderr
+    assert [record.state for record in await pier.all_ended(ids)] == [JobState.CANCELLED] * 2
+
+
+# ------------------------------------------------------------------ races
+
+
+@asynccontextmanager
+async def settling(pier, handler, **options) -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
+    """A worker whose settlements wait: (one is on its way, it may go on)."""
+    on_its_way, may_go_on = asyncio.Event(), asyncio.Event()
+    driver = pier.driver.another()
+    exchange, settle = driver.exchange, driver.settle
+
+    async def wait() -> None:
+        on_its_way.set()
+        await may_go_on.wait()
+
+    async def late_exchange(settlements, claim, **more):
+        await wait()
+        return await exchange(settlements, claim, **more)
+
+    async def late_settle(settlements, **more):
+        await wait()
+        return await settle(settlements, **more)
+
+    driver.exchange, driver.settle = late_exchange, late_settle
+    async with working_on(driver, handler, **options):
+        try:
+            yield on_its_way, may_go_on
+        finally:
+            may_go_on.set()
+
+
+@asynccontextmanager
+async def working_on(driver, handler, **options) -> AsyncIterator[None]:
+    """A worker on this very handle of the store."""
+    worker = Worker(driver, retry=AT_ONCE, **options)
+    worker.add(job_handler("work", handler))
+    task = asyncio.create_task(worker.arun())
+    try:
+        yield
+    finally:
+        worker.stop(now=True)
+        await asyncio.wait_for(task, SLOW)
+
+
+async def succeed(ctx, job):
+    return "done"
+
+
+async def fail(ctx, job):
+    raise ValueError("no luck")
+
+
+async def give_up(ctx, job):
+    raise Unrecoverable("never")
+
+
+async def overrun(ctx, job):
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("handler", [succeed, fail, give_up, overrun])
+async def test_a_cancel_beats_a_settlement_that_is_already_on_its_way(pier, handler):
+    """Whatever the handler came to: a result, a failure with tries left, the last failure, a timeout."""
+    async with settling(pier, handler) as (on_its_way, may_go_on):
+        job_id = await pier.add(timeout=timedelta(seconds=0.1), max_attempts=2)
+        await asyncio.wait_for(on_its_way.wait(), SLOW)
+
+        assert await cancelled(pier, job_id) is CancelResult.REQUESTED
+        may_go_on.set()
+        record = await pier.ended(job_id)
+
+    assert (record.state, record.result, record.attempts) == (JobState.CANCELLED, None, 0)
+    assert (await pier.driver.count())["default"].failed == 0
+
+
+@pytest.mark.parametrize("delay", [None, timedelta(hours=1)], ids=["ready", "scheduled"])
+async def test_a_job_that_is_cancelled_before_it_starts_never_starts(pier, delay):
+    job_id = await pier.add(delay=delay)
+    assert await cancelled(pier, job_id) is CancelResult.CANCELLED
+
+    async with pier.working(succeed):
+        await pier.ended(await pier.add())  # somebody is at work, and has claimed
+        record = await pier.job(job_id)
+
+    assert (record.state, record.starts) == (JobState.CANCELLED, 0)
+
+
+async def test_a_job_that_waits_for_its_next_try_is_cancelled_and_not_tried(pier):
+    async with pier.working(fail, retry=AT_ONCE):
+        job_id = await pier.add(max_attempts=9, min_backoff=timedelta(hours=1))
+        await pier.when(job_id, lambda record: record.attempts == 1)
+
+        assert await cancelled(pier, job_id) is CancelResult.CANCELLED
+        record = await pier.job(job_id)
+
+    assert (record.state, record.starts) == (JobState.CANCELLED, 1)
+
+
+async def test_a_blocked_job_and_a_merged_one_are_cancelled(pier):
+    """Merged: the one it became part of is cancelled, by the id that it had."""
+    may_fail = asyncio.Event()
+
+    async def handler(ctx, job):
+        await may_fail.wait()
+        raise ValueError("again")
+
+    async with pier.working(handler):
+        first = await pier.add(key=b"k", max_attempts=9, min_backoff=timedelta(hours=1))
+        await pier.when(first, lambda record: record.state is JobState.RUNNING)
+        second = await pier.add(key=b"k", max_attempts=9, min_backoff=timedelta(hours=1))
+        assert await cancelled(pier, second) is CancelResult.CANCELLED
+        assert (await pier.job(second)).state is JobState.CANCELLED
+        assert (await pier.job(first)).state is JobState.RUNNING
+
+        third = await pier.add(key=b"k", delay=timedelta(hours=1))
+        may_fail.set()
+        await pier.when(first, lambda record: record.state is JobState.SCHEDULED)
+        assert await cancelled(pier, third) is CancelResult.CANCELLED
+
+    assert (await pier.job(first)).state is JobState.CANCELLED
+
+
+async def test_a_job_whose_worker_died_is_cancelled_by_whoever_finds_it(shared_pier):
+    pier = shared_pier
+    worker = pier.start_worker(lease=1)
+    job_id = await pier.add("hold", payload=b"600")
+    await pier.note("started", job_id)
+    worker.kill()
+    worker.wait()
+
+    assert await cancelled(pier, job_id) is CancelResult.REQUESTED
+    async with pier.working(succeed):
+        record = await pier.ended(job_id)
+
+    assert (record.state, record.starts, record.stalls) == (JobState.CANCELLED, 1, 0)
+
+
+async def test_cancelling_twice_and_too_late_changes_nothing(pier):
+    async with pier.working(succeed):
+        job_id = await pier.add()
+        done = await pier.ended(job_id)
+
+    assert await cancelled(pier, job_id) is CancelResult.ALREADY_OVER
+    assert await pier.job(job_id) == done
+
+
+async def test_many_cancels_race_with_many_ends_and_each_has_one_answer(pier):
+    """A cancel that was accepted is the end; one that came too late says so."""
+
+    async def handler(ctx, job):
+        await asyncio.sleep(0.001)
+
+    async with pier.working(handler, concurrency=8):
+        ids = await pier.add_many(60)
+        answers = {}
+        for job_id in ids:
+            answers[job_id] = await cancelled(pier, job_id)
+        records = {record.id: record for record in await pier.all_ended(ids)}
+
+    for job_id, answer in answers.items():
+        is_late = answer is CancelResult.ALREADY_OVER
+        assert records[job_id].state is (JobState.COMPLETED if is_late else JobState.CANCELLED), answer
+
+
+@pytest.mark.long
+async def test_a_cancel_reaches_a_running_handler_within_a_second(pier):
+    """The figure itself; on a machine that does nothing else."""
+    has_begun, told_at = asyncio.Event(), []
+
+    async def handler(ctx, job):
+        has_begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            told_at.append(time.monotonic())
+
+    async with pier.working(handler, lease=LONG_LEASE):
+        for _ in range(20):
+            has_begun.clear()
+            job_id = await pier.add()
+            await asyncio.wait_for(has_begun.wait(), SLOW)
+            asked = time.monotonic()
+            await cancelled(pier, job_id)
+            await pier.ended(job_id)
+            assert told_at[-1] - asked < 1.0

@@ -1,0 +1,204 @@
+"""Second runs for stragglers, from end to end, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.errors import ConflictError
+from taskharbor.events import EventBus, LeaseWasLost
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
+from taskharbor.model.state import JobState
+from taskharbor.scheduler import Scheduler
+from taskharbor.scheduler.duty import Now
+from taskharbor.scheduler.speculate import SpeculateOnStragglers
+from tests.integration.worker.ground import SLOW
+
+AFTER = timedelta(seconds=0.1)
+HEADERS = {SPECULATE_HEADER: header_of(Speculate(after=AFTER, factor=1.0))}
+
+
+@asynccontextmanager
+async def scheduling(pier):
+    """A scheduler in this loop, with a handle of its own, that looks out for stragglers all the time."""
+    async with pier.driver.another() as driver:
+        duty = SpeculateOnStragglers(driver, Now(driver, SystemClock()), every_seconds=0.05)
+        scheduler = Scheduler(driver, duties=[duty])
+        task = asyncio.create_task(scheduler.arun())
+        try:
+            yield
+        finally:
+            scheduler.stop()
+            await asyncio.wait_for(task, SLOW)
+
+
+class Straggler:
+    """A handler that starts and takes its time, until it is let go or told to stop."""
+
+    def __init__(self, *, ignores_the_end: bool = False) -> None:
+        self.has_begun, self.may_end, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.reason: str | None = None
+        self._ignores_the_end = ignores_the_end
+
+    async def __call__(self, ctx, job):
+        self.has_begun.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.reason = ctx.cancelled.reason
+            self.told.set()
+            if not self._ignores_the_end:
+                raise
+        return "by the straggler"
+
+    async def begins(self) -> None:
+        await asyncio.wait_for(self.has_begun.wait(), SLOW)
+
+
+async def quick(ctx, job):
+    return "by the copy"
+
+
+@pytest.mark.parametrize("ignores_the_end", [False, True], ids=["stops", "runs on"])
+async def test_a_straggler_is_finished_by_its_copy_and_refused_itself(pier, ignores_the_end):
+    straggler, bus = Straggler(ignores_the_end=ignores_the_end), EventBus()
+    lost: list[LeaseWasLost] = []
+    bus.listen(lost.append, LeaseWasLost)
+    async with pier.working(straggler, events=bus, name="slow") as slow:
+        job_id = await pier.add(headers=HEADERS)
+        await straggler.begins()
+        async with pier.working(quick, name="fast"), scheduling(pier):
+            record = await pier.ended(job_id)
+            await asyncio.wait_for(straggler.told.wait(), SLOW)
+            await pier.until(lambda: lost != [], "the loss to be told")
+
+    assert (record.state, record.result, record.starts) == (JobState.COMPLETED, b'"by the copy"', 1)
+    assert (record.attempts, record.stalls) == (0, 0)
+    assert [attempt.outcome for attempt in record.history] == ["superseded"]
+    assert record.history[0].worker == slow.id
+    assert straggler.reason == "lease_lost"
+    assert await pier.job(job_id) == record, "the loser changed nothing"
+
+
+async def test_a_copy_that_fails_does_the_original_no_harm(pier):
+    straggler = Straggler()
+    copies = []
+
+    async def copy(ctx, job):
+        copies.append(job.id)
+        raise ValueError("the copy has no luck")
+
+    async with pier.working(straggler):
+        job_id = await pier.add(headers=HEADERS, max_attempts=1)
+        await straggler.begins()
+        async with pier.working(copy), scheduling(pier):
+            await pier.until(lambda: copies != [], "the copy")
+            await pier.ended(copies[0])
+            assert (await pier.job(job_id)).state is JobState.RUNNING
+            straggler.may_end.set()
+            record = await pier.ended(job_id)
+
+    assert (record.state, record.result, record.attempts) == (JobState.COMPLETED, b'"by the straggler"', 0)
+    assert (await pier.driver.count())["default"].failed == 0
+
+
+async def test_the_original_that_ends_first_ends_its_copy(pier):
+    original, copy = Straggler(), Straggler()
+    async with pier.working(original):
+        job_id = await pier.add(headers=HEADERS)
+        await original.begins()
+        async with pier.working(copy), scheduling(pier):
+            await copy.begins()
+            original.may_end.set()
+            record = await pier.ended(job_id)
+            await asyncio.wait_for(copy.told.wait(), SLOW)
+
+    assert (record.state, record.result) == (JobState.COMPLETED, b'"by the straggler"')
+
+
+async def test_a_cancel_ends_both_runs(pier):
+    original, copy = Straggler(), Straggler()
+    async with pier.working(original):
+        job_id = await pier.add(headers=HEADERS)
+        await original.begins()
+        async with pier.working(copy), scheduling(pier):
+            await copy.begins()
+            await pier.driver.cancel([job_id])
+            record = await pier.ended(job_id)
+            for run in (original, copy):
+                await asyncio.wait_for(run.told.wait(), SLOW)
+
+    assert record.state is JobState.CANCELLED
+    assert original.reason == "cancel"
+
+
+async def test_a_keyed_job_never_has_a_second_run(pier):
+    """Not by the scheduler, and not by hand; a job without a key beside it does have one."""
+    runs: dict[str, int] = {"keyed": 0, "free": 0}
+    may_end = asyncio.Event()
+
+    async def handler(ctx, job):
+        runs["free" if job.key is None else "keyed"] += 1
+        await may_end.wait()
+
+    async with pier.working(handler):
+        keyed = await pier.add(headers=HEADERS, key=b"once")
+        await pier.until(lambda: runs["keyed"] == 1, "the keyed job")
+        await pier.add(headers=HEADERS)
+        await pier.until(lambda: runs["free"] == 1, "the other job")
+        async with pier.working(handler), scheduling(pier):
+            await pier.until(lambda: runs["free"] == 2, "the copy of the other job")
+            assert isinstance(await pier.driver.speculate(keyed), ConflictError)
+            assert runs["keyed"] == 1
+            may_end.set()
+            await pier.ended(keyed)
+
+
+async def test_a_frozen_process_is_overtaken_long_before_its_lease_is_over(shared_pier):
+    """SIGSTOP: it says nothing, its lease is good for minutes, and the copy does the work."""
+    pier = shared_pier
+    frozen = pier.start_worker(name="frozen", lease=300)
+    job_id = await pier.add("hold", payload=b"1", headers=HEADERS)
+    await pier.note("started", job_id)
+    frozen.send_signal(signal.SIGSTOP)
+    helper = pier.start_worker(name="helper", lease=300)
+    pier.start_scheduler()
+
+    record = await pier.ended(job_id)
+    frozen.send_signal(signal.SIGCONT)
+    await pier.until(
+        lambda: f"lost the lease of job {job_id}" in pier.log(frozen), "the loser to learn of it"
+    )
+
+    assert (record.state, record.result) == (JobState.COMPLETED, str(helper.pid).encode())
+    assert await pier.job(job_id) == record
+
+
+@pytest.mark.parametrize("first", ["original", "copy"])
+async def test_two_runs_that_end_together_have_one_outcome(pier, first):
+    """Both are done; one settlement is stored, the other refused, whichever comes first."""
+    original, copy = Straggler(), Straggler()
+    async with pier.working(original) as one:
+        job_id = await pier.add(headers=HEADERS)
+        await original.begins()
+        async with pier.working(copy) as other, scheduling(pier):
+            await copy.begins()
+            runs = [original, copy] if first == "original" else [copy, original]
+            for run in runs:
+                run.may_end.set()
+            record = await pier.ended(job_id)
+            await pier.until(lambda: ends_of(one) == 1, "the original")
+            await pier.until(lambda: ends_of(other) == 1, "the copy")
+
+    assert record.state is JobState.COMPLETED
+    assert await pier.job(job_id) == record
+    assert (await pier.driver.count())["default"].completed == 1
+
+
+def ends_of(worker):
+    return worker.counts.get("finished", 0) + worker.counts.get("leases_lost", 0)

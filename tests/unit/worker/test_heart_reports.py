@@ -1,0 +1,58 @@
+"""Reports about the worker go out beside the heartbeat: a slow one neither delays it nor makes it spin."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from taskharbor.model.entropy import Entropy
+from taskharbor.worker.heart import Heart
+from taskharbor.worker.timing import Timing, pause
+
+
+class Beats:
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wanted(self) -> list[Any]:
+        self.looks += 1
+        return []
+
+    def drop_overdue(self) -> None: ...
+
+    def wait_seconds(self) -> float:
+        return 0.05
+
+
+class SlowReports:
+    """Due all the time, and never answered."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def is_due(self) -> bool:
+        return True
+
+    def next_due(self) -> float:
+        return 0.0
+
+    async def report(self) -> None:
+        self.begun += 1
+        await asyncio.Event().wait()
+
+    async def leave(self) -> None: ...
+
+
+async def test_a_report_that_hangs_is_one_report_and_the_heart_keeps_its_own_pace() -> None:
+    beats: Any = Beats()
+    reports: Any = SlowReports()
+    heart = Heart(beats, reports, Timing(), Entropy(), lambda *_: None, lambda: True)
+
+    for _ in range(3):
+        await heart.tick()
+        await pause()
+        assert heart._wait_seconds(is_busy=True) == 0.05
+
+    assert (beats.looks, reports.begun) == (3, 1)
+    assert heart._reporting is not None
+    heart._reporting.cancel()
