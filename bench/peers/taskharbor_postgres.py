@@ -79,7 +79,14 @@ class TaskHarborPostgres(_base.Adapter):
         return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_postgres:harbor", "-c", CONCURRENCY]
 
     def remaining(self) -> int:
-        return int(_base.psql("select count(*) from taskharbor.place where state <= 3"))
+        return int(_base.psql(_UNFINISHED))
+
+
+_UNFINISHED = """
+select (select count(*) from taskharbor.ready)
+     + (select coalesce(sum(cardinality(ids)), 0) from taskharbor.held)
+     + (select count(*) from taskharbor.place where state in (0, 2, 3))
+"""
 
 
 async def _migrate() -> None:

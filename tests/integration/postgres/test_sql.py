@@ -10,8 +10,9 @@ from taskharbor.drivers.messages import Query
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
+from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.kit import HOUR
+from taskharbor.testing.conformance.kit import HOUR, claim, new_job
 
 
 @pytest.fixture
@@ -89,3 +90,22 @@ async def test_a_rate_limit_and_a_bad_name_raise_in_sql(driver: PostgresDriver, 
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         sql.execute("select enqueue_job('not a name')")
     assert (await driver.count())["slow"].total == 1
+
+
+async def test_where_a_job_stands_can_be_asked_from_sql(driver: PostgresDriver, sql: Any) -> None:
+    """A plain job has no row that says it, so a function does."""
+    question = "select s.state, s.version from job j cross join lateral stands(j) s where j.id = %s"
+    job = new_job()
+
+    def seen() -> Any:
+        return sql.execute(question, [job.id]).fetchone()
+
+    await driver.enqueue([job])
+    assert seen() == (1, 1)
+    [taken] = await driver.reserve(claim())
+    assert seen() == (3, 2)
+    await driver.extend_leases([taken.lease], HOUR)
+    assert seen() == (3, 3)
+    await driver.settle([Ack(taken.lease)])
+    assert seen() == (4, 4)
+    assert sql.execute("select count(*) from place").fetchone() == (0,)

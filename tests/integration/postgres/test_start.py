@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -124,6 +125,31 @@ async def test_neither_driver_nor_address_shows_the_password(strict_server: Post
 def test_an_option_that_makes_no_sense_is_refused_at_once(option: str) -> None:
     with pytest.raises(ConfigurationError):
         connect(f"postgresql://localhost/jobs?{option}")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["127.0.0.1:none/postgres", "127.0.0.1:1/postgres?sslmode=maybe", "127.0.0.1:1/postgres?no_such_thing=1"],
+)
+async def test_an_address_that_makes_no_sense_is_refused_without_its_password(rest: str) -> None:
+    await refusal(f"postgresql://clerk:{SECRET}@{rest}")
+
+
+async def test_a_listener_that_cannot_connect_keeps_the_password_to_itself(
+    bare_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    migrate_blocking(bare_url)
+    nowhere = quote(f"postgresql://clerk:{SECRET}@127.0.0.1:{free_port()}/postgres")
+    with caplog.at_level(logging.DEBUG):
+        async with connect(f"{bare_url}&listen_url={nowhere}") as driver:
+            hints = driver.wakeups(["default"], "worker-a")
+            async with asyncio.timeout(30):
+                while "polling goes on" not in caplog.text:
+                    await asyncio.sleep(0.01)
+            await hints.aclose()
+
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(driver.address)  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------ schema

@@ -193,7 +193,7 @@ def failing(store_url: str, database_url: str) -> Any:
         )
 
     yield fail
-    for table in ("job", "place", "idempotency"):
+    for table in ("job", "ready", "held"):
         connection.execute(f"drop trigger if exists fail on {schema}.{table}".encode())
     connection.execute(
         f"drop function if exists {schema}.fail; drop sequence if exists {schema}.failures".encode()
@@ -214,10 +214,10 @@ async def test_serialisation_failures_and_deadlocks_are_invisible(
     answers = await asyncio.to_thread(driver.enqueue_blocking, [blocking])
     assert [answer.result for answer in answers] == [EnqueueResult.CREATED]
 
-    failing("place", code, 5)
+    failing("ready", code, 5)
     taken = await driver.reserve(claim(limit=2))
     assert [job.starts for job in taken] == [1, 1]
-    failing("place", code, 5)
+    failing("held", code, 5)
     await driver.settle([Ack(job.lease) for job in taken])
 
     found = await driver.get([job.id, blocking.id])
@@ -257,7 +257,7 @@ async def test_a_timeout_of_the_server_is_no_lost_lease(
     schema = store_url.rpartition("schema=")[2]
     async with PostgresDriver.from_url(f"{store_url}&options=-c%20{setting}%3D100") as hurried:
         with psycopg.connect(database_url) as holder:
-            holder.execute(f"select * from {schema}.place for update".encode())
+            holder.execute(f"select * from {schema}.held for update".encode())
 
             with pytest.raises(DriverUnavailable) as caught:
                 await hurried.settle([Ack(job.lease)])

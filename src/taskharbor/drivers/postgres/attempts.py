@@ -15,7 +15,7 @@ from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResul
 from taskharbor.drivers.postgres.connections import Connections
 from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
 from taskharbor.drivers.postgres.ledger import Ledger
-from taskharbor.drivers.postgres.rows import claimed_of, progress_text, span_us
+from taskharbor.drivers.postgres.rows import claimed_of, granted, progress_text, span_us
 from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.errors import JobNotInflight, LeaseLost
 from taskharbor.model.clock import Clock
@@ -39,7 +39,8 @@ from taskharbor.model.transitions import (
 Answer = Settled | LeaseLost
 _SWEPT_PER_CLAIM = 100
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_AT, _FLAGS, _DONE, _VERSIONS = 24, 25, 26, 27  # of the first row of exchange.sql
+_AT, _FLAGS, _DONE, _VERSIONS = 5, 1, 12, 13  # of the first row of exchange.sql
+_MORE = 11  # of the others: set when a job is not plain
 
 
 class Attempts:
@@ -71,7 +72,6 @@ class Attempts:
 
         async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
             done = dict(answers)
-            done |= await self._settle(connection, others, settlements, now)
             if others and quick:
                 rows = await connection.fetch(
                     self._sql["exchange"], *_arguments(quick, settlements, None, now), *NO_FLOORS
@@ -125,10 +125,10 @@ class Attempts:
         self.found_enough = len(rows) > claim.limit
         if len(rows) == 1:
             return []
-        at = rows[0][_AT]
-        expires_at = at + claim.lease_for
-        jobs = [claimed_of(row, token, claim.worker_id, at, expires_at) for row in rows[1:]]
-        jobs.sort(key=_order_of(claim))
+        lease = granted(token, claim.worker_id, rows[0][_AT], claim.lease_for)
+        jobs = [claimed_of(row, lease) for row in rows[1:]]
+        if any(row[_MORE] is not None for row in rows):  # plain ones come in order
+            jobs.sort(key=_order_of(claim))
         return jobs
 
     # ------------------------------------------------------------------ settle, one record after the other
@@ -140,7 +140,8 @@ class Attempts:
             return {}
         ledger = Ledger(connection, self._sql)
         ids = {settlements[place].lease.job_id for place in places}
-        await ledger.lock(filter(is_id, ids), now)
+        tokens = {lease.token for place in places if is_usable(lease := settlements[place].lease)}
+        await ledger.lock(filter(is_id, ids), now, tokens=tokens)
         answers = {place: settle_one(ledger, settlements[place]) for place in places}
         await ledger.write()
         return answers
@@ -184,13 +185,13 @@ class Attempts:
             (place for place, lease in enumerate(leases) if is_usable(lease)), key=lambda p: leases[p].job_id
         )
         asked = [leases[place] for place in places]
+        texts = [progress_text(progress.get(lease.job_id)) for lease in asked] if progress else []
         rows = await self._connections.rows(
             self._sql["extend"],
             now,
             [lease.job_id for lease in asked],
-            [lease.token for lease in asked],
-            [lease.claimed_by for lease in asked],
-            [progress_text(progress.get(lease.job_id)) for lease in asked],
+            *_numbered(asked),
+            texts if any(texts) else None,
             span_us(lease_for),
         )
         answers: dict[int, Extended | LeaseLost] = {}
@@ -242,7 +243,7 @@ class Attempts:
 
 
 def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
-    """The places of acks that may travel with the claim, by job id, and of all the others."""
+    """The places of acks that may travel with the claim, and of all the others."""
     ids = [item.lease.job_id for item in settlements]
     if len(set(ids)) < len(ids):  # the same job twice: the order counts
         return [], list(range(len(ids)))
@@ -250,8 +251,6 @@ def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
     others: list[int] = []
     for place, item in enumerate(settlements):
         (quick if isinstance(item, Ack) and is_usable(item.lease) else others).append(place)
-    # Sorted, so that two batches over the same jobs never wait for each other crosswise.
-    quick.sort(key=ids.__getitem__)
     return quick, others
 
 
@@ -287,11 +286,11 @@ def _arguments(
     """The arguments of exchange.sql."""
     acks: list[Any] = [settlements[place] for place in quick]
     leases: list[Lease] = [ack.lease for ack in acks]
+    results = [ack.result for ack in acks]
     mine = [
         [lease.job_id for lease in leases] or None,
-        [lease.token for lease in leases],
-        [lease.claimed_by for lease in leases],
-        [ack.result for ack in acks],
+        *_numbered(leases),
+        results if any(result is not None for result in results) else None,
     ]
     if claim is None:
         return [now, *mine, [], [], "", 0, 0, "", None, None, None, False, False]
@@ -310,13 +309,25 @@ def _arguments(
     ]
 
 
+def _numbered(leases: Sequence[Lease]) -> tuple[list[int], list[str], list[str | None]]:
+    """Few claims have made many leases: the number of its claim per lease, and token and worker per claim."""
+    numbers: dict[tuple[str, str | None], int] = {}
+    of_each = [numbers.setdefault((lease.token, lease.claimed_by), len(numbers) + 1) for lease in leases]
+    return of_each, [token for token, _ in numbers], [worker for _, worker in numbers]
+
+
 def _done(head: Sequence[Any], quick: list[int], settlements: Sequence[Settlement]) -> dict[int, Answer]:
     """The acks that the statement has settled."""
     at = head[_AT]
     completed = JobState.COMPLETED
+    if not quick:
+        return {}
+    if head[_DONE] is None:
+        [version] = head[_VERSIONS]
+        return {place: Settled(settlements[place].lease.job_id, completed, at, version) for place in quick}
     return {
         (place := quick[ord_ - 1]): Settled(settlements[place].lease.job_id, completed, at, version)
-        for ord_, version in zip(head[_DONE] or (), head[_VERSIONS] or (), strict=True)
+        for ord_, version in zip(head[_DONE], head[_VERSIONS], strict=True)
     }
 
 

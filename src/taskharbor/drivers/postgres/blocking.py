@@ -18,7 +18,15 @@ from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.connections import CONNECT_SECONDS
 from taskharbor.drivers.postgres.faults import RETRYABLE, ours, sqlstate
-from taskharbor.drivers.postgres.statements import Statements, enqueue_arguments, enqueued, numbered
+from taskharbor.drivers.postgres.statements import (
+    Statements,
+    enqueue_arguments,
+    enqueued,
+    enqueued_one,
+    numbered,
+    one_arguments,
+    usual_job,
+)
 from taskharbor.drivers.postgres.transactions import run_in
 from taskharbor.model.job import NewJob
 
@@ -31,15 +39,19 @@ class Blocking:
     def __init__(self, address: Address, statements: Statements) -> None:
         self._address = address
         self._statement = statements["enqueue"]
-        self._for_psycopg = numbered(self._statement, lambda _: "%s").encode()
+        self._for_many = numbered(self._statement, lambda _: "%s").encode()
+        self._for_one = numbered(statements["enqueue_one"], lambda _: "%s").encode()
         self._idle: list[psycopg.Connection[Any]] = []
         self._lock = threading.Lock()
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> Any:
         if tx is not None:
-            arguments = enqueue_arguments(jobs, now, always_wake=True)
+            arguments = enqueue_arguments(jobs, now, always_wake=True, is_new=False)
             return run_in(tx, self._statement, arguments, lambda rows: enqueued(jobs, rows))
-        return self._enqueue(jobs, enqueue_arguments(jobs, now, always_wake=False))
+        try:
+            return self._enqueue(jobs, now)
+        except psycopg.Error as error:
+            raise ours(error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -47,20 +59,29 @@ class Blocking:
         for connection in idle:
             connection.close()
 
-    def _enqueue(self, jobs: Sequence[NewJob], arguments: list[Any]) -> list[Enqueued]:
+    def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        try:
+            if (job := usual_job(jobs)) is not None:
+                rows = self._tried(self._for_one, one_arguments(job, now))
+                if answer := enqueued_one(job, rows):
+                    return answer
+            return enqueued(jobs, self._tried(self._for_many, _arguments(jobs, now, is_new=True)))
+        except psycopg.errors.UniqueViolation:
+            return enqueued(jobs, self._tried(self._for_many, _arguments(jobs, now, is_new=False)))
+
+    def _tried(self, statement: bytes, arguments: list[Any]) -> Sequence[Any]:
         for left in reversed(range(_TRIES)):
             try:
-                return enqueued(jobs, self._rows(arguments))
+                return self._rows(statement, arguments)
             except psycopg.Error as error:
-                if left and sqlstate(error) in RETRYABLE:
-                    continue
-                raise ours(error) from error
+                if not left or sqlstate(error) not in RETRYABLE:
+                    raise
         raise AssertionError("unreachable")
 
-    def _rows(self, arguments: list[Any]) -> Sequence[Any]:
+    def _rows(self, statement: bytes, arguments: list[Any]) -> Sequence[Any]:
         connection = self._take()
         try:
-            return connection.execute(self._for_psycopg, arguments, binary=True).fetchall()
+            return connection.execute(statement, arguments, binary=True).fetchall()
         finally:
             self._give_back(connection)
 
@@ -85,3 +106,7 @@ class Blocking:
             return
         with self._lock:
             self._idle.append(connection)
+
+
+def _arguments(jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Any]:
+    return enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)

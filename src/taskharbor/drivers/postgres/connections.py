@@ -7,7 +7,7 @@ pooler in transaction mode. Serialisation failures and deadlocks are tried again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstat
 _T = TypeVar("_T")
 _TRIES = 6  # the first and five more
 CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
 Step = Callable[[Any], Awaitable[_T]]
 """What to do inside one transaction, given its connection. It may be called more than once."""
@@ -32,6 +33,7 @@ class Connections:
         self._idle: list[Any] = [] if first is None else [first]
         self._room = asyncio.Semaphore(address.pool_size)
         self._is_closed = False
+        self._background: set[asyncio.Task[Any]] = set()
 
     async def rows(self, statement: str, *arguments: object, writes: bool = True) -> Sequence[Any]:
         """One statement in a transaction of its own."""
@@ -43,8 +45,18 @@ class Connections:
         """Several statements in one transaction."""
 
         async def in_transaction(connection: Any) -> _T:
-            async with connection.transaction(isolation="read_committed"):
-                return await step(connection)
+            transaction = connection.transaction(isolation="read_committed")
+            await transaction.start()
+            try:
+                result = await step(connection)
+            except (TimeoutError, asyncio.CancelledError):
+                connection.terminate()  # a polite rollback would wait for a server that may be gone
+                raise
+            except BaseException:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+            return result
 
         return await self._tried(in_transaction, writes)
 
@@ -60,6 +72,9 @@ class Connections:
 
     async def close(self) -> None:
         self._is_closed = True
+        for task in tuple(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         idle, self._idle = self._idle, []
         for connection in idle:
             await _hang_up(connection)
@@ -78,16 +93,57 @@ class Connections:
         async with self._room:
             connection = await self._take()
             try:
-                return await step(connection)
-            finally:
+                answer = await step(connection)
+            except (TimeoutError, asyncio.CancelledError):
+                self._suspect(connection)
+                raise
+            except BaseException:
                 self._give_back(connection)
+                raise
+            self._give_back(connection)
+            return answer
+
+    def _suspect(self, connection: Any) -> None:
+        """Somebody would not wait any longer: is the server slow, or the line dead without a word?
+
+        Where one line died, those that lie idle most likely did, too. Each is asked before it is used
+        again, so that no statement ever waits behind an answer that will not come.
+        """
+        suspects, self._idle = [connection, *self._idle], []
+        for one in suspects:
+            self._in_background(self._asked(one))
+
+    async def _asked(self, connection: Any) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await connection.execute("select")
+        except (*FOREIGN, asyncio.CancelledError):
+            connection.terminate()
+        else:
+            self._give_back(connection)
 
     async def _take(self) -> Any:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await connect(self._address)
+        # Whoever waits for it may give up; on a slow line the next one is glad of it.
+        connecting = self._in_background(connect(self._address))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(self._keep)
+            raise
+
+    def _keep(self, connecting: asyncio.Task[Any]) -> None:
+        if not connecting.cancelled() and connecting.exception() is None:
+            self._give_back(connecting.result())
+
+    def _in_background(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     def _give_back(self, connection: Any) -> None:
         # In the middle of something after a cancelled call: nobody else shall find it like that.
@@ -105,6 +161,7 @@ async def connect(address: Address, *, to_listen: bool = False) -> Any:
     return await asyncpg.connect(
         address.listen_dsn if to_listen and address.listen_dsn else address.dsn,
         timeout=CONNECT_SECONDS,
+        command_timeout=None if to_listen else ANSWER_SECONDS,
         statement_cache_size=0 if address.behind_pooler else 200,
         server_settings=settings,
     )

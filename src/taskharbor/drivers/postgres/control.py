@@ -78,7 +78,15 @@ class Control:
         return await self._each(ids, now, _delete)
 
     async def speculate(self, job_id: str, now: datetime | None) -> Speculated | JobNotFound | ConflictError:
-        return (await self._each([job_id], now, _speculate))[0]
+        async def step(connection: Any) -> Speculated | JobNotFound | ConflictError:
+            ledger = Ledger(connection, self._sql)
+            await ledger.lock([job_id], now)
+            # Drawn before it is known whether there will be a copy: its id depends on it.
+            answer = _speculate(ledger, job_id, await connection.fetchval(self._sql["next_seq"]))
+            await ledger.write()
+            return answer
+
+        return await self._connections.step(step)
 
     async def _each(
         self, ids: Sequence[str], now: datetime | None, change: Callable[[Ledger, str], _T]
@@ -141,13 +149,13 @@ def _delete(ledger: Ledger, job_id: str) -> Deleted | JobNotFound | ConflictErro
     return Deleted(job.id, ledger.at)
 
 
-def _speculate(ledger: Ledger, job_id: str) -> Speculated | JobNotFound | ConflictError:
+def _speculate(ledger: Ledger, job_id: str, seq: int) -> Speculated | JobNotFound | ConflictError:
     job = ledger.find(job_id)
     if job is None:
         return JobNotFound(job_id)
     if not _may_have_copy(ledger, job):
         return NotAllowedInState(job_id, verb="speculate", state=job.state)
-    copy = speculative_copy(job, 0, ledger.at)
+    copy = speculative_copy(job, seq, ledger.at)
     ledger.put(job)  # unchanged, but tied to its copy from now on
     ledger.put(copy)
     return Speculated(job.id, copy.id, ledger.at, copy.version)

@@ -40,12 +40,19 @@ from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.blocking import Blocking
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
-from taskharbor.drivers.postgres.faults import FOREIGN, ours, translated
+from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours, translated
 from taskharbor.drivers.postgres.listen import Listening
 from taskharbor.drivers.postgres.looking import Looking
 from taskharbor.drivers.postgres.presence import Presence
-from taskharbor.drivers.postgres.statements import Statements, enqueue_arguments, enqueued
-from taskharbor.errors import ConflictError, JobNotFound, LeaseLost, StoreRefused
+from taskharbor.drivers.postgres.statements import (
+    Statements,
+    enqueue_arguments,
+    enqueued,
+    enqueued_one,
+    one_arguments,
+    usual_job,
+)
+from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -140,10 +147,28 @@ class PostgresDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        rows = await self._connections.rows(
-            self._sql["enqueue"], *enqueue_arguments(jobs, now, always_wake=False)
-        )
-        return enqueued(jobs, rows)
+        if (job := usual_job(jobs)) is not None and (answer := await self._enqueue_one(job, now)):
+            return answer
+        # One job comes here only when there is something about it, which may be that it is known.
+        return await self._enqueue(jobs, now, is_new=len(jobs) > 1)
+
+    async def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued] | None:
+        try:
+            rows = await self._connections.rows(self._sql["enqueue_one"], *one_arguments(job, now))
+        except DriverMisbehaved as error:
+            if not is_known_id(error):
+                raise
+            return None
+        return enqueued_one(job, rows)
+
+    async def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
+        arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)
+        try:
+            return enqueued(jobs, await self._connections.rows(self._sql["enqueue"], *arguments))
+        except DriverMisbehaved as error:
+            if not (is_new and is_known_id(error)):
+                raise
+        return await self._enqueue(jobs, now, is_new=False)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         """For an async connection in `tx` the answer is a coroutine to await."""

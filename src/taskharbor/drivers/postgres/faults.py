@@ -5,6 +5,7 @@ What a message says comes from the server's own words, never from the connection
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,6 +33,9 @@ FOREIGN = (
 
 RETRYABLE = frozenset({"40001", "40P01"})
 """Serialisation failure and deadlock: the server undid everything and says so."""
+
+KNOWN_ID = "23505"
+"""What an enqueue of jobs that were taken for new says when one is known."""
 
 MIGRATE = "run `taskharbor migrate up`"
 
@@ -82,9 +86,18 @@ def sqlstate(error: BaseException) -> str | None:
     return code if isinstance(code, str) else None
 
 
+def is_known_id(error: BaseException) -> bool:
+    """Whether an enqueue of jobs that were taken for new met one that is known."""
+    return sqlstate(error) == KNOWN_ID or (error.__cause__ is not None and is_known_id(error.__cause__))
+
+
 def _lost(error: BaseException, writes: bool) -> DriverError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StoreRefused(f"the certificate of the server was not accepted: {error.verify_message}")
     if isinstance(error, ValueError):
         return DriverMisbehaved(f"an argument that cannot be sent to the server: {_said(error)}")
+    if type(error) is ConnectionError and "SSL" in str(error):
+        return StoreRefused("the server speaks no TLS, and sslmode asks for it")
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
         return DriverUnavailable("the server does not accept connections; nothing was written", done=False)
     if writes:

@@ -5,6 +5,9 @@ not yet vacuumed; under a long drain, or an old snapshot, that is all of them. S
 job taken per queue and lane is remembered, for half a second at most: jobs of the same rank that
 appear before it meanwhile (released, reclaimed, committed late) are found by the next look from the
 left end. Higher ranks are always looked at. Not used with a `now` from outside.
+
+A claim that found less than it wanted forgets the floor: who has time looks everywhere. Unless that look is
+slow, which means that somebody's old snapshot keeps all those entries: then it is made now and then only.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from taskharbor.model.job import JobRecord
 
 _FOR_SECONDS = 0.5
 _COST_FACTOR = 20  # a look from the left end may take a twentieth of the time at most
+_SLOW_SECONDS = 0.02  # for such a look
 
 NO_FLOORS: tuple[Any, ...] = (None, None, None, None)
 
@@ -33,6 +37,7 @@ class Floors:
         self._checked_until: datetime | None = None
         self._started = 0.0
         self._until = 0.0
+        self._cost = 0.0  # of the last look from the left end
 
     def forget(self) -> None:
         """Something may stand before the floor now: look from the left end."""
@@ -56,13 +61,17 @@ class Floors:
         )
 
     def learn(self, claim: Claim, jobs: list[JobRecord], at: datetime, now: datetime | None) -> None:
-        """A claim came back with these jobs, in order. Only a full one says that it pays."""
-        if now is not None or len(jobs) < claim.limit:
+        """A claim came back with these jobs, in order."""
+        if now is not None:
             self.forget()
             return
         if self._until == 0.0:  # this was a look from the left end
             ended = self._clock.monotonic()
-            self._until = ended + max(_FOR_SECONDS, _COST_FACTOR * (ended - self._started))
+            self._cost = ended - self._started
+            self._until = ended + max(_FOR_SECONDS, _COST_FACTOR * self._cost)
+        if len(jobs) < claim.limit and self._cost < _SLOW_SECONDS:
+            self.forget()
+            return
         self._checked_until = at
         for job in jobs:
             self._places[job.queue, job.requires] = (-job.priority, job.eligible_at, job.seq)

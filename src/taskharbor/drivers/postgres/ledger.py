@@ -66,10 +66,14 @@ class Ledger:
 
     # ------------------------------------------------------------------ reading
 
-    async def lock(self, ids: Iterable[str], now: datetime | None) -> None:
-        """Lock and read these jobs and whatever is tied to them."""
+    async def lock(
+        self, ids: Iterable[str], now: datetime | None, *, tokens: Iterable[str] | None = None
+    ) -> None:
+        """Lock and read these jobs and whatever is tied to them. `tokens`: of their leases, if known."""
         wanted = list(ids)
-        locked = await self._connection.fetch(self._sql["lock_jobs"], wanted)
+        locked = await self._connection.fetch(
+            self._sql["lock_jobs"], wanted, None if tokens is None else list(tokens)
+        )
         rows = await self._connection.fetch(self._sql["read_locked"], [row[0] for row in locked])
         for row in rows:
             record = self.records[row[0]] = self._stored[row[0]] = record_of(row)
@@ -176,7 +180,14 @@ class Ledger:
             *(job.id, job.queue, job.type, job.payload, job.created_at, headers_text(job.headers)),
             *(span_us(job.timeout), job.max_attempts, job.max_stalls),
             *(span_us(job.min_backoff), span_us(job.max_backoff), job.speculates_on, job.avoid_worker),
-            *(job.requires, -job.priority, IS_COPY if job.speculates_on else 0, job.fence),
+            *(
+                job.requires,
+                -job.priority,
+                IS_COPY if job.speculates_on else 0,
+                job.fence,
+                job.run_at,
+                job.seq,
+            ),
         )
 
     def _place(self, job: JobRecord) -> Sequence[object]:

@@ -73,8 +73,7 @@ class Listening:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait((task,))
 
     async def mark_hungry(self, queues: tuple[str, ...]) -> None:
         """Ask to be told. Best effort: without the mark, polling finds the work."""
@@ -107,7 +106,7 @@ class Listening:
             await self._everybody_looks()
             while not await self._is_lost_within(_PROBE_SECONDS):
                 await connection.execute("select 1", timeout=_PROBE_SECONDS)
-        except FOREIGN as error:
+        except (*FOREIGN, TaskHarborError) as error:  # ours: the look goes over other connections
             log.warning("the listening connection was lost (%s); polling goes on", type(error).__name__)
         finally:
             self._is_connected.clear()

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, Progress, RunAtRule, Update
@@ -96,71 +97,88 @@ def shown(job: JobRecord, now: datetime) -> JobRecord:
     state = job.state
     if state is JobState.SCHEDULED or state is JobState.READY:
         state = waiting_state(job.run_at, now)
-    return (
-        job
-        if state is job.state and job.token is None
-        else msgspec.structs.replace(job, state=state, token=None)
-    )
+    return job if state is job.state and job.token is None else replace(job, state=state, token=None)
 
 
-def claimed_of(row: Sequence[Any], token: str, worker: str, at: datetime, expires_at: datetime) -> JobRecord:
+def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
     """A record that `exchange` handed out. Hot: what is rarely set is only looked at when it is."""
-    job_id, seq, type_, queue, payload, created_at, version, key, idempotency_key, headers, rank, lane = row[
-        :12
-    ]
-    run_at, timeout, attempts, max_attempts, stalls, max_stalls, starts, min_backoff, max_backoff = row[12:21]
-    fence, cancel_requested, story = row[21:24]
-    record = JobRecord(
-        id=job_id,
-        seq=seq,
-        type=type_,
-        queue=queue,
+    more = row[11]
+    if more is not None:
+        return _with_more(row, lease, _story.decode(more))
+    return JobRecord(
+        id=row[0],
+        seq=row[1],
+        type=row[2],
+        queue=row[3],
         state=_RUNNING,
-        payload=payload,
-        created_at=created_at,
-        updated_at=at,
-        version=version,
-        priority=-rank,
-        requires=lane,
-        run_at=run_at,
-        max_attempts=max_attempts,
-        max_stalls=max_stalls,
-        starts=starts,
-        token=token,
-        fence=fence,
-        lease_expires_at=expires_at,
-        claimed_by=worker,
-        started_at=at,
+        payload=row[4],
+        created_at=row[5],
+        updated_at=lease.at,
+        version=2,
+        priority=-row[6],
+        requires=row[7],
+        run_at=row[8],
+        max_attempts=row[9],
+        max_stalls=row[10],
+        starts=1,
+        token=lease.token,
+        fence=lease.fence,
+        lease_expires_at=lease.expires_at,
+        claimed_by=lease.worker,
+        started_at=lease.at,
     )
-    rare = (story, key, headers, idempotency_key, min_backoff, max_backoff)
-    if rare == _NOTHING_RARE and not (timeout or attempts or stalls or cancel_requested):
-        return record
-    last_error, failed_at, kind, history, speculates_on, avoid_worker = (
-        _story.decode(story) if story else _NO_STORY
-    )
-    return msgspec.structs.replace(
-        record,
-        key=key,
-        idempotency_key=idempotency_key,
-        headers=_strings.decode(headers) if headers else {},
-        timeout=span(timeout) or NO_TIME,
-        attempts=attempts,
-        stalls=stalls,
-        min_backoff=span(min_backoff),
-        max_backoff=span(max_backoff),
-        cancel_requested=cancel_requested,
-        last_error=last_error,
-        failed_at=None if failed_at is None else instant(failed_at),
-        failure_kind=kind,
-        history=history_of(history) if history else (),
-        speculates_on=speculates_on,
-        avoid_worker=avoid_worker,
-    )
+
+
+def _with_more(row: Sequence[Any], lease: Granted, more: list[Any]) -> JobRecord:
+    """The same with what `o_more` tells: the rarer options, and the past of a job that is not plain."""
+    headers, timeout, min_backoff, max_backoff, *past = more
+    options = {
+        "headers": headers or {},
+        "timeout": span(timeout) or NO_TIME,
+        "min_backoff": span(min_backoff),
+        "max_backoff": span(max_backoff),
+    }
+    if past:
+        options |= _past(past)
+    return replace(claimed_of((*row[:11], None), lease), **options)
+
+
+def _past(past: list[Any]) -> dict[str, Any]:
+    version, key, idempotency_key, attempts, stalls, starts, fence, is_cancelled = past[:8]
+    last_error, failed_at, kind, history, speculates_on, avoid_worker = past[8:]
+    return {
+        "version": version,
+        "key": None if key is None else bytes.fromhex(key),
+        "idempotency_key": None if idempotency_key is None else bytes.fromhex(idempotency_key),
+        "attempts": attempts,
+        "stalls": stalls,
+        "starts": starts,
+        "fence": fence,
+        "cancel_requested": is_cancelled,
+        "last_error": last_error,
+        "failed_at": None if failed_at is None else instant(failed_at),
+        "failure_kind": kind,
+        "history": history_of(history) if history else (),
+        "speculates_on": speculates_on,
+        "avoid_worker": avoid_worker,
+    }
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """What the jobs of one claim have in common."""
+
+    token: str
+    worker: str
+    at: datetime
+    expires_at: datetime
+    fence: int
+
+
+def granted(token: str, worker: str, at: datetime, lease_for: timedelta) -> Granted:
+    return Granted(token, worker, at, at + lease_for, max(1, micros(at)))
 
 
 _RUNNING = JobState.RUNNING
-_NOTHING_RARE = (None,) * 6
-_NO_STORY = (None,) * 6
 
 # ------------------------------------------------------------------ values
 

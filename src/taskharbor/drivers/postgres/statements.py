@@ -60,33 +60,67 @@ def numbered(statement: str, sign: Callable[[int], str]) -> str:
 # ------------------------------------------------------------------ enqueue
 
 
-def enqueue_arguments(jobs: Sequence[NewJob], now: datetime | None, *, always_wake: bool) -> list[Any]:
+def enqueue_arguments(
+    jobs: Sequence[NewJob], now: datetime | None, *, always_wake: bool, is_new: bool
+) -> list[Any]:
     """The arguments of enqueue.sql: one array per field, None where every job has the default."""
     return [
         now,
         always_wake,
+        is_new,
         [job.id for job in jobs],
-        [job.queue for job in jobs],
-        [job.type for job in jobs],
+        _once([job.queue for job in jobs]),
+        _once([job.type for job in jobs]),
         [job.payload for job in jobs],
         _unless_default([headers_text(job.headers) if job.headers else None for job in jobs]),
         _unless_default([job.key for job in jobs]),
         _unless_default([flags_of(job.update) for job in jobs]),
         _unless_default([job.idempotency_key for job in jobs]),
-        _unless_default([job.priority for job in jobs], 0),
-        _unless_default([job.requires for job in jobs], "any"),
+        _once([job.priority for job in jobs], 0),
+        _once([job.requires for job in jobs], "any"),
         _unless_default([job.run_at for job in jobs]),
         _unless_default([None if job.delay is None else span_us(job.delay) for job in jobs]),
-        _unless_default([0 if job.timeout is NO_TIME else span_us(job.timeout) for job in jobs], 0),
-        _unless_default([job.max_attempts for job in jobs], 0),
-        _unless_default([job.max_stalls for job in jobs], 0),
+        _once([0 if job.timeout is NO_TIME else span_us(job.timeout) for job in jobs], 0),
+        _once([job.max_attempts for job in jobs], 0),
+        _once([job.max_stalls for job in jobs], 0),
         _unless_default([span_us(job.min_backoff) for job in jobs]),
         _unless_default([span_us(job.max_backoff) for job in jobs]),
     ]
 
 
-def _unless_default(values: list[Any], default: Any = None) -> list[Any] | None:
-    return None if values.count(default) == len(values) else values
+def usual_job(jobs: Sequence[NewJob]) -> NewJob | None:
+    """The one job of a call, if there is nothing about it that enqueue_one.sql does not do."""
+    job = jobs[0]
+    if len(jobs) > 1 or job.run_at is not None or job.delay is not None:
+        return None
+    return job if job.key is None and job.idempotency_key is None else None
+
+
+def one_arguments(job: NewJob, now: datetime | None) -> list[Any]:
+    """The arguments of enqueue_one.sql."""
+    return [
+        *(now, job.id, job.queue, job.type, job.payload, headers_text(job.headers), -job.priority),
+        *(job.requires, span_us(job.timeout), job.max_attempts, job.max_stalls),
+        *(span_us(job.min_backoff), span_us(job.max_backoff)),
+    ]
+
+
+def _unless_default(values: list[Any]) -> list[Any] | None:
+    return None if values.count(None) == len(values) else values
+
+
+def _once(values: list[Any], default: Any = None) -> list[Any] | None:
+    """One value for all where they are alike, nothing at all where it is the default."""
+    first = values[0]
+    if values.count(first) < len(values):
+        return values
+    return None if first == default else [first]
+
+
+def enqueued_one(job: NewJob, rows: Sequence[Sequence[Any]]) -> list[Enqueued] | None:
+    """The answer of enqueue_one.sql; None when the job has to go the longer way."""
+    at = rows[0][0]
+    return None if at is None else [Enqueued(job.id, EnqueueResult.CREATED, at, 1)]
 
 
 def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqueued]:

@@ -98,6 +98,12 @@ def driver_url(pooler_port: int) -> str:
 
 
 @pytest.fixture
+def other_namespace_url(driver_url: str) -> str:
+    """A second harbor in the same database."""
+    return f"{driver_url}&namespace=kit-other"
+
+
+@pytest.fixture
 async def driver(driver_url: str) -> AsyncIterator[Driver]:
     async with connect(driver_url) as driver:
         yield driver

@@ -1,19 +1,31 @@
--- The tables. `job` says what a job is and is hardly ever written twice; `place` says where it stands
--- and is written at every step, so it is narrow. States: 0 scheduled, 1 ready, 2 blocked, 3 running,
--- 4 completed, 5 failed, 6 cancelled. Instants are timestamptz, spans are microseconds.
+-- The tables. `job` says what a job is and is hardly ever written twice.
+--
+-- Most jobs live a plain life: they wait, are handed out once, and are acknowledged. Such a job has no row
+-- of its own that says where it stands: while it waits it is in `ready`, while it runs it is one of many in
+-- a row of `held`, and afterwards one of many in a row of `done`. A job with more to tell (scheduled,
+-- blocked, keyed, retried, cancelled, failed, with a result, with progress …) has a row in `place`, and
+-- what that says is what holds. `unpack` makes such a row out of a plain job; it never goes back, but for
+-- scheduled jobs that fall due.
+--
+-- States: 0 scheduled, 1 ready, 2 blocked, 3 running, 4 completed, 5 failed, 6 cancelled. Instants are
+-- timestamptz, spans are microseconds. Names compare by their bytes, whatever the database thinks of words.
 
 create sequence {schema}.job_seq;
 
 create table {schema}.job (
+    -- Always there and of fixed width first: reading a row then needs no counting.
     id               uuid primary key,
     seq              bigint not null,
     created_at       timestamptz not null,
     timeout_us       bigint not null default 0,
     max_attempts     integer not null default 0,
     max_stalls       integer not null default 0,
-    queue            text not null,
-    type             text not null,
+    rank             smallint not null default 0,       -- the priority, negated: smaller goes first
+    queue            text collate "C" not null,
+    lane             text collate "C" not null default 'any',
+    type             text collate "C" not null,
     payload          bytea not null,
+    run_at           timestamptz,
     headers          json,                      -- null: none
     key              bytea,
     idempotency_key  bytea,
@@ -21,12 +33,66 @@ create table {schema}.job (
     max_backoff_us   bigint,
     speculates_on    uuid,                      -- set: a copy, started beside that job
     avoid_worker     text
-);
+) with (autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_cost_delay = 0);
 create unique index job_listing on {schema}.job (queue, seq);
 create index job_copies on {schema}.job (speculates_on) where speculates_on is not null;
 
+-- Every job that may be handed out now, in the order of claims. Rows come and go and are never changed,
+-- except that a plain one may stop being plain.
+create table {schema}.ready (
+    seq          bigint not null,
+    eligible_at  timestamptz not null,                  -- run_at, else created_at
+    id           uuid not null,
+    rank         smallint not null,
+    ties         smallint not null default 0,           -- as in place
+    is_timed     boolean not null default false,        -- eligible_at is a run_at
+    is_plain     boolean not null default true,         -- it has no row in place
+    queue        text collate "C" not null,
+    lane         text collate "C" not null,
+    primary key (queue, lane, rank, eligible_at, seq)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_scale_factor = 0.1,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
+);
+create index ready_others on {schema}.ready (id) where not is_plain;
+
+-- Leases of plain jobs: up to 64 that one claim took out of one queue, and still holds. All share token and expiry.
+create table {schema}.held (
+    no          bigint not null generated always as identity,
+    started_at  timestamptz not null,                   -- the fence of its jobs, in microseconds
+    expires_at  timestamptz not null,
+    updated_at  timestamptz not null,
+    extensions  integer not null default 0,
+    queue       text collate "C" not null,
+    token       text collate "C" not null,
+    worker      text collate "C" not null,
+    ids         uuid[] not null,
+    seqs        bigint[] not null,                      -- of the same jobs in the same order
+    primary key (token, no)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
+);
+create index held_expiry on {schema}.held (queue, expires_at);
+
+-- Plain jobs that were completed together: one row per settlement and 1,024 seqs. So the jobs around a seq
+-- are in few rows, whatever order they were completed in.
+create table {schema}.done (
+    no           bigint not null generated always as identity,
+    block        bigint not null,                       -- seq / 1024
+    started_at   timestamptz not null,
+    finished_at  timestamptz not null,
+    version      integer not null,
+    queue        text collate "C" not null,
+    token        text collate "C" not null,
+    seqs         bigint[] not null,
+    primary key (queue, block, no)
+) with (autovacuum_vacuum_cost_delay = 0);
+alter table {schema}.done alter column seqs set storage external;
+create index done_finished on {schema}.done (queue, finished_at);
+
 create table {schema}.place (
-    -- Always there and of fixed width first: reading a row then needs no counting.
     id                uuid primary key,
     seq               bigint not null,
     eligible_at       timestamptz not null,             -- run_at, else created_at
@@ -36,14 +102,14 @@ create table {schema}.place (
     attempts          integer not null default 0,
     stalls            integer not null default 0,
     starts            integer not null default 0,
-    rank              smallint not null default 0,      -- the priority, negated: smaller goes first
+    rank              smallint not null default 0,
     state             smallint not null,
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key points to
-    -- it. 4: it is a copy. 8: it has had a copy. 0: its attempt can be settled by itself.
+    -- it. 4: it is a copy. 8: it has had a copy.
     ties              smallint not null default 0,
     cancel_requested  boolean not null default false,
-    queue             text not null,
-    lane              text not null default 'any',
+    queue             text collate "C" not null,
+    lane              text collate "C" not null default 'any',
     run_at            timestamptz,
     lease_expires_at  timestamptz,
     started_at        timestamptz,
@@ -64,11 +130,10 @@ create table {schema}.place (
     autovacuum_vacuum_cost_delay = 0
 );
 -- One partial index per question. The literals in the statements must match these predicates.
-create index place_ready on {schema}.place (queue, lane, rank, eligible_at, seq) where state = 1;
-create index place_later on {schema}.place (queue, run_at) where state = 0;
+create index place_later on {schema}.place (queue, run_at) include (ties) where state = 0;
 create index place_leases on {schema}.place (queue, lease_expires_at) where state = 3;
 create index place_finished on {schema}.place (queue, state, finished_at) where state >= 4;
-create index place_listing on {schema}.place (state, queue, seq) where state = 2 or state >= 5;
+create index place_listing on {schema}.place (state, queue, seq) include (ties) where state = 2 or state >= 5;
 -- Of one key, at most one job waits and one runs.
 create unique index place_key on {schema}.place (queue, key, (state = 3)) where key is not null and state <= 3;
 

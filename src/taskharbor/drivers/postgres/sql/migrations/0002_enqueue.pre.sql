@@ -72,14 +72,17 @@ end $$;
 
 -- ------------------------------------------------------------------ enqueue
 
--- enqueue: store jobs, all or none. An array may be null where every job has the default.
+-- enqueue: store jobs, all or none. An array may be null where every job has the default, and p_queues,
+-- p_types, p_priorities, p_lanes, p_timeouts, p_max_attempts and p_max_stalls may have one element for all.
+--   p_always_wake: send a notification whether or not somebody waits for one.
+--   p_is_new: trust that no id is known, which is cheaper; if one is, this fails with 23505.
 --   p_flags: per job, what it may change in the waiting job of its key: four signs, for data (1, 0),
 --   run_at (1, 0, L if later, E if earlier), retry (1, 0) and reset_counts (1, 0, - as data).
 --   returns a first row with ord 0 and the deciding instant; its result is 'stored', or 'limited' or
 --   'never' when a rate of queue o_id stands against it (o_detail: microseconds to wait, or the limit)
 --   and nothing was stored. Then a row for every job that was not simply created.
 create function {schema}.enqueue(
-    p_now timestamptz, p_always_wake boolean,
+    p_now timestamptz, p_always_wake boolean, p_is_new boolean,
     p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
     p_headers text[] default null, p_keys bytea[] default null, p_flags text[] default null,
     p_idempotency_keys bytea[] default null, p_priorities smallint[] default null, p_lanes text[] default null,
@@ -89,7 +92,7 @@ create function {schema}.enqueue(
 returns table (o_ord integer, o_id text, o_result text, o_version integer, o_at timestamptz, o_detail bigint)
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -99,44 +102,130 @@ declare
 begin
     if p_keys is not null or p_idempotency_keys is not null
        or exists (select from rule r where r.enqueue_count is not null and (r.queue = '*' or r.queue = any (p_queues)))
-       or exists (select from unnest(p_ids) as i(id)
-                  cross join lateral (select from alias a where a.id = i.id::uuid offset 0) a) then
+       or exists (select from alias) and exists (
+           select from unnest(p_ids) as i(id) cross join lateral (select from alias a where a.id = i.id::uuid offset 0) a)
+    then
         return query select * from enqueue_in_order(
-            p_now, p_always_wake, p_ids, p_queues, p_types, p_payloads, p_headers, p_keys, p_flags,
-            p_idempotency_keys, p_priorities, p_lanes, p_run_ats, p_delays, p_timeouts,
-            p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs);
+            p_now, p_always_wake, p_ids, each(p_queues, v_count), each(p_types, v_count), p_payloads, p_headers, p_keys,
+            p_flags, p_idempotency_keys, each(p_priorities, v_count), each(p_lanes, v_count), p_run_ats, p_delays,
+            each(p_timeouts, v_count), each(p_max_attempts, v_count), each(p_max_stalls, v_count), p_min_backoffs,
+            p_max_backoffs);
         return;
     end if;
 
     v_seqs := array(select nextval('job_seq') from generate_series(1, v_count));
-    insert into job (id, seq, queue, type, payload, created_at, headers, timeout_us, max_attempts, max_stalls,
-                     min_backoff_us, max_backoff_us)
-    select i.id::uuid, i.seq, i.queue, i.type, i.payload, v_now, i.headers::json, coalesce(i.timeout, 0),
-           coalesce(i.max_attempts, 0), coalesce(i.max_stalls, 0), i.min_backoff, i.max_backoff
-    from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_headers, p_timeouts, p_max_attempts,
-                p_max_stalls, p_min_backoffs, p_max_backoffs)
-         as i(id, seq, queue, type, payload, headers, timeout, max_attempts, max_stalls, min_backoff, max_backoff)
-    on conflict (id) do nothing;
-    get diagnostics v_stored = row_count;
+    if p_is_new then
+        insert into job (id, seq, queue, type, payload, created_at, rank, lane, run_at, headers, timeout_us,
+                         max_attempts, max_stalls, min_backoff_us, max_backoff_us)
+        select i.id::uuid, i.seq, coalesce(i.queue, p_queues[1]), coalesce(i.type, p_types[1]), i.payload, v_now,
+               coalesce(-i.priority, -p_priorities[1], 0), coalesce(i.lane, p_lanes[1], 'any'),
+               coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end), i.headers::json,
+               coalesce(i.timeout, p_timeouts[1], 0), coalesce(i.max_attempts, p_max_attempts[1], 0),
+               coalesce(i.max_stalls, p_max_stalls[1], 0), i.min_backoff, i.max_backoff
+        from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_priorities, p_lanes, p_run_ats, p_delays, p_headers,
+                    p_timeouts, p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs)
+             as i(id, seq, queue, type, payload, priority, lane, run_at, delay, headers,
+                  timeout, max_attempts, max_stalls, min_backoff, max_backoff);
+        v_stored := v_count;
+    else
+        insert into job (id, seq, queue, type, payload, created_at, rank, lane, run_at, headers, timeout_us,
+                         max_attempts, max_stalls, min_backoff_us, max_backoff_us)
+        select i.id::uuid, i.seq, coalesce(i.queue, p_queues[1]), coalesce(i.type, p_types[1]), i.payload, v_now,
+               coalesce(-i.priority, -p_priorities[1], 0), coalesce(i.lane, p_lanes[1], 'any'),
+               coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end), i.headers::json,
+               coalesce(i.timeout, p_timeouts[1], 0), coalesce(i.max_attempts, p_max_attempts[1], 0),
+               coalesce(i.max_stalls, p_max_stalls[1], 0), i.min_backoff, i.max_backoff
+        from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_priorities, p_lanes, p_run_ats, p_delays, p_headers,
+                    p_timeouts, p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs)
+             as i(id, seq, queue, type, payload, priority, lane, run_at, delay, headers,
+                  timeout, max_attempts, max_stalls, min_backoff, max_backoff)
+        on conflict (id) do nothing;
+        get diagnostics v_stored = row_count;
+    end if;
 
     return query select 0, null::text, 'stored', 0, v_now, 0::bigint;
-    insert into place (id, seq, queue, lane, rank, state, eligible_at, run_at, updated_at)
-    select i.id::uuid, i.seq, i.queue, coalesce(i.lane, 'any'), coalesce(-i.priority, 0),
-           case when w.run_at > v_now then 0 else 1 end, coalesce(w.run_at, v_now), w.run_at, v_now
-    from unnest(p_ids, v_seqs, p_queues, p_lanes, p_priorities, p_run_ats, p_delays)
-         as i(id, seq, queue, lane, priority, run_at, delay)
-    cross join lateral (select coalesce(i.run_at, case when i.delay > 0 then after(v_now, i.delay) end) as run_at) w
-    -- Known ids kept their old seq.
-    where v_stored = v_count or exists (select from job j where j.id = i.id::uuid and j.seq = i.seq);
-    if v_stored < v_count then
+    if v_stored = v_count and p_run_ats is null and p_delays is null then
+        insert into ready (seq, eligible_at, id, rank, queue, lane)
+        select i.seq, v_now, i.id::uuid, coalesce(-i.priority, -p_priorities[1], 0), coalesce(i.queue, p_queues[1]),
+               coalesce(i.lane, p_lanes[1], 'any')
+        from unnest(p_ids, v_seqs, p_queues, p_priorities, p_lanes) as i(id, seq, queue, priority, lane);
+    else
+        perform line_up_new(p_ids, v_seqs, v_now);
+    end if;
+    if v_stored < v_count then  -- known ids kept their old seq
         return query
         select i.ord::integer, i.id, 'duplicate', p.version, v_now, 0::bigint
         from unnest(p_ids, v_seqs) with ordinality as i(id, seq, ord)
-        join place p on p.id = i.id::uuid and p.seq <> i.seq;
+        cross join lateral (select k as known from job k where k.id = i.id::uuid and k.seq <> i.seq offset 0) j
+        cross join lateral stands(j.known) p;
     end if;
     if p_always_wake or exists (select from hungry h where h.queue = any (p_queues)) then
         perform wake(p_queues, p_always_wake);
     end if;
+end $$;
+
+-- enqueue_one: the most usual enqueue, of one job without keys that may run at once. Answers when it was stored;
+-- null when it was not, because a rate or an alias has to be looked at: enqueue does that. 23505: its id is known.
+create function {schema}.enqueue_one(
+    p_now timestamptz, p_id text, p_queue text, p_type text, p_payload bytea, p_headers text, p_rank smallint,
+    p_lane text, p_timeout bigint, p_max_attempts integer, p_max_stalls integer, p_min_backoff bigint,
+    p_max_backoff bigint)
+returns timestamptz
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_id uuid := p_id::uuid;
+    v_is_awaited boolean;
+begin
+    with body as (
+        insert into job (id, seq, queue, type, payload, created_at, rank, lane, headers, timeout_us, max_attempts,
+                         max_stalls, min_backoff_us, max_backoff_us)
+        select v_id, nextval('job_seq'), p_queue, p_type, p_payload, v_now, p_rank, p_lane, p_headers::json, p_timeout,
+               p_max_attempts, p_max_stalls, p_min_backoff, p_max_backoff
+        where not exists (select from rule r where r.enqueue_count is not null and r.queue in (p_queue, '*'))
+          and not exists (select from alias a where a.id = v_id)
+        returning seq
+    ), line as (
+        insert into ready (seq, eligible_at, id, rank, queue, lane)
+        select b.seq, v_now, v_id, p_rank, p_queue, p_lane from body b
+    )
+    select exists (select from hungry h where h.queue = p_queue) into v_is_awaited from body;
+    if v_is_awaited is null then
+        return null;
+    end if;
+    if v_is_awaited then
+        perform wake(array[p_queue]);
+    end if;
+    return v_now;
+end $$;
+
+-- An array with one element for all, as one with an element each.
+create function {schema}.each(p_values anyarray, p_count integer) returns anyarray
+language sql immutable parallel safe as $$
+    select case when cardinality(p_values) = 1 then array_fill(p_values[1], array[p_count]) else p_values end
+$$;
+
+-- Put jobs that were just stored where they belong: in line, or among those that come later.
+create function {schema}.line_up_new(p_ids text[], p_seqs bigint[], p_now timestamptz) returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    with new as materialized (
+        select j.* from unnest(p_ids, p_seqs) as i(id, seq)
+        cross join lateral (select * from job k where k.id = i.id::uuid and k.seq = i.seq offset 0) j
+    ), now_ready as (
+        insert into ready (seq, eligible_at, id, rank, is_timed, queue, lane)
+        select n.seq, coalesce(n.run_at, p_now), n.id, n.rank, n.run_at is not null, n.queue, n.lane
+        from new n where n.run_at is null or n.run_at <= p_now
+    )
+    insert into place (id, seq, queue, lane, rank, state, eligible_at, run_at, updated_at)
+    select n.id, n.seq, n.queue, n.lane, n.rank, 0, n.run_at, n.run_at, p_now
+    from new n where n.run_at > p_now;
 end $$;
 
 -- The same for jobs that have to be looked at one after the other: keys, idempotency keys, rates.
@@ -151,7 +240,7 @@ create function {schema}.enqueue_in_order(
 returns table (o_ord integer, o_id text, o_result text, o_version integer, o_at timestamptz, o_detail bigint)
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz;
@@ -183,12 +272,12 @@ begin
     for i in 1 .. cardinality(p_ids) loop
         -- Known by its id, or by its idempotency key.
         v_target := coalesce((select a.target from alias a where a.id = p_ids[i]::uuid), p_ids[i]::uuid);
-        select p.version into v_version from place p where p.id = v_target;
+        select p.version into v_version from job j cross join lateral stands(j) p where j.id = v_target;
         if not found and p_idempotency_keys[i] is not null then
             select coalesce(a.target, k.job_id), coalesce(p.version, 0) into v_target, v_version
             from idempotency k
             left join alias a on a.id = k.job_id
-            left join place p on p.id = coalesce(a.target, k.job_id)
+            left join place p on p.id = coalesce(a.target, k.job_id)  -- who is remembered has a place
             where k.queue = p_queues[i] and k.key = p_idempotency_keys[i] and (k.ends_at is null or k.ends_at > v_now);
         end if;
         if found then
@@ -218,24 +307,26 @@ begin
             v_is_blocked := found;
         end if;
 
-        insert into job (id, seq, queue, type, payload, created_at, headers, key, idempotency_key, timeout_us,
-                         max_attempts, max_stalls, min_backoff_us, max_backoff_us)
-        values (p_ids[i]::uuid, nextval('job_seq'), p_queues[i], p_types[i], p_payloads[i], v_now, p_headers[i]::json,
+        insert into job (id, seq, queue, type, payload, created_at, rank, lane, run_at, headers, key, idempotency_key,
+                         timeout_us, max_attempts, max_stalls, min_backoff_us, max_backoff_us)
+        values (p_ids[i]::uuid, nextval('job_seq'), p_queues[i], p_types[i], p_payloads[i], v_now,
+                coalesce(-p_priorities[i], 0), coalesce(p_lanes[i], 'any'), v_run_at, p_headers[i]::json,
                 p_keys[i], p_idempotency_keys[i], coalesce(p_timeouts[i], 0), coalesce(p_max_attempts[i], 0),
                 coalesce(p_max_stalls[i], 0), p_min_backoffs[i], p_max_backoffs[i])
         on conflict (id) do nothing;
         if not found then  -- somebody else stored the same id this very moment
-            return query select i, p.id::text, 'duplicate', p.version, v_now, 0::bigint
-                         from place p where p.id = p_ids[i]::uuid;
+            return query select i, j.id::text, 'duplicate', p.version, v_now, 0::bigint
+                         from job j cross join lateral stands(j) p where j.id = p_ids[i]::uuid;
             continue;
         end if;
         insert into place (id, seq, queue, lane, rank, state, ties, eligible_at, run_at, updated_at, key, flags)
-        select j.id, j.seq, j.queue, coalesce(p_lanes[i], 'any'), coalesce(-p_priorities[i], 0),
+        select j.id, j.seq, j.queue, j.lane, j.rank,
                case when v_is_blocked then 2 when v_run_at > v_now then 0 else 1 end,
                case when j.key is null then 0 else 1 end + case when j.idempotency_key is null then 0 else 2 end,
                coalesce(v_run_at, v_now), v_run_at, v_now, j.key,
                case when v_is_blocked then coalesce(p_flags[i], '111-') end
         from job j where j.id = p_ids[i]::uuid;
+        perform line_up(p_ids[i]::uuid);
         perform remember(p_queues[i], p_idempotency_keys[i], p_ids[i]::uuid);
         if v_is_blocked then
             return query select i, p_ids[i], 'blocked', 1, v_now, 0::bigint;
@@ -263,7 +354,7 @@ begin
         with new as (
             select distinct on (i.id) i.queue, i.key
             from unnest(p_ids, p_queues, p_keys) with ordinality as i(id, queue, key, ord)
-            where not exists (select from place p where p.id = i.id::uuid)
+            where not exists (select from job j where j.id = i.id::uuid)
               and not exists (select from alias a where a.id = i.id::uuid)
               and not exists (select from idempotency k where k.queue = i.queue and k.key = i.key
                               and (k.ends_at is null or k.ends_at > p_now))
@@ -352,6 +443,7 @@ begin
             || greatest(substr(p.flags, 3, 1), substr(p_flags, 3, 1))
             || greatest(resets_counts(p.flags), resets_counts(p_flags)) end
     where p.id = p_there.id;
+    perform line_up(p_there.id);
     return p_there.version + 1;
 end $$;
 
@@ -392,7 +484,7 @@ begin
         raise exception 'priority is -100 to 100, keys are 1 to 255 bytes, the payload is at most 1 MiB' using errcode = '22023';
     end if;
     for v_answer in select * from enqueue(
-        null, true, array[v_id::text], array[p_queue], array[p_type], array[convert_to(p_payload::text, 'UTF8')],
+        null, true, false, array[v_id::text], array[p_queue], array[p_type], array[convert_to(p_payload::text, 'UTF8')],
         null, case when p_key is not null then array[convert_to(p_key, 'UTF8')] end, null,
         case when p_idempotency_key is not null then array[convert_to(p_idempotency_key, 'UTF8')] end,
         array[p_priority::smallint], array[p_requires], array[p_run_at], null, null,

@@ -1,11 +1,12 @@
 -- The rarer steps: they lock what takes part, the driver decides about the records, and writes them back.
 
 -- lock_jobs: lock these jobs, what shares their keys, and the copies and originals tied to them.
---   An alias locks the job it stands for. Keys are locked before rows, both in one order.
-create function {schema}.lock_jobs(p_ids text[]) returns table (o_id uuid)
+--   An alias locks the job it stands for. Keys are locked before rows, both in one order. All of them have
+--   places of their own afterwards. p_tokens: of their leases, where they are known.
+create function {schema}.lock_jobs(p_ids text[], p_tokens text[] default null) returns table (o_id uuid)
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_ids uuid[];
@@ -19,6 +20,7 @@ begin
     -- Ids that became aliases while we waited.
     v_ids := array(
         select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id) left join alias a on a.id = i.id::uuid);
+    perform unpack(v_ids, p_tokens);
     -- Copies are never locked without their original, so that nobody waits crosswise.
     v_ids := v_ids || array(
         select j.speculates_on from unnest(v_ids) as i(id)
@@ -43,7 +45,7 @@ create function {schema}.pick_expired(p_now timestamptz, p_queues text[], p_limi
 returns table (o_id uuid)
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -52,11 +54,14 @@ declare
 begin
     if v_queues is null then
         with recursive q(name) as (
-            select min(queue) from place where state = 3
+            select least((select min(p.queue) from place p where p.state = 3), (select min(h.queue) from held h))
             union all
-            select (select min(p.queue) from place p where p.state = 3 and p.queue > q.name) from q where q.name is not null)
+            select least((select min(p.queue) from place p where p.state = 3 and p.queue > q.name),
+                         (select min(h.queue) from held h where h.queue > q.name))
+            from q where q.name is not null)
         select array_agg(name) into v_queues from q where name is not null;
     end if;
+    perform unpack_expired(v_now, v_queues, p_limit);
     v_ids := array(
         select e.id from unnest(v_queues) as q(name)
         cross join lateral (
@@ -81,11 +86,61 @@ begin
     order by i.ord;
 end $$;
 
+-- Plain jobs whose leases have run out get places, as many as one sweep will look at.
+create function {schema}.unpack_expired(p_now timestamptz, p_queues text[], p_limit integer) returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_held record;
+    v_ids uuid[];
+    v_left integer := p_limit;
+begin
+    for v_held in
+        select e.* from unnest(p_queues) as q(name)
+        cross join lateral (
+            select h.token, h.no, h.expires_at, h.ids, h.seqs from held h
+            where h.queue = q.name and h.expires_at <= p_now
+            order by h.expires_at limit p_limit for update skip locked) e
+        order by e.expires_at, e.seqs
+    loop
+        exit when v_left <= 0;
+        v_ids := array(select i.id from unnest(v_held.ids, v_held.seqs) as i(id, seq) order by i.seq limit v_left);
+        perform unpack_held(v_held.token, v_held.no, v_ids);
+        v_left := v_left - cardinality(v_ids);
+    end loop;
+end $$;
+
+-- write_place: where a job stands after a step, in line or not.
+create function {schema}.write_place(
+    p_id uuid, p_version integer, p_lane text, p_rank smallint, p_state smallint, p_ties smallint,
+    p_eligible_at timestamptz, p_run_at timestamptz, p_updated_at timestamptz, p_attempts integer, p_stalls integer,
+    p_starts integer, p_fence bigint, p_cancel_requested boolean, p_token text, p_claimed_by text,
+    p_lease_expires_at timestamptz, p_started_at timestamptz, p_finished_at timestamptz, p_flags text,
+    p_last_error text, p_failed_at timestamptz, p_failure_kind text, p_result bytea, p_progress json, p_history json)
+returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    update place set
+        version = p_version, lane = p_lane, rank = p_rank, state = p_state, ties = p_ties, eligible_at = p_eligible_at,
+        run_at = p_run_at, updated_at = p_updated_at, attempts = p_attempts, stalls = p_stalls, starts = p_starts,
+        fence = p_fence, cancel_requested = p_cancel_requested, token = p_token, claimed_by = p_claimed_by,
+        lease_expires_at = p_lease_expires_at, started_at = p_started_at, finished_at = p_finished_at,
+        flags = p_flags, last_error = p_last_error, failed_at = p_failed_at, failure_kind = p_failure_kind,
+        result = p_result, progress = p_progress, history = p_history
+    where id = p_id;
+    perform line_up(p_id);
+end $$;
+
 -- prune: forget finished jobs whose retention is over, and idempotency keys a day after their job's end.
 create function {schema}.prune(p_now timestamptz, p_limit integer) returns integer
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -100,8 +155,12 @@ begin
         order by ends_at limit p_limit for update skip locked));
     delete from spent where ctid = any (array(select ctid from spent where until <= v_now limit p_limit));
     delete from worker where expires_at <= v_now - interval '1 day';
-    select min(queue) into v_queue from place where state >= 4;
-    while v_queue is not null loop
+    select least((select min(queue) from place where state >= 4), (select min(queue) from done)) into v_queue;
+    while v_queue is not null and v_pruned < p_limit loop
+        v_keep := retention(v_queue, 4);
+        if v_keep is not null then
+            v_pruned := v_pruned + forget_done(v_queue, after(v_now, -v_keep), p_limit - v_pruned);
+        end if;
         for v_state in 4 .. 6 loop
             exit when v_pruned >= p_limit;
             v_keep := retention(v_queue, v_state);
@@ -112,9 +171,41 @@ begin
                 order by p.finished_at limit p_limit - v_pruned for update skip locked));
             v_pruned := v_pruned + v_more;
         end loop;
-        select min(queue) into v_queue from place where state >= 4 and queue > v_queue;
+        select least((select min(queue) from place where state >= 4 and queue > v_queue),
+                     (select min(queue) from done where queue > v_queue)) into v_queue;
     end loop;
     return v_pruned;
+end $$;
+
+-- Forget plain jobs of a queue that were completed up to an instant, so many at most; how many there were.
+create function {schema}.forget_done(p_queue text, p_until timestamptz, p_limit integer) returns integer
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_done record;
+    v_seqs bigint[];
+    v_count integer := 0;
+begin
+    for v_done in
+        select d.block, d.no, d.seqs from done d where d.queue = p_queue and d.finished_at <= p_until
+        order by d.finished_at limit p_limit for update skip locked
+    loop
+        exit when v_count >= p_limit;
+        v_seqs := v_done.seqs[1 : p_limit - v_count];
+        if cardinality(v_seqs) = cardinality(v_done.seqs) then
+            delete from done where queue = p_queue and block = v_done.block and no = v_done.no;
+        else
+            update done set seqs = v_done.seqs[cardinality(v_seqs) + 1 :]
+            where queue = p_queue and block = v_done.block and no = v_done.no;
+        end if;
+        delete from job where ctid = any (array(
+            select j.ctid from unnest(v_seqs) as i(seq)
+            cross join lateral (select k.ctid from job k where k.queue = p_queue and k.seq = i.seq offset 0) j));
+        v_count := v_count + cardinality(v_seqs);
+    end loop;
+    return v_count;
 end $$;
 
 -- How long a queue keeps jobs that ended in a state, in microseconds; null for ever.
@@ -136,7 +227,7 @@ end $$;
 create function {schema}.forget(p_ids uuid[]) returns integer
 language plpgsql
 set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_count integer;

@@ -1,0 +1,383 @@
+-- How jobs are handed out and how most attempts end: settle and claim in one statement.
+
+-- exchange: settle what can be settled by itself, then hand out jobs, in one statement.
+--   p_ids, p_leases: acks, each with the place of its lease in p_tokens and p_workers; null for none.
+--   p_results: null when there are none. An ack is done here when its job is plain and its lease holds.
+--   The others are left alone, for the caller to look at.
+--   p_queues … p_rate_us: the claim; p_limit 0 for none. p_sweep: claim nothing, and say so, when a
+--   lease of these queues has run out. p_idle: mark the queues as hungry when not enough was found.
+--   p_checked_until: leases that ran out before that were looked at a moment ago. p_floor_…: per queue and
+--   lane the place of the last job that the same caller took a moment ago. Entries before it are mostly
+--   dead ones that no vacuum has removed yet; only higher ranks are looked at there.
+--   returns a first row: the deciding instant in o_created_at, in o_seq 1 when leases must be swept first and
+--   2 when acks are left over (in both cases nothing was claimed), in o_done the acks that were settled, by
+--   place, and in o_versions their versions; o_done null: all of them, to the one version.
+--   Then the jobs that were handed out, in order as long as all are plain; the others have o_more.
+create function {schema}.exchange(
+    p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_results bytea[],
+    p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token text,
+    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_idle boolean,
+    p_checked_until timestamptz default null, p_floor_ranks smallint[] default null,
+    p_floor_ats timestamptz[] default null, p_floor_seqs bigint[] default null)
+returns table (
+    o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
+    o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json,
+    o_done integer[], o_versions integer[])
+language plpgsql
+set search_path = {schema}, pg_temp
+-- A plan made while the tables were empty must still be right when they are full.
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_expires timestamptz;
+    v_flags integer := 0;
+    v_is_gated boolean;
+    v_queue text;
+    v_lane text;
+    v_room integer;
+    v_left integer := p_limit;
+    v_taken integer;
+    v_rooms integer[];
+    v_harbor integer;
+    v_place integer := 0;
+    v_floor bigint;
+    v_from_rank smallint;
+    v_from_at timestamptz;
+    v_from_seq bigint;
+    v_below_rank smallint;
+    v_rows tid[];
+    v_ids uuid[];
+    v_seqs bigint[];
+    v_others uuid[];
+begin
+    if p_ids is not null then
+        select d.done, d.versions into o_done, o_versions
+        from complete(v_now, p_ids, p_leases, p_tokens, p_workers, p_results) d;
+        if o_done is not null and cardinality(o_done) < cardinality(p_ids) then
+            v_flags := 2;
+            v_left := 0;
+        end if;
+    end if;
+
+    if p_limit > 0 and p_sweep and (exists (
+        select from held h where h.queue = any (p_queues) and h.expires_at <= v_now
+        and h.expires_at > coalesce(p_checked_until, '-infinity')) or exists (
+        select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now
+        and p.lease_expires_at > coalesce(p_checked_until, '-infinity'))) then
+        v_flags := v_flags | 1;
+        v_left := 0;
+    end if;
+    o_created_at := v_now;
+    o_seq := v_flags;
+    if v_left <= 0 then
+        return next;
+        return;
+    end if;
+
+    v_is_gated := p_rate_count is not null or exists (
+        select from rule r where (r.queue = any (p_queues) or r.queue = '*')
+        and (r.paused or r.max_running is not null or r.execute_count is not null));
+    if v_is_gated then
+        perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, p_now);
+        v_now := coalesce(p_now, clock_timestamp());
+        v_rooms := array(select room(q.name, v_now) from unnest(p_queues) with ordinality as q(name, ord) order by q.ord);
+        v_harbor := room('*', v_now);
+        if p_rate_count is not null then
+            v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
+        end if;
+        -- Counted first, stamped then: whatever made room has ended before these leases begin.
+        v_now := coalesce(p_now, clock_timestamp());
+        o_created_at := v_now;
+    end if;
+    return next;
+    v_expires := after(v_now, p_lease_us);
+
+    foreach v_queue in array p_queues loop
+        if exists (select from place p where p.queue = v_queue and p.state = 0 and p.run_at <= v_now) then
+            perform promote_due(v_queue, v_now, 10000);
+        end if;
+    end loop;
+
+    foreach v_queue in array p_queues loop
+        exit when v_left <= 0;
+        v_place := (array_position(p_queues, v_queue) - 1) * cardinality(p_lanes);
+        v_room := v_left;
+        if v_is_gated then
+            v_room := least(v_left, v_rooms[array_position(p_queues, v_queue)], v_harbor);
+        end if;
+        foreach v_lane in array p_lanes loop
+            v_place := v_place + 1;
+            v_floor := p_floor_seqs[v_place];
+            v_from_rank := -32768;
+            v_from_at := '-infinity';
+            v_from_seq := 0;
+            v_below_rank := 32767;
+            if v_floor is not null then
+                v_below_rank := p_floor_ranks[v_place];
+            end if;
+            -- From the left end; with a floor: higher ranks first, then what lies behind the floor.
+            loop
+                exit when v_room <= 0;
+                v_rows := array(
+                    select c.ctid from ready c
+                    where c.queue = v_queue and c.lane = v_lane
+                      and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
+                      and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
+                      and (c.ties & 4 = 0 or may_copy(c.id, p_worker))
+                      and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
+                      -- Whoever has locked the place of a job also decides about its place in line.
+                      and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
+                    order by c.rank, c.eligible_at, c.seq
+                    limit v_room
+                    for update skip locked);
+                v_taken := cardinality(v_rows);
+                if v_taken > 0 then
+                    select t.ids, t.seqs, t.others into v_ids, v_seqs, v_others from take(v_rows) t;
+                    if v_ids is not null then
+                        -- In rows of 64: those are stored whole, and cheap to write again when some jobs leave.
+                        insert into held (queue, token, worker, started_at, expires_at, updated_at, ids, seqs)
+                        select v_queue, p_token, p_worker, v_now, v_expires, v_now, v_ids[i : i + 63], v_seqs[i : i + 63]
+                        from generate_series(1, cardinality(v_ids), 64) as i;
+                        return query
+                        select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, j.rank, j.lane, j.run_at,
+                            j.max_attempts, j.max_stalls,
+                            case when j.headers is not null or j.timeout_us <> 0 or j.min_backoff_us is not null
+                                      or j.max_backoff_us is not null
+                            then json_build_array(j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us) end,
+                            null::integer[], null::integer[]
+                        from unnest(v_ids) as t(id)
+                        cross join lateral (select * from job k where k.id = t.id offset 0) j;
+                    end if;
+                    if v_others is not null then
+                        return query
+                        select * from take_others(v_others, v_now, v_expires, p_worker, p_token);
+                    end if;
+                end if;
+                v_left := v_left - v_taken;
+                v_room := v_room - v_taken;
+                if v_is_gated and v_taken > 0 then
+                    v_harbor := v_harbor - v_taken;
+                    perform spend_execution(v_queue, p_worker, p_rate_count, p_rate_us, v_taken, v_now);
+                end if;
+                exit when v_floor is null;
+                v_from_rank := p_floor_ranks[v_place];
+                v_from_at := p_floor_ats[v_place];
+                v_from_seq := v_floor;
+                v_below_rank := 32767;
+                v_floor := null;
+            end loop;
+        end loop;
+    end loop;
+    if p_idle and v_left > 0 then
+        insert into hungry
+        select q from unnest(p_queues) q where not exists (select from hungry h where h.queue = q)
+        on conflict do nothing;
+    end if;
+end $$;
+
+-- A copy is handed out while its original runs, and not there.
+create function {schema}.may_copy(p_copy uuid, p_worker text) returns boolean
+language plpgsql stable set search_path = {schema}, pg_temp as $$
+begin
+    return (
+        select k.avoid_worker is distinct from p_worker and exists (
+            select from place o where o.id = k.speculates_on and o.state + 0 = 3 and o.claimed_by <> p_worker)
+        from job k where k.id = p_copy);
+end $$;
+
+-- take: these rows, which the caller has locked, leave the line. The plain ones in order, and the others.
+create function {schema}.take(p_rows tid[]) returns table (ids uuid[], seqs bigint[], others uuid[])
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+    with taken as (delete from ready where ctid = any (p_rows) returning id, seq, rank, eligible_at, is_plain)
+    select array_agg(t.id) filter (where t.is_plain), array_agg(t.seq) filter (where t.is_plain),
+           array_agg(t.id) filter (where not t.is_plain)
+    from (select * from taken order by rank, eligible_at, seq) t;
+end $$;
+
+-- take_others: put jobs that have a place, which the caller has locked, under a fresh lease.
+create function {schema}.take_others(
+    p_ids uuid[], p_now timestamptz, p_expires timestamptz, p_worker text, p_token text)
+returns table (
+    o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
+    o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json,
+    o_done integer[], o_versions integer[])
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+    select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, p.rank, p.lane, p.run_at,
+        j.max_attempts, j.max_stalls,
+        json_build_array(
+            j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us, p.version, encode(j.key, 'hex'),
+            encode(j.idempotency_key, 'hex'), p.attempts, p.stalls, p.starts, p.fence, p.cancel_requested,
+            p.last_error, micros(p.failed_at), p.failure_kind, p.history, j.speculates_on, j.avoid_worker),
+        null::integer[], null::integer[]
+    from lease(array(
+        select q.ctid from unnest(p_ids) as i(id)
+        cross join lateral (select r.ctid from place r where r.id = i.id offset 0) q),
+        p_now, p_expires, p_worker, p_token) p
+    cross join lateral (select * from job k where k.id = p.id offset 0) j;
+end $$;
+
+create function {schema}.lease(
+    p_rows tid[], p_now timestamptz, p_expires timestamptz, p_worker text, p_token text)
+returns setof {schema}.place
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+    update place p set
+        state = 3, token = p_token, fence = greatest(p.fence + 1, micros(p_now)), lease_expires_at = p_expires,
+        claimed_by = p_worker, starts = p.starts + 1, started_at = p_now, progress = null,
+        updated_at = p_now, version = p.version + 1
+    where p.ctid = any (p_rows)
+    returning p.*;
+end $$;
+
+-- complete: the acks of an exchange that are about plain jobs. Answers which, by place, and their versions; no
+-- `done`: all, to one version.
+create function {schema}.complete(
+    p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_results bytea[])
+returns table (done integer[], versions integer[])
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on set enable_nestloop = off
+set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    v_held record;
+    v_last record;
+    v_rows tid[] := '{}';
+    v_ids uuid[];
+    v_seqs bigint[];
+    v_ords integer[];
+    v_done integer[] := '{}';
+    v_versions integer[] := '{}';
+    v_is_one boolean := true;
+begin
+    for v_held in
+        select h.ctid as row, h.no, h.token, h.queue, h.started_at, 3 + h.extensions as version,
+            array_agg(m.id) filter (where a.ord is null) as rest_ids,
+            array_agg(m.seq) filter (where a.ord is null) as rest_seqs,
+            array_agg(m.id) filter (where a.ord is not null) as ids,
+            array_agg(m.seq) filter (where a.ord is not null) as seqs,
+            array_agg(a.ord::integer) filter (where a.ord is not null) as ords
+        from (select ctid, * from held where token = any (p_tokens) and expires_at > p_now order by token, no for update) h
+        cross join lateral unnest(h.ids, h.seqs) as m(id, seq)
+        left join unnest(p_ids, p_leases) with ordinality as a(id, lease, ord)
+          on a.id = m.id and p_tokens[a.lease] = h.token and coalesce(p_workers[a.lease], h.worker) = h.worker
+        group by h.ctid, h.no, h.token, h.queue, h.started_at, h.extensions
+        order by h.token, h.queue, h.extensions
+    loop
+        continue when v_held.ids is null;
+        if v_held.rest_ids is null then
+            v_rows := v_rows || v_held.row;
+        else
+            update held set ids = v_held.rest_ids, seqs = v_held.rest_seqs
+            where token = v_held.token and no = v_held.no;
+        end if;
+        -- What one claim took together is written down together.
+        if v_ids is not null then
+            v_is_one := v_is_one and v_last.version = v_held.version;
+            if (v_held.token, v_held.queue, v_held.version) <> (v_last.token, v_last.queue, v_last.version) then
+                perform complete_some(
+                    p_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
+                v_ids := null;
+                v_seqs := null;
+                v_ords := null;
+            end if;
+        end if;
+        v_ids := v_ids || v_held.ids;
+        v_seqs := v_seqs || v_held.seqs;
+        v_ords := v_ords || v_held.ords;
+        v_done := v_done || v_held.ords;
+        v_versions := v_versions || array_fill(v_held.version, array[cardinality(v_held.ords)]);
+        v_last := v_held;
+    end loop;
+    if v_ids is not null then
+        perform leave_held(v_rows);
+        perform complete_some(
+            p_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
+    end if;
+    if v_is_one and cardinality(v_done) = cardinality(p_ids) then
+        return query select null::integer[], v_versions[1:1];
+    else
+        return query select v_done, v_versions;
+    end if;
+end $$;
+
+create function {schema}.leave_held(p_rows tid[]) returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off
+set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    delete from held where ctid = any (p_rows);
+end $$;
+
+-- Jobs of one claim, one queue and one version are completed. Where a queue keeps no completed jobs, they are
+-- deleted in the same step.
+create function {schema}.complete_some(
+    p_now timestamptz, p_ids uuid[], p_seqs bigint[], p_ords integer[], p_results bytea[], p_version integer,
+    p_started_at timestamptz, p_queue text, p_token text)
+returns void
+language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    if retention(p_queue, 4) is not distinct from 0 then
+        perform forget_bodies(p_ids);
+    elsif p_results is not null then
+        perform complete_with_results(p_ids, p_ords, p_results, p_version, p_now, p_started_at, p_token);
+    else
+        insert into done (block, started_at, finished_at, version, queue, token, seqs)
+        select s.seq >> 10, p_started_at, p_now, p_version, p_queue, p_token, array_agg(s.seq)
+        from unnest(p_seqs) as s(seq) group by s.seq >> 10;
+    end if;
+end $$;
+
+create function {schema}.complete_with_results(
+    p_ids uuid[], p_ords integer[], p_results bytea[], p_version integer, p_now timestamptz, p_started_at timestamptz,
+    p_token text)
+returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    with completed as materialized (
+        select j.*, p_results[i.ord] as result from unnest(p_ids, p_ords) as i(id, ord)
+        cross join lateral (
+            select k.id, k.seq, k.created_at, k.run_at, k.rank, k.queue, k.lane from job k where k.id = i.id offset 0) j
+    ), without as (
+        insert into done (block, started_at, finished_at, version, queue, token, seqs)
+        select c.seq >> 10, p_started_at, p_now, p_version, c.queue, p_token, array_agg(c.seq)
+        from completed c where c.result is null group by c.queue, c.seq >> 10
+    )
+    insert into place (id, seq, eligible_at, updated_at, fence, version, starts, rank, state, queue, lane, run_at,
+                       started_at, finished_at, token, result)
+    select c.id, c.seq, coalesce(c.run_at, c.created_at), p_now, greatest(1, micros(p_started_at)), p_version, 1, c.rank,
+           4, c.queue, c.lane, c.run_at, p_started_at, p_now, p_token, c.result
+    from completed c where c.result is not null;
+end $$;
+
+create function {schema}.forget_bodies(p_ids uuid[]) returns void
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    delete from job where ctid = any (array(
+        select j.ctid from unnest(p_ids) as i(id)
+        cross join lateral (select k.ctid from job k where k.id = i.id offset 0) j));
+end $$;

@@ -1,0 +1,2 @@
+-- next_seq: the next place in enqueue order.
+select nextval('{schema}.job_seq')

@@ -1,0 +1,131 @@
+"""Connections that go dead without a word: no call waits behind an answer that will never come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor.drivers.messages import EnqueueResult
+from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.presence import WorkerReport
+from taskharbor.testing.conformance.kit import QUEUE, new_job
+from taskharbor.worker.hints import Hints
+from taskharbor.worker.timing import Timing
+from tests.chaos.framing import PostgresFraming
+from tests.chaos.proxy import Proxy
+
+SLOW = 30.0
+
+
+@pytest.fixture
+async def proxy(database_url: str) -> AsyncIterator[Proxy]:
+    port = int(database_url.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
+    async with Proxy(port, PostgresFraming) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied_url(store_url: str, proxy: Proxy) -> str:
+    return store_url.replace(f":{proxy.target_port}/", f":{proxy.port}/")
+
+
+async def test_a_call_that_nobody_waits_for_any_more_holds_up_no_other(
+    proxy: Proxy, proxied_url: str
+) -> None:
+    """Neither one statement nor a transaction; and lines that lay idle are asked before they are used."""
+    async with PostgresDriver.from_url(proxied_url) as driver:
+        await asyncio.gather(*(driver.enqueue([new_job()]) for _ in range(3)))
+        report = WorkerReport(worker_id="w-1", name="w", kind="any", queues=(QUEUE,), lanes=("any",))
+        for call in (
+            lambda: driver.enqueue([new_job()]),
+            lambda: driver.report_worker(report, [], timedelta(seconds=30)),
+        ):
+            assert proxy.strand() > 0
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call(), 0.3)
+            async with asyncio.timeout(SLOW):
+                [answer] = await driver.enqueue([new_job()])
+            assert answer.result is EnqueueResult.CREATED
+
+
+async def test_a_connection_that_comes_too_late_serves_the_next_call(proxy: Proxy, proxied_url: str) -> None:
+    """On a slow line nobody would ever get one, if each were thrown away with the call that wanted it."""
+    async with PostgresDriver.from_url(proxied_url) as driver:
+        await driver.enqueue([new_job()])
+        proxy.reset_all()
+        while driver._connections._idle and not driver._connections._idle[-1].is_closed():
+            await asyncio.sleep(0.01)
+        before = proxy.requests["startup"]
+        held = proxy.hold_after("startup")
+        impatient = asyncio.create_task(driver.count())
+        await asyncio.wait_for(held.has_sprung.wait(), SLOW)
+        impatient.cancel()
+        await asyncio.wait((impatient,))
+        held.let_go.set()
+        async with asyncio.timeout(SLOW):
+            while not driver._connections._idle:
+                await asyncio.sleep(0.01)
+            await driver.count()
+
+    assert impatient.cancelled()
+    assert proxy.requests["startup"] == before + 1
+
+
+async def test_listening_goes_on_after_a_loss_in_the_middle_of_its_first_look(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresDriver.from_url(store_url) as driver:
+        rows = driver._connections.rows
+        losses = 0
+
+        async def lose_the_first_look(statement: str, *arguments: Any, **options: Any) -> Any:
+            nonlocal losses
+            if "cancel" in statement and losses == 0:
+                losses += 1
+                raise DriverUnavailable("lost", done=False)
+            return await rows(statement, *arguments, **options)
+
+        monkeypatch.setattr(driver._connections, "rows", lose_the_first_look)
+        hints = driver.wakeups([QUEUE], "worker-a")
+        hint = await asyncio.wait_for(anext(hints), SLOW)
+        await hints.aclose()
+
+    assert (hint.queue, losses) == (QUEUE, 1)
+
+
+async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
+    class Failing:
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Any:
+            await asyncio.Event().wait()
+
+        async def aclose(self) -> None:
+            raise DriverUnavailable("the server is gone", done=False)
+
+    class Store:
+        def wakeups(self, queues: Any, worker_id: str) -> Failing:
+            return Failing()
+
+    hints: Any = Hints(
+        Store(),  # type: ignore[arg-type]
+        (QUEUE,),
+        "worker-a",
+        Timing(),
+        Entropy(),
+        lambda: None,
+        lambda _: None,
+        lambda *_: None,
+    )
+    following = asyncio.create_task(hints.follow())
+    await asyncio.sleep(0.05)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(following, 5)
