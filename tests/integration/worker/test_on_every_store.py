@@ -21,7 +21,8 @@ from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.state import JobState
 from taskharbor.tasks import job_handler
-from taskharbor.testing.servers import fresh_postgres_url
+from taskharbor.testing.http_server import fresh_http_url
+from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url
 from taskharbor.worker import Worker
 from tests.integration.worker import handlers
 
@@ -33,6 +34,9 @@ STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
     "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db?durability=normal",
     "postgres": lambda _: fresh_postgres_url(),
+    "redis": lambda _: fresh_redis_url(),
+    "redis.cluster": lambda _: fresh_cluster_url(),
+    "http": lambda _: fresh_http_url(durable=True),
 }
 THERE = [name for name in STORES if find_spec(f"taskharbor.drivers.{name}")]
 

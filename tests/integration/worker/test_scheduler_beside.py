@@ -12,7 +12,11 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers.messages import Query
 from taskharbor.events import DutyRan
+from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings, Retention
+from taskharbor.model.schedule import Schedule
+from taskharbor.model.state import JobState
+from tests.integration.worker.ground import Ground
 
 
 @pytest.fixture
@@ -100,3 +104,17 @@ async def test_the_role_is_given_up_with_the_end_of_the_worker(harbor: Harbor) -
         lease = await driver.hold_role("scheduler", "somebody-else", timedelta(seconds=5))
         assert lease.is_mine
         assert (await driver.find(Query())).jobs == []
+
+
+async def test_a_worker_without_an_app_has_one_too(ground: Ground) -> None:
+    """`--handle` alone: a schedule of the store fires, and its job is done."""
+    template = NewJob(id="", type="tick", max_stalls=3)
+    await ground.driver.put_schedule(Schedule(name="tick", every=timedelta(seconds=1), template=template))
+    worker = ground.run("taskharbor", "worker", "--handle", "tick=echo", "--url", ground.url)
+
+    async def has_ticked() -> bool:
+        return any(job.state is JobState.COMPLETED for job in (await ground.driver.find(Query())).jobs)
+
+    await until(has_ticked, 40)
+    worker.terminate()
+    assert await ground.exit_code(worker) == 0

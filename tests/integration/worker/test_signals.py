@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -168,11 +169,18 @@ async def freeze(ground, process):
     """Stop a process at a moment when it does not hold the write lock of a database file."""
     for _ in range(200):
         process.send_signal(signal.SIGSTOP)
+        await ground.until(lambda: stands_still(process.pid), "the process to stand still")
         if all(is_free(ground.folder / name) for name in ("jobs.db", "fenced.db")):
             return
         process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.01)
     raise AssertionError("it always held a lock")
+
+
+def stands_still(pid: int) -> bool:
+    """Whether the signal has arrived: a moment ago it may still have been running on another core."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} <= {"T", "t"}
 
 
 def is_free(path) -> bool:
@@ -315,7 +323,7 @@ async def test_the_family_of_a_worker_process_is_ended_before_its_number_is_free
         end_family(pid, mark)
 
     monkeypatch.setattr(supervisor, "end_family", watched)
-    process = supervisor._WorkerProcess(supervisor.SupervisorConfig(app="no_such_module:app"))
+    process = supervisor._WorkerProcess(supervisor.SupervisorConfig(app="no_such_module:app"), reports=False)
 
     assert await process.until_exit(asyncio.Event(), 60) == 2
     assert [zombie and zombie.si_status for zombie in seen] == [2]

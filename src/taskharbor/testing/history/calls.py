@@ -1,0 +1,330 @@
+"""Calls told as events: what a verb asks of the store, and what the store's answer says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.messages import Claim, Exchanged, Extended, Reclaimed, Requeued, Settled, Speculated
+from taskharbor.errors import DriverUnavailable, TaskHarborError
+from taskharbor.model.clock import micros, span_micros
+from taskharbor.model.edit import NO_EDIT
+from taskharbor.model.job import JobRecord, Lease, NewJob
+from taskharbor.model.queue import QueueRules
+from taskharbor.model.settlement import Settlement
+from taskharbor.testing.history.events import Event, Kind, facts_of, facts_of_new
+
+
+def questions(verb: str, args: tuple[Any, ...]) -> list[Event]:
+    """One `invoke` per thing that this call asks for; none for verbs that are about no job."""
+    ask = _QUESTIONS.get(verb)
+    return [] if ask is None else ask(*args)
+
+
+def answers(verb: str, asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    """The events of an answered call. `at` is the store's time where the answer does not say it."""
+    tell = _ANSWERS.get(verb)
+    return [] if tell is None else tell(asked, answer, at)
+
+
+def refusals(asked: list[Event], error: BaseException, at: int | None) -> list[Event]:
+    """The events of a call that raised: certainly not done, or nobody knows."""
+    name, kind = type(error).__name__, _kind_of(error)
+    return [replace(event, kind=kind, result=name, at=at, facts=None) for event in asked]
+
+
+def _kind_of(error: BaseException) -> Kind:
+    if isinstance(error, DriverUnavailable):
+        return "unknown" if error.done is None else "fail"
+    return "fail" if isinstance(error, TaskHarborError) else "unknown"
+
+
+# ------------------------------------------------------------------ what is asked
+
+
+def _ask_enqueue(jobs: Sequence[NewJob]) -> list[Event]:
+    return [Event(kind="invoke", op="enqueue", job=job.id, facts=facts_of_new(job)) for job in jobs]
+
+
+def _ask_reserve(claim: Claim) -> list[Event]:
+    return [
+        Event(
+            kind="invoke",
+            op="reserve",
+            worker=claim.worker_id,
+            queues=claim.queues,
+            lanes=claim.lanes,
+            types=claim.types,
+            limit=claim.limit,
+            span=span_micros(claim.lease_for),
+            rules=None if claim.rate is None else QueueRules(execute_rate=claim.rate),
+        )
+    ]
+
+
+def _ask_extend(leases: Sequence[Lease], lease_for: timedelta, _: object) -> list[Event]:
+    span = span_micros(lease_for)
+    return [
+        Event(kind="invoke", op="extend", job=lease.job_id, token=lease.token, span=span) for lease in leases
+    ]
+
+
+def _ask_settle(settlements: Sequence[Settlement]) -> list[Event]:
+    return [_ask_one(settlement) for settlement in settlements]
+
+
+def _ask_one(settlement: Settlement) -> Event:
+    delay: timedelta | None = getattr(settlement, "delay", None)
+    return Event(
+        kind="invoke",
+        op=type(settlement).__name__.lower(),
+        job=settlement.lease.job_id,
+        token=settlement.lease.token,
+        span=None if delay is None else span_micros(delay),
+        until=_micros(getattr(settlement, "run_at", None)),
+        result=getattr(settlement, "kind", ""),
+    )
+
+
+def _ask_ids(op: str) -> Callable[..., list[Event]]:
+    return lambda ids, *_: [Event(kind="invoke", op=op, job=job_id) for job_id in ids]
+
+
+def _ask_requeue(
+    ids: Sequence[str], edit: object, resets: bool, run_at: datetime | None, delay: timedelta | None
+) -> list[Event]:
+    span = None if delay is None else span_micros(delay)
+    result = "" if edit == NO_EDIT else "edited"
+    return [
+        Event(
+            kind="invoke",
+            op="requeue",
+            job=job_id,
+            resets=resets,
+            until=_micros(run_at),
+            span=span,
+            result=result,
+        )
+        for job_id in ids
+    ]
+
+
+_QUESTIONS: dict[str, Callable[..., list[Event]]] = {
+    "enqueue": _ask_enqueue,
+    "reserve": _ask_reserve,
+    "extend_leases": _ask_extend,
+    "settle": _ask_settle,
+    "exchange": lambda settlements, claim: _ask_settle(settlements) + _ask_reserve(claim),
+    "reclaim": lambda limit: [Event(kind="invoke", op="sweep", limit=limit)],
+    "cancel": _ask_ids("cancel"),
+    "cancel_waiting": lambda queue, key: [
+        Event(kind="invoke", op="cancel_waiting", queue=queue, result=key.decode("utf-8", "backslashreplace"))
+    ],
+    "requeue": _ask_requeue,
+    "delete": _ask_ids("delete"),
+    "speculate": lambda job_id: [Event(kind="invoke", op="speculate", job=job_id)],
+    "configure_queue": lambda settings: [Event(kind="invoke", op="configure", queue=settings.queue)],
+    "get": _ask_ids("look"),
+}
+
+
+# ------------------------------------------------------------------ what was answered
+
+
+def _told_enqueue(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        replace(
+            event,
+            kind="ok",
+            job=told.id,
+            token=""
+            if told.id == event.job
+            else event.job,  # the id that was sent, when another one carries it
+            result=told.result.value,
+            at=_first(at, told.at),
+            version=told.version,
+        )
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_reserve(asked: list[Event], answer: list[JobRecord], at: int | None) -> list[Event]:
+    [claim] = asked
+    granted = [_grant(claim, record, at) for record in answer]
+    when = granted[0].at if granted else at
+    return [*granted, replace(claim, kind="ok", at=when, version=len(granted))]
+
+
+def _grant(claim: Event, record: JobRecord, at: int | None) -> Event:
+    return Event(
+        kind="ok",
+        op="grant",
+        process=claim.process,
+        call=claim.call,
+        job=record.id,
+        at=_first(at, record.started_at),
+        version=record.version,
+        token=record.token or "",
+        worker=record.claimed_by or "",
+        queue=record.queue,
+        until=_micros(record.lease_expires_at),
+        span=claim.span,
+        facts=facts_of(record),
+    )
+
+
+def _told_extend(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        replace(
+            event,
+            kind="ok",
+            at=_first(at, told.at),
+            version=told.version,
+            until=_micros(told.lease.expires_at),
+            result="cancel" if told.cancel_requested else "",
+        )
+        if isinstance(told, Extended)
+        else _refused(event, told, at)
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_settle(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        replace(event, kind="ok", at=_first(at, told.at), version=told.version, state=told.state.value)
+        if isinstance(told, Settled)
+        else _refused(event, told, at)
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_exchange(asked: list[Event], answer: Exchanged, at: int | None) -> list[Event]:
+    settled = _told_settle(asked[:-1], answer.settled, at)
+    if answer.error is not None:
+        return settled + refusals(asked[-1:], answer.error, at)
+    return settled + _told_reserve(asked[-1:], answer.claimed, at)
+
+
+def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> list[Event]:
+    [sweep] = asked
+    told = [
+        replace(
+            sweep,
+            kind="ok",
+            op="reclaim",
+            job=one.id,
+            at=_first(at, one.at),
+            version=one.version,
+            result=one.result.value,
+        )
+        for one in answer
+    ]
+    return [*told, replace(sweep, kind="ok", at=at, version=len(told))]
+
+
+def _told_cancel(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        replace(
+            event,
+            kind="ok",
+            job=told.id,
+            result=told.result.value,
+            state=told.state.value if told.state else "",
+            at=_first(at, told.at),
+            version=told.version,
+        )
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_requeue(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        replace(
+            event,
+            kind="ok",
+            job=told.id,
+            at=_first(at, told.at),
+            version=told.version,
+            state=told.state.value,
+        )
+        if isinstance(told, Requeued)
+        else _refused(event, told, at)
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_delete(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    return [
+        _refused(event, told, at)
+        if isinstance(told, TaskHarborError)
+        else replace(event, kind="ok", job=told.id, at=_first(at, told.at))
+        for event, told in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_speculate(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+    [event] = asked
+    if not isinstance(answer, Speculated):
+        return [_refused(event, answer, at)]
+    return [
+        replace(event, kind="ok", job=answer.copy_id, token=answer.id, at=_first(at, answer.at), version=1)
+    ]
+
+
+def _told_get(asked: list[Event], answer: list[JobRecord | None], at: int | None) -> list[Event]:
+    return [
+        replace(event, kind="ok", at=at, result=event.job)
+        if record is None
+        else replace(
+            event,
+            kind="ok",
+            job=record.id,
+            result=event.job,  # the id that was asked for: an alias gives the job it stands for
+            at=at,
+            version=record.version,
+            state=record.state.value,
+            worker=record.claimed_by or "",
+            until=_micros(record.lease_expires_at),
+            facts=facts_of(record),
+        )
+        for event, record in zip(asked, answer, strict=True)
+    ]
+
+
+def snapshot(records: Sequence[JobRecord], at: int, call: int, t: int) -> list[Event]:
+    """A look at everything in the store, as the test itself takes it."""
+    asked = [Event(kind="invoke", op="look", job=record.id, call=call, t=t) for record in records]
+    looks = _told_get(asked, list(records), at)
+    return [*looks, Event(kind="ok", op="snapshot", call=call, at=at, t=t, version=len(looks))]
+
+
+_ANSWERS: dict[str, Callable[[list[Event], Any, int | None], list[Event]]] = {
+    "enqueue": _told_enqueue,
+    "reserve": _told_reserve,
+    "extend_leases": _told_extend,
+    "settle": _told_settle,
+    "exchange": _told_exchange,
+    "reclaim": _told_sweep,
+    "cancel": _told_cancel,
+    "cancel_waiting": lambda asked, answer, at: [replace(asked[0], kind="ok", at=at, version=int(answer))],
+    "requeue": _told_requeue,
+    "delete": _told_delete,
+    "speculate": _told_speculate,
+    "configure_queue": lambda asked, answer, at: [replace(asked[0], kind="ok", at=at, rules=answer)],
+    "get": _told_get,
+}
+
+
+def _refused(event: Event, error: BaseException, at: int | None) -> Event:
+    return replace(event, kind="fail", at=at, result=type(error).__name__)
+
+
+def _first(at: int | None, told: datetime | None) -> int | None:
+    return at if at is not None else _micros(told)
+
+
+def _micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)

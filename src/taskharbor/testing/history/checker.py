@@ -1,0 +1,100 @@
+"""check: does this history keep every promise? One walk per group of promises, each linear in the events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from taskharbor.testing.history.arrivals import Arrivals
+from taskharbor.testing.history.book import Book, Interval
+from taskharbor.testing.history.ends import (
+    check_all_ended,
+    check_dead_letters,
+    check_expiries,
+    check_flurries,
+    check_runs,
+    check_snapshots,
+)
+from taskharbor.testing.history.events import CHANGES, SETTLEMENTS, Event
+from taskharbor.testing.history.limits import check_keys, check_max_running, check_rates
+from taskharbor.testing.history.one_job import Doubts, OneJob, check_order_of_versions
+from taskharbor.testing.history.order import Order
+from taskharbor.testing.history.verdict import NO_TERMS, Terms, Verdict
+
+
+def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
+    """Judge a history.
+
+    Events of several recorders may be thrown together, sorted by `t`. In an exact history
+    (`Terms(is_exact=True)`) they must stand in the order in which the store carried them out.
+    """
+    history = list(events)
+    book = Book(terms)
+    _check_each_job(history, book)
+    _end_with_copies(history, book)
+    Arrivals(book).walk(history)
+    check_keys(book)
+    check_max_running(history, book)
+    check_rates(history, book)
+    if terms.is_exact:
+        Order(book).walk(history)
+        check_snapshots(history, book)
+    check_dead_letters(history, book)
+    check_runs(history, book)
+    check_expiries(history, book)
+    check_flurries(history, book)
+    check_all_ended(history, book)
+    return Verdict(
+        violations=book.violations,
+        events=len(history),
+        jobs=book.jobs,
+        runs=book.runs,
+        duplicates=book.duplicates,
+    )
+
+
+def _check_each_job(history: list[Event], book: Book) -> None:
+    by_job: dict[str, list[Event]] = defaultdict(list)
+    invoked: dict[tuple[str, int], int] = {}
+    unknown_claims = 0
+    for event in history:
+        if event.kind == "invoke":
+            invoked[event.process, event.call] = event.t
+        elif event.op in CHANGES or event.op == "look":
+            by_job[event.job].append(event)
+            if event.op == "speculate":
+                by_job[event.token].append(event)
+        elif event.kind == "unknown" and event.op == "reserve":
+            unknown_claims += 1
+    book.jobs = len(by_job)
+    book.has_deletes = any(event.op == "delete" for event in history)
+    for job, events in by_job.items():
+        if not book.terms.is_exact:
+            # A look comes after the change whose version it saw.
+            events.sort(key=lambda event: (event.version, event.op in ("look", "cancel")))
+            check_order_of_versions(events, invoked, book)
+        OneJob(job, book, Doubts(events, unknown_claims)).walk(events)
+
+
+def _end_with_copies(history: list[Event], book: Book) -> None:
+    """The Ack of a copy ends the lease of its original, and whatever ends the original ends its copy."""
+    copies = [lease for lease in book.intervals if lease.grant.facts and lease.grant.facts.speculates_on]
+    if not copies:
+        return
+    ends: dict[str, list[int]] = defaultdict(list)
+    for event in history:
+        if event.kind == "ok" and event.at is not None and event.op in (*SETTLEMENTS, "cancel"):
+            ends[event.job].append(event.at)
+    leases: dict[str, list[Interval]] = defaultdict(list)
+    for lease in book.intervals:
+        leases[lease.grant.job].append(lease)
+    for copy in copies:
+        assert copy.grant.facts is not None
+        original = copy.grant.facts.speculates_on
+        for lease, others in [
+            (copy, ends[original]),
+            *((one, ends[copy.grant.job]) for one in leases[original]),
+        ]:
+            after = [at for at in others if lease.start <= at < lease.end]
+            if after:
+                lease.end, lease.how = min(after), "with its copy"

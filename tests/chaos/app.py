@@ -1,0 +1,123 @@
+"""The app of the worker processes under chaos: `taskharbor worker tests.chaos.app:harbor`.
+
+Every run of a handler leaves lines in a file that is only ever appended to, and writes into a table
+that refuses a smaller fence, so that a verdict can tell who did what, and who was too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from taskharbor import Harbor, JobContext
+from taskharbor.drivers import connect
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.testing.history import Recorded, Recorder, into_file
+
+FOLDER = Path(os.environ["CHAOS_FOLDER"]) if "CHAOS_FOLDER" in os.environ else None
+
+
+def recorded(url: str, name: str, folder: Path) -> Recorded:
+    """The store, with every call of this process written down for the checker of histories."""
+    recorder = Recorder(name, into_file(folder / f"history-{name.replace(' ', '-')}"))
+    return Recorded(connect(url), recorder)
+
+
+def _harbor() -> Harbor:
+    if FOLDER is None:  # imported by whoever only wants to enqueue
+        return Harbor("memory://")
+    return Harbor(driver=recorded(os.environ["CHAOS_URL"], f"worker {os.getpid()}", FOLDER))
+
+
+harbor = _harbor()
+SOON = RetryPolicy(base=timedelta(milliseconds=100), max_attempts=5)
+
+
+def tell(what: str, ctx: JobContext, mark: str, **more: object) -> None:
+    """One line, written at once and whole, also by many processes."""
+    line = {"what": what, "job": ctx.job.id, "fence": ctx.fence, "pid": os.getpid(), "at": time.time()}
+    assert FOLDER is not None
+    path = FOLDER / "runs"
+    out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(out, (json.dumps({**line, "mark": mark, **more}) + "\n").encode())
+    finally:
+        os.close(out)
+
+
+def write_effect(ctx: JobContext) -> bool:
+    """Write to the guarded table under this run's fence; whether it was let in."""
+    assert FOLDER is not None
+    with closing(sqlite3.connect(FOLDER / "effects.db", timeout=60, isolation_level=None)) as db:
+        db.execute("pragma synchronous = off")
+        db.execute("begin immediate")
+        row = db.execute("select max(fence) from effect where job = ?", (ctx.job.id,)).fetchone()
+        is_let_in = row[0] is None or row[0] <= ctx.fence
+        if is_let_in:
+            db.execute("insert into effect (job, fence) values (?, ?)", (ctx.job.id, ctx.fence))
+        db.execute("commit")
+        return is_let_in
+
+
+@harbor.task(name="work", max_stalls=50, retry=SOON)
+async def work(ctx: JobContext, mark: str, seconds: float = 0.0, fate: str = "") -> str:
+    """Waits a while, writes its effect, and returns; or fails as its fate says."""
+    tell("begin", ctx, mark)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        tell("stopped", ctx, mark, reason=ctx.cancelled.reason)
+        raise
+    if fate == "fails" or (fate == "fails once" and ctx.attempt == 1):
+        tell("raised", ctx, mark)
+        raise RuntimeError(fate)
+    write_effect(ctx)
+    tell("end", ctx, mark)
+    return mark
+
+
+@harbor.task(name="grind", max_stalls=50, retry=SOON)
+def grind(ctx: JobContext, mark: str, seconds: float = 1.0) -> str:
+    """Writes its effect again and again, in a thread, until its time is over or it is told to stop."""
+    tell("begin", ctx, mark)
+    over = time.monotonic() + seconds
+    while time.monotonic() < over and not ctx.cancelled:
+        write_effect(ctx)
+        time.sleep(0.05)
+    tell("stopped" if ctx.cancelled else "end", ctx, mark, reason=ctx.cancelled.reason)
+    return mark
+
+
+@harbor.task(name="crunch", max_stalls=50, retry=SOON, run_in="process")
+def crunch(ctx: JobContext, mark: str, seconds: float = 1.0) -> str:
+    """Keeps a core busy in a process of its own."""
+    tell("begin", ctx, mark)
+    over = time.monotonic() + seconds
+    while time.monotonic() < over:
+        sum(range(1000))
+    write_effect(ctx)
+    tell("end", ctx, mark)
+    return mark
+
+
+def _skew_clock(path: Path) -> None:
+    """Let this process see another time than everybody else: so many seconds off as the file says.
+
+    The wall clock only, and only where TaskHarbor asks for it; the monotonic clock goes on as it is.
+    """
+
+    def now(self: SystemClock) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=float(path.read_text()))
+
+    SystemClock.now = now  # type: ignore[method-assign]
+
+
+if "CHAOS_CLOCK" in os.environ:
+    _skew_clock(Path(os.environ["CHAOS_CLOCK"]))

@@ -1,0 +1,142 @@
+"""What a run of the chaos cases says: on the terminal, and on the results page."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.chaos.case import CASES, Outcome
+from tests.chaos.world import Size
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "chaos-results.md"
+_SHOWN = 5  # duplicates told one by one
+
+
+def describe(outcome: Outcome) -> str:
+    """Everything about one case, for the terminal."""
+    found = outcome.findings
+    verdict = "ok  " if outcome.is_good else "FAIL"
+    lines = [
+        f"{verdict} {outcome.case.id} on {outcome.store}: {outcome.case.title} (seed {outcome.seed}, "
+        f"{outcome.seconds:.1f} s)",
+        f"     {found.jobs} jobs, {found.runs} runs, {len(outcome.injections)} injections: "
+        f"{_summary(outcome.injections)}",
+        f"     {found.expired_leases} leases expired, {found.releases} handed back, "
+        f"{len(found.duplicates)} duplicate runs, {found.events} events checked",
+    ]
+    lines += [
+        f"     duplicate: job {one.job} ran again as {one.fence} because the lease {one.expired_fence} "
+        f"of {one.expired_worker} had expired"
+        for one in found.duplicates[:_SHOWN]
+    ]
+    if len(found.duplicates) > _SHOWN:
+        lines.append(f"     ... and {len(found.duplicates) - _SHOWN} more, each with its expired lease")
+    lines += [f"     {what}: {_spread(times)}" for what, times in _by_name(outcome.recoveries).items()]
+    lines += [f"     {fact}" for fact in outcome.facts]
+    lines += [f"     LATE {text} (load {outcome.load:.1f})" for text in outcome.late]
+    lines += [f"     BROKEN {problem}" for problem in found.problems]
+    if outcome.error:
+        lines += [f"     {line}" for line in outcome.error.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def write_page(outcomes: Sequence[Outcome], size: Size) -> None:
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(outcomes, size), encoding="utf-8")
+
+
+def page(outcomes: Sequence[Outcome], size: Size) -> str:
+    good = sum(outcome.is_good for outcome in outcomes)
+    head = (
+        "# Chaos results\n\n"
+        "Written by `make chaos`; never by hand. Real worker processes on real stores: SQLite in a file "
+        "with `synchronous=FULL`, Postgres with fsync, Valkey with an append-only file flushed at every "
+        "write, and a TaskHarbor server over HTTP. What each case must show besides its own line, on every "
+        "store: no acknowledged job lost, "
+        "none invented, no two leases of a job at once, exact counts, no write accepted from an expired "
+        "lease, and no run twice without an expired lease that explains it. Bounds in seconds stand apart: "
+        "they are promised for a machine that does nothing else, and `load` says whether it did.\n\n"
+        f"{_stamp()}. Each case loads its store for {size.seconds:g} s, with leases of {size.lease:g} s "
+        "unless it says otherwise. "
+        f"**{good} passed, {len(outcomes) - good} failed.**\n\n"
+    )
+    return head + _table(outcomes) + "\n" + _recoveries(outcomes) + _facts(outcomes) + _replay()
+
+
+def _table(outcomes: Iterable[Outcome]) -> str:
+    rows = [
+        "| case | what is done | store | seed | jobs | runs | faults | expired | duplicates | promises "
+        "| in time | load |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in outcomes:
+        found = one.findings
+        duplicates = f"{len(found.duplicates)}, all explained" if found.duplicates else "0"
+        verdict = "**broken**" if one.error or found.problems else "kept"
+        in_time = "**no**" if one.late else "yes"
+        rows.append(
+            f"| {one.case.id} | {one.case.title} | {one.store} | {one.seed} | {found.jobs:,} | "
+            f"{found.runs:,} | {len(one.injections)} | {found.expired_leases} | {duplicates} | {verdict} | "
+            f"{in_time} | {one.load:.1f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _recoveries(outcomes: Iterable[Outcome]) -> str:
+    rows = [
+        f"| {one.case.id} | {one.store} | {what} | {len(times)} | {sorted(times)[len(times) // 2]:.2f} | "
+        f"{max(times):.2f} |"
+        for one in outcomes
+        for what, times in _by_name(one.recoveries).items()
+    ]
+    head = ["", "## Recovery times", "", "| case | store | what | times | median, s | longest, s |"]
+    return "\n".join([*head, "|---|---|---|---|---|---|", *rows]) + "\n"
+
+
+def _facts(outcomes: Iterable[Outcome]) -> str:
+    told = [f"- {one.case.id} on {one.store}: {fact}." for one in outcomes for fact in one.facts]
+    return "\n## Also seen\n\n" + "\n".join(told) + "\n" if told else ""
+
+
+def _replay() -> str:
+    return (
+        "\n## Run one again\n\n"
+        "`python -m tests.chaos --case C34 --store postgres --seed 7` draws the same faults and pauses from "
+        "the seed; what the operating system and the store make of them is their own. "
+        f"There are {len(CASES)} cases here; those about single processes, full disks, poolers and cut power "
+        "are ordinary tests, listed in [guarantees](guarantees.md).\n"
+    )
+
+
+def _summary(injections: Sequence[str]) -> str:
+    counts: dict[str, int] = {}
+    for what in injections:
+        plain = " ".join("…" if word.isdigit() else word for word in what.split())
+        counts[plain] = counts.get(plain, 0) + 1
+    return ", ".join(f"{count} × {what}" for what, count in counts.items()) or "none"
+
+
+def _by_name(recoveries: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {}
+    for what, took in recoveries:
+        times.setdefault(what, []).append(took)
+    return times
+
+
+def _spread(times: Sequence[float]) -> str:
+    if len(times) == 1:
+        return f"{times[0]:.2f} s"
+    return f"{len(times)} times, median {sorted(times)[len(times) // 2]:.2f} s, longest {max(times):.2f} s"
+
+
+def _stamp() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, cwd=PAGE.parents[2], check=False).stdout
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"commit {commit.strip() or 'unknown'}"
+    )

@@ -1,0 +1,173 @@
+"""Histories told by hand: short words for events, with one job `a` in queue `q` unless said otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import QueueRules
+from taskharbor.testing.history import Event, Facts
+
+LEASE = 30
+_calls = count(1)
+
+
+def facts(**said: Any) -> Facts:
+    return Facts(**{"type": "work", "queue": "q", "digest": "d", "max_attempts": 3, "max_stalls": 3, **said})
+
+
+def enqueue(job="a", at=0, *, result="created", version=1, sent="", kind="ok", **said) -> list[Event]:
+    call = next(_calls)
+    asked = Event(kind="invoke", op="enqueue", job=sent or job, t=at, call=call, facts=facts(**said))
+    if kind != "ok":
+        return [asked, replace(asked, kind=kind, facts=None, result="RateLimited")]
+    return [asked, replace(asked, kind="ok", job=job, token=sent, at=at, version=version, result=result)]
+
+
+def reserve(at, *granted: Event, limit=1, worker="w", **asked) -> list[Event]:
+    """A claim and what it brought."""
+    call = next(_calls)
+    claim = Event(
+        kind="invoke",
+        op="reserve",
+        worker=worker,
+        process=worker,
+        t=at,
+        call=call,
+        limit=limit,
+        span=LEASE,
+        **{"queues": ("q",), "lanes": ("any",), **asked},
+    )
+    told = [replace(event, call=call, process=worker) for event in granted]
+    return [claim, *told, replace(claim, kind="ok", at=at, version=len(told))]
+
+
+def grant(job="a", at=10, *, version=2, token="t1", fence=None, until=None, worker="w", **said) -> Event:
+    return Event(
+        kind="ok",
+        op="grant",
+        process=worker,
+        worker=worker,
+        job=job,
+        t=at,
+        at=at,
+        version=version,
+        token=token,
+        queue=said.get("queue", "q"),
+        until=at + LEASE if until is None else until,
+        span=LEASE if until is None else None,
+        facts=facts(**{"starts": 1, "fence": at if fence is None else fence, **said}),
+    )
+
+
+def extend(at, *, job="a", version=3, token="t1", until=None) -> Event:
+    until = at + LEASE if until is None else until
+    return Event(
+        kind="ok", op="extend", job=job, t=at, at=at, version=version, token=token, until=until, span=LEASE
+    )
+
+
+_STATE = {"ack": "completed", "retry": "ready", "fail": "failed", "release": "ready", "stalled": "ready"}
+
+
+def end(op, at=20, *, job="a", version=3, token="t1", state="", kind="ok", span=None, result="") -> Event:
+    state = state or _STATE.get(op, "cancelled")
+    return Event(
+        kind=kind,
+        op=op,
+        job=job,
+        t=at,
+        at=at,
+        version=version,
+        token=token,
+        state=state if kind == "ok" else "",
+        span=span,
+        result=result,
+    )
+
+
+def refuse(op, at, error, *, job="a", token="t1") -> Event:
+    return Event(kind="fail", op=op, job=job, t=at, at=at, token=token, result=error)
+
+
+def reclaim(at=40, *, job="a", version=3, result="requeued") -> Event:
+    return Event(kind="ok", op="reclaim", job=job, t=at, at=at, version=version, result=result)
+
+
+def sweep(at, found=0, limit=100) -> Event:
+    return Event(kind="ok", op="sweep", t=at, at=at, version=found, limit=limit)
+
+
+def cancel(at, result="cancelled", *, job="a", version=2, state="") -> Event:
+    return Event(
+        kind="ok",
+        op="cancel",
+        job=job,
+        t=at,
+        at=at,
+        version=version,
+        result=result,
+        state=state or "cancelled",
+    )
+
+
+def requeue(at, *, job="a", version=4, resets=True) -> Event:
+    return Event(kind="ok", op="requeue", job=job, t=at, at=at, version=version, state="ready", resets=resets)
+
+
+def delete(at, *, job="a") -> Event:
+    return Event(kind="ok", op="delete", job=job, t=at, at=at)
+
+
+def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> Event:
+    return Event(
+        kind="ok",
+        op="look",
+        job=job,
+        t=at,
+        at=at,
+        version=version,
+        state=state,
+        until=until,
+        call=call,
+        facts=facts(**{"starts": 1, "failure_kind": "error" if state == "failed" else "", **said})
+        if state
+        else None,
+    )
+
+
+def snapshot(at, *looks: Event) -> list[Event]:
+    call = -next(_calls)
+    return [*(replace(one, call=call) for one in looks), Event(kind="ok", op="snapshot", call=call, at=at)]
+
+
+def configure(at=0, queue="q", **rules) -> Event:
+    return Event(kind="ok", op="configure", queue=queue, t=at, at=at, rules=QueueRules(**rules))
+
+
+def run(at, fence, kind="ok", *, job="a") -> list[Event]:
+    begun = Event(kind="invoke", op="run", job=job, t=at, version=fence)
+    return [begun, replace(begun, kind=kind, t=at + 1)]
+
+
+def fault(at, process="w") -> Event:
+    return Event(kind="ok", op="fault", process=process, t=at)
+
+
+def speculate(at, *, copy="c", original="a") -> Event:
+    return Event(kind="ok", op="speculate", job=copy, token=original, t=at, at=at, version=1)
+
+
+def tale(*parts: Event | list[Event]) -> list[Event]:
+    told: list[Event] = []
+    for part in parts:
+        told += part if isinstance(part, list) else [part]
+    return told
+
+
+def per(count: int, us: int) -> RateLimit:
+    return RateLimit(count, timedelta(microseconds=us))

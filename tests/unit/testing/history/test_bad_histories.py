@@ -1,0 +1,384 @@
+"""The checker's own test: what is broken by hand is found, under the right name."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskharbor.testing.history import PROMISES, Event, Terms, check
+from tests.unit.testing.history.tales import (
+    cancel,
+    configure,
+    delete,
+    end,
+    enqueue,
+    extend,
+    grant,
+    look,
+    per,
+    reclaim,
+    refuse,
+    requeue,
+    reserve,
+    run,
+    snapshot,
+    speculate,
+    sweep,
+    tale,
+)
+
+EXACT = Terms(is_exact=True)
+DRAINED = Terms(is_exact=True, is_drained=True)
+MARKED = Terms(is_exact=True, faults_are_marked=True)
+LOOSE = Terms()
+
+KEYED = {"key": "k"}
+STORED = enqueue()
+RUNNING = tale(STORED, grant())
+DONE = tale(RUNNING, end("ack"))
+TOLD = {"type": "taskharbor.failed", "queue": "dead", "about": "a"}
+WITH_FAIL_QUEUE = configure(fail_queue="dead")
+
+BAD: list[tuple[str, str, list[Event], Terms]] = [
+    ("I1", "acknowledged and never seen again", tale(STORED), DRAINED),
+    ("I1", "gone after it ran", tale(DONE, look(30, "")), EXACT),
+    ("I1", "unknown to a cancel", tale(RUNNING, cancel(15, "not_found", version=0)), EXACT),
+    ("I1", "a duplicate of nothing", tale(enqueue(result="duplicate", version=0), look(9, "")), DRAINED),
+    ("I1b", "handed out without an enqueue", tale(grant()), EXACT),
+    ("I1b", "another type came out", tale(STORED, grant(type="other")), EXACT),
+    ("I1b", "ran without a lease", tale(RUNNING, run(12, 99)), EXACT),
+    ("I2", "handed out twice", tale(RUNNING, grant(at=15, version=3, token="t2", starts=2)), EXACT),
+    (
+        "I2",
+        "handed out one microsecond too early",
+        tale(RUNNING, grant(at=39, version=4, token="t2", starts=2, stalls=1)),
+        EXACT,
+    ),
+    (
+        "I2",
+        "handed out inside an extended lease",
+        tale(RUNNING, extend(20), grant(at=45, version=5, token="t2", starts=2, stalls=1)),
+        LOOSE,
+    ),
+    ("I2b", "a valid extension was refused", tale(RUNNING, refuse("extend", 39, "LeaseExpired")), EXACT),
+    ("I2b", "a valid ack was refused", tale(RUNNING, refuse("ack", 12, "LeaseMismatch")), EXACT),
+    ("I2b", "reclaimed before its end", tale(RUNNING, reclaim(39)), EXACT),
+    ("I2b", "accepted at the very end", tale(RUNNING, end("ack", 40)), EXACT),
+    ("I2b", "not taken at the very end", tale(RUNNING, reserve(40)), EXACT),
+    ("I3", "ack with an old token", tale(RUNNING, end("ack", token="t0")), EXACT),
+    ("I3", "ack after the end", tale(RUNNING, end("ack", 41)), EXACT),
+    ("I3", "extension after the end", tale(RUNNING, extend(50)), EXACT),
+    ("I3", "extension with an old token", tale(RUNNING, extend(20, token="t0")), LOOSE),
+    (
+        "I3",
+        "a fence that falls",
+        tale(DONE, requeue(30), grant(at=31, version=5, token="t2", fence=3, starts=2)),
+        EXACT,
+    ),
+    ("I3", "settled twice", tale(DONE, end("ack", 25, version=4)), EXACT),
+    ("I3n", "a change without a call", tale(RUNNING, end("ack", version=5)), EXACT),
+    ("I3n", "a version that was there before", tale(RUNNING, extend(20, version=2)), EXACT),
+    ("I4", "a start too many", tale(STORED, grant(starts=2)), EXACT),
+    (
+        "I4",
+        "a failure that was not counted",
+        tale(RUNNING, end("retry"), grant(at=25, version=4, token="t2", starts=2)),
+        EXACT,
+    ),
+    (
+        "I4",
+        "a stall that was not counted",
+        tale(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2)),
+        EXACT,
+    ),
+    (
+        "I4",
+        "a stall that was counted twice",
+        tale(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2, stalls=2)),
+        LOOSE,
+    ),
+    (
+        "I4",
+        "a release that was counted",
+        tale(RUNNING, end("release"), look(25, "ready", attempts=1)),
+        EXACT,
+    ),
+    ("I4", "reclaimed twice", tale(RUNNING, reclaim(), reclaim(41, version=4)), EXACT),
+    (
+        "I4",
+        "a failure of a handler that returned",
+        tale(RUNNING, run(12, 10), end("retry", result="error")),
+        EXACT,
+    ),
+    (
+        "I4",
+        "a failure of a handler that was stopped",
+        tale(RUNNING, run(12, 10, "unknown"), end("fail", result="error")),
+        EXACT,
+    ),
+    ("I5", "runs after its last attempt", tale(STORED, grant(attempts=3)), LOOSE),
+    ("I5", "runs after its last stall", tale(STORED, grant(stalls=3)), LOOSE),
+    (
+        "I5",
+        "lives on after its last stall",
+        tale(enqueue(max_stalls=1), grant(max_stalls=1), end("stalled")),
+        EXACT,
+    ),
+    (
+        "I6",
+        "two jobs of a key at once",
+        tale(enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 20, **KEYED)),
+        LOOSE,
+    ),
+    (
+        "I6",
+        "a key handed out one microsecond too early",
+        tale(enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 39, token="t2", **KEYED)),
+        EXACT,
+    ),
+    (
+        "I6b",
+        "blocked behind nobody",
+        tale(
+            enqueue(result="blocked", **KEYED),
+            snapshot(9, look(9, "blocked", version=1, starts=0, **KEYED)),
+        ),
+        EXACT,
+    ),
+    (
+        "I6b",
+        "two jobs of a key wait",
+        tale(
+            enqueue(**KEYED),
+            enqueue("b", **KEYED),
+            snapshot(
+                9,
+                look(9, "ready", version=1, starts=0, **KEYED),
+                look(9, "scheduled", job="b", version=1, starts=0, **KEYED),
+            ),
+        ),
+        EXACT,
+    ),
+    (
+        "I7",
+        "one more than allowed",
+        tale(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 11, token="t2")),
+        LOOSE,
+    ),
+    (
+        "I7",
+        "one more than the harbor allows",
+        tale(
+            configure(queue="*", max_running=1),
+            STORED,
+            enqueue("b", queue="p"),
+            grant(),
+            grant("b", 39, token="t2", queue="p"),
+        ),
+        LOOSE,
+    ),
+    (
+        "I7",
+        "a limit that was lowered",
+        tale(
+            configure(max_running=2),
+            STORED,
+            enqueue("b"),
+            grant(),
+            configure(12, max_running=1),
+            grant("b", 13, token="t2"),
+        ),
+        EXACT,
+    ),
+    (
+        "I8",
+        "two starts in a window of one",
+        tale(configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 109, token="t2")),
+        LOOSE,
+    ),
+    (
+        "I8",
+        "two arrivals in a window of one",
+        tale(configure(enqueue_rate=per(1, 100)), STORED, enqueue("b", 99)),
+        LOOSE,
+    ),
+    (
+        "I9",
+        "the second before the first",
+        tale(STORED, enqueue("b", 1), reserve(10, grant("b"))),
+        EXACT,
+    ),
+    (
+        "I9",
+        "a low priority before a high one",
+        tale(STORED, enqueue("b", 1, priority=5), reserve(10, grant("a"))),
+        EXACT,
+    ),
+    (
+        "I9",
+        "the wrong lane first",
+        tale(STORED, enqueue("b", 1, lane="cpu"), reserve(10, grant("a"), lanes=("cpu", "any"))),
+        EXACT,
+    ),
+    ("I10", "handed out after its cancel", tale(STORED, cancel(5), grant(version=3)), EXACT),
+    (
+        "I10",
+        "completed after its cancel",
+        tale(RUNNING, cancel(12, "requested", version=3), end("ack", version=4)),
+        EXACT,
+    ),
+    (
+        "I10",
+        "retried after its cancel",
+        tale(RUNNING, cancel(12, "requested", version=3), end("retry", version=4)),
+        LOOSE,
+    ),
+    (
+        "I10",
+        "reclaimed after its cancel",
+        tale(RUNNING, cancel(12, "requested", version=3), reclaim(version=4)),
+        EXACT,
+    ),
+    (
+        "I11",
+        "failed without a failure job",
+        tale(WITH_FAIL_QUEUE, RUNNING, end("fail"), look(30, "failed", attempts=1)),
+        DRAINED,
+    ),
+    (
+        "I11",
+        "a failure job with other bytes",
+        tale(
+            WITH_FAIL_QUEUE,
+            RUNNING,
+            end("fail"),
+            look(30, "ready", job="f", version=1, about_digest="x", **TOLD),
+        ),
+        EXACT,
+    ),
+    (
+        "I11",
+        "failed without a reason",
+        tale(RUNNING, end("fail"), look(30, "failed", attempts=1, failure_kind="")),
+        EXACT,
+    ),
+    (
+        "I11",
+        "stalled to death without a failure job",
+        tale(WITH_FAIL_QUEUE, enqueue(max_stalls=1), grant(max_stalls=1), reclaim(result="failed")),
+        DRAINED,
+    ),
+    ("I12", "one id, two jobs", tale(STORED, enqueue(at=5)), EXACT),
+    (
+        "I12",
+        "one key, two jobs",
+        tale(enqueue(idempotency_key="i"), enqueue("b", 5, idempotency_key="i")),
+        LOOSE,
+    ),
+    (
+        "I12",
+        "one key, two answers",
+        tale(
+            enqueue(idempotency_key="i"),
+            enqueue("b"),
+            enqueue("b", 5, result="duplicate", sent="x", idempotency_key="i"),
+        ),
+        LOOSE,
+    ),
+    ("I12", "stored under an id that nobody sent", tale(enqueue(sent="x")), LOOSE),
+    ("I13", "other bytes came out", tale(STORED, grant(digest="x")), LOOSE),
+    ("I13", "other headers came out", tale(STORED, grant(headers="x")), LOOSE),
+    ("I14", "started before its time", tale(enqueue(run_at=11), grant(run_at=11)), LOOSE),
+    ("I14", "its delay was forgotten", tale(enqueue(delay=50), grant()), EXACT),
+    (
+        "I14",
+        "a retry that did not wait",
+        tale(RUNNING, end("retry", span=50), grant(at=69, version=4, token="t2", starts=2, attempts=1)),
+        EXACT,
+    ),
+    ("I15", "extended too far", tale(RUNNING, extend(20, until=99)), LOOSE),
+    ("I15", "extended not at all", tale(RUNNING, extend(20, until=40)), EXACT),
+    (
+        "I17",
+        "half of a refused batch is there",
+        tale(enqueue(kind="fail"), look(5, "ready", version=1, starts=0)),
+        EXACT,
+    ),
+    ("I17", "a refused job was handed out", tale(enqueue(kind="fail"), grant()), EXACT),
+    (
+        "I18",
+        "one tick, two jobs",
+        tale(enqueue(idempotency_key="schedule/s/1"), enqueue("b", 5, idempotency_key="schedule/s/1")),
+        LOOSE,
+    ),
+    (
+        "I18",
+        "one tick, two answers",
+        tale(
+            enqueue(idempotency_key="schedule/s/1"),
+            enqueue("b"),
+            enqueue("b", 5, result="duplicate", sent="x", idempotency_key="schedule/s/1"),
+        ),
+        LOOSE,
+    ),
+    ("I19", "another queue than claimed", tale(STORED, reserve(10, grant(), queues=("p",))), LOOSE),
+    ("I19", "another type than claimed", tale(STORED, reserve(10, grant(), types=("other",))), LOOSE),
+    ("I19", "another lane than claimed", tale(STORED, reserve(10, grant(), lanes=("gpu",))), LOOSE),
+    ("I20", "handed out after its end", tale(DONE, grant(at=30, version=4, token="t2", starts=2)), EXACT),
+    ("I20", "an ack that led to ready", tale(RUNNING, end("ack", state="ready")), EXACT),
+    ("I20", "alive again without a requeue", tale(DONE, look(30, "ready", version=4)), EXACT),
+    ("I20", "another state than its last change", tale(DONE, look(30, "failed")), LOOSE),
+    ("I20", "requeued while it waited", tale(STORED, requeue(5, version=1)), EXACT),
+    ("I20", "back after it was deleted", tale(DONE, delete(30), look(31, "completed")), EXACT),
+    (
+        "I20",
+        "an answer before its question",
+        tale(enqueue(at=50), grant(at=10, until=40)),
+        LOOSE,
+    ),
+    ("L1", "still ready at the end", tale(STORED, look(99, "ready", version=1, starts=0)), DRAINED),
+    ("L1", "still running at the end", tale(RUNNING, look(20, "running", version=2, until=40)), DRAINED),
+    (
+        "L3",
+        "expired and still running at the end",
+        tale(RUNNING, look(99, "running", version=2, until=40)),
+        DRAINED,
+    ),
+    ("L3", "left by a sweep that had room", tale(RUNNING, sweep(40)), EXACT),
+    ("L7", "an empty claim beside a ready job", tale(STORED, reserve(10)), EXACT),
+    ("L7", "a due job was not seen", tale(enqueue(delay=5), reserve(10)), EXACT),
+    ("L8", "forty-one claims in vain", tale(*(reserve(at) for at in range(41))), LOOSE),
+    ("L8", "a claim every millisecond", tale(*(reserve(at * 1000) for at in range(100))), LOOSE),
+    ("Z6", "ran twice under one lease", tale(RUNNING, run(12, 10), run(15, 10)), LOOSE),
+    (
+        "Z6",
+        "a lease that ran out for no reason",
+        tale(RUNNING, reclaim(), look(45, "ready", stalls=1)),
+        MARKED,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("promise", "name", "history", "terms"), BAD, ids=[f"{bad[0]} {bad[1]}" for bad in BAD]
+)
+def test_a_broken_promise_is_named(promise: str, name: str, history: list[Event], terms: Terms) -> None:
+    assert promise in check(history, terms).broken
+
+
+def test_every_promise_is_broken_at_least_twice() -> None:
+    counted = {promise: sum(bad[0] == promise for bad in BAD) for promise in PROMISES}
+
+    assert len(BAD) >= 60
+    assert {promise: count for promise, count in counted.items() if count < 2} == {}
+
+
+def test_a_copy_that_wins_breaks_nothing() -> None:
+    history = tale(
+        RUNNING,
+        speculate(15),
+        grant("c", 20, token="t2", speculates_on="a", worker="v", until=50),
+        end("ack", 25, job="c", token="t2"),
+        refuse("extend", 30, "JobNotInflight"),
+    )
+
+    assert check(history, EXACT).is_sound

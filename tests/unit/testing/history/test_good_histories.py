@@ -1,0 +1,199 @@
+"""What keeps every promise is not blamed, and what nobody knows is given the benefit of the doubt."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskharbor.testing.history import Event, Terms, check
+from tests.unit.testing.history.tales import (
+    cancel,
+    configure,
+    delete,
+    end,
+    enqueue,
+    extend,
+    fault,
+    grant,
+    look,
+    per,
+    reclaim,
+    refuse,
+    requeue,
+    reserve,
+    run,
+    snapshot,
+    sweep,
+    tale,
+)
+
+EXACT = Terms(is_exact=True)
+DRAINED = Terms(is_exact=True, is_drained=True, faults_are_marked=True)
+LOOSE = Terms()
+KEYED = {"key": "k"}
+STORED = enqueue()
+RUNNING = tale(STORED, grant())
+DONE = tale(RUNNING, end("ack"))
+
+GOOD: list[tuple[str, list[Event], Terms]] = [
+    ("nothing at all", [], DRAINED),
+    (
+        "enqueued, run, done",
+        tale(STORED, reserve(10, grant()), run(12, 10), end("ack"), look(30, "completed")),
+        DRAINED,
+    ),
+    (
+        "failed, retried, done",
+        tale(
+            RUNNING,
+            run(12, 10, "fail"),
+            end("retry", span=5, result="error", state="scheduled"),
+            grant(at=25, version=4, token="t2", starts=2, attempts=1, run_at=25),
+            end("ack", 30, version=5, token="t2"),
+            look(40, "completed", version=5, starts=2, attempts=1),
+        ),
+        DRAINED,
+    ),
+    (
+        "expired for a reason, then done",
+        tale(
+            RUNNING,
+            fault(12),
+            reclaim(40),
+            grant(at=45, version=4, token="t2", starts=2, stalls=1),
+            end("ack", 50, version=5, token="t2"),
+            refuse("ack", 55, "JobNotInflight"),
+            look(60, "completed", version=5, starts=2, stalls=1),
+        ),
+        DRAINED,
+    ),
+    (
+        "reclaimed by the claim itself, at the very end",
+        tale(RUNNING, reserve(40, grant(at=40, version=4, token="t2", starts=2, stalls=1))),
+        EXACT,
+    ),
+    ("refused at the very end", tale(RUNNING, refuse("ack", 40, "LeaseExpired")), EXACT),
+    ("accepted just before the end", tale(RUNNING, end("ack", 39)), EXACT),
+    ("extended and done", tale(RUNNING, extend(20), extend(45, version=4), end("ack", 70, version=5)), EXACT),
+    (
+        "released and handed out again",
+        tale(RUNNING, end("release"), grant(at=25, version=4, token="t2", starts=2)),
+        EXACT,
+    ),
+    ("cancelled while it waits", tale(STORED, cancel(5), look(9, "cancelled", version=2, starts=0)), DRAINED),
+    (
+        "cancelled while it runs",
+        tale(
+            RUNNING,
+            cancel(12, "requested", version=3, state="running"),
+            end("ack", version=4, state="cancelled"),
+        ),
+        EXACT,
+    ),
+    (
+        "cancelled twice",
+        tale(STORED, cancel(5), cancel(6, "already_over"), look(9, "cancelled", version=2, starts=0)),
+        DRAINED,
+    ),
+    (
+        "requeued after its end",
+        tale(
+            DONE,
+            requeue(30),
+            grant(at=31, version=5, token="t2", starts=2),
+            end("ack", 35, version=6, token="t2"),
+        ),
+        EXACT,
+    ),
+    ("deleted after its end", tale(DONE, delete(30), look(40, "")), DRAINED),
+    (
+        "one key, one after the other",
+        tale(
+            enqueue(**KEYED),
+            grant(**KEYED),
+            enqueue("b", 12, result="blocked", **KEYED),
+            snapshot(
+                13,
+                look(13, "running", version=2, until=40, **KEYED),
+                look(13, "blocked", job="b", version=1, starts=0, **KEYED),
+            ),
+            end("ack"),
+            grant("b", 20, version=3, token="t2", **KEYED),
+        ),
+        EXACT,
+    ),
+    (
+        "as many as allowed",
+        tale(configure(max_running=1), STORED, enqueue("b"), grant(), end("ack"), grant("b", 20, token="t2")),
+        EXACT,
+    ),
+    (
+        "an expired lease stops counting at that instant",
+        tale(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 40, token="t2")),
+        LOOSE,
+    ),
+    (
+        "a rate with its window over",
+        tale(configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 110, token="t2")),
+        LOOSE,
+    ),
+    ("in order", tale(STORED, enqueue("b", 1), reserve(10, grant(), grant("b", 10), limit=2)), EXACT),
+    (
+        "a duplicate answers the first job",
+        tale(
+            enqueue(idempotency_key="i"),
+            enqueue("a", 5, result="duplicate", sent="x", idempotency_key="i"),
+        ),
+        LOOSE,
+    ),
+    ("an empty claim while the job is not due", tale(enqueue(delay=50), reserve(10)), EXACT),
+    ("a sweep that finds nothing in time", tale(RUNNING, sweep(39)), EXACT),
+    (
+        "an ack that nobody heard of may have been stored",
+        tale(
+            RUNNING,
+            end("ack", kind="unknown", version=0),
+            look(30, "completed"),
+        ),
+        LOOSE,
+    ),
+    (
+        "a retry that nobody heard of may have been counted",
+        tale(
+            RUNNING,
+            end("retry", kind="unknown", version=0),
+            grant(at=25, version=4, token="t2", starts=2, attempts=1),
+        ),
+        LOOSE,
+    ),
+    (
+        "an extension that nobody heard of may have been stored",
+        tale(
+            RUNNING,
+            Event(kind="unknown", op="extend", job="a", token="t1", t=30),
+            end("ack", 50, version=4),
+        ),
+        LOOSE,
+    ),
+    (
+        "a claim that nobody heard of may have been granted",
+        tale(
+            STORED,
+            Event(kind="unknown", op="reserve", t=5, queues=("q",)),
+            grant(at=50, version=4, token="t2", starts=2, stalls=1),
+        ),
+        LOOSE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "history", "terms"), GOOD, ids=[good[0] for good in GOOD])
+def test_a_kept_promise_is_not_blamed(name: str, history: list[Event], terms: Terms) -> None:
+    verdict = check(history, terms)
+
+    assert verdict.is_sound, verdict
+
+
+def test_a_duplicate_run_names_the_lease_that_explains_it() -> None:
+    history = tale(RUNNING, fault(12), reclaim(40), grant(at=45, version=4, token="t2", starts=2, stalls=1))
+
+    assert check(history, EXACT).duplicates == {"a": ["w until 40"]}
