@@ -1,6 +1,6 @@
 """Does a claim get slower by jobs that cannot run? Reserve 100 + settle 100, beside large backlogs.
 
-    python bench/bench_growth.py [--drivers memory,sqlite] [--scale 1.0] [--rounds 40]
+    python bench/bench_growth.py [--drivers memory,sqlite,redis] [--scale 1.0] [--rounds 40]
 
 Each backlog has a store of its own; a store without one is measured in turn with it, round by
 round, so that a noisy machine disturbs both alike. The aim is a ratio of at most 1.5.
@@ -28,6 +28,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack
+from taskharbor.testing.servers import fresh_redis_url
 
 BATCH = 100
 LIMIT = 1.5
@@ -121,6 +122,8 @@ async def compare(
 
 
 def url_of(name: str, folder: str, which: str) -> str:
+    if name == "redis":
+        return fresh_redis_url()
     return "memory://" if name == "memory" else f"sqlite:///{Path(folder, which + '.db')}"
 
 

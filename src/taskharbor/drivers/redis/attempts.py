@@ -1,0 +1,317 @@
+"""Handing out jobs and ending attempts.
+
+Acks of jobs that concern nobody else travel with the claim in one script. Everything else is settled
+in a ledger, and the claim follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.messages import Claim, Extended, Reclaimed, Settled
+from taskharbor.drivers.redis import ends
+from taskharbor.drivers.redis.books import Books, stated
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.ledger import Ledger
+from taskharbor.drivers.redis.packing import (
+    claimed_record,
+    id_bytes,
+    id_text,
+    is_id,
+    progress_bytes,
+    queue_in,
+    token_bytes,
+)
+from taskharbor.drivers.redis.picture import ask_for_job
+from taskharbor.drivers.redis.server import Server
+from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
+from taskharbor.model.clock import instant, span_micros
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, Lease, Progress
+from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.state import JobState
+
+Answer = Settled | LeaseLost
+_LOST: dict[bytes, type[LeaseLost]] = {b"N": JobNotInflight, b"M": LeaseMismatch, b"E": LeaseExpired}
+SWEPT_PER_CLAIM = 100
+
+
+class HarborLimited(Exception):
+    """A claim met a limit of the whole harbor, which nobody counts in this slot. Nothing was handed out."""
+
+
+class Attempts:
+    """The attempt verbs of one driver handle."""
+
+    def __init__(
+        self, server: Server, keys: Keys, books: Books, entropy: Entropy, *, is_part: bool = False
+    ) -> None:
+        """`is_part`: a queue in a slot of its own, which does not know what runs in the others."""
+        self._is_part = is_part
+        self._server = server
+        self._keys = keys
+        self._books = books
+        self._entropy = entropy
+        # Keys that nobody needs cost time, so a limit must be met before its keys are sent along.
+        self._sees_rates = False
+        self._sees_leases = False
+        self.is_counted = False  # somebody else counts what runs in the whole harbor
+
+    # ------------------------------------------------------------------ settle and claim
+
+    async def exchange(
+        self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
+    ) -> tuple[list[Answer], list[JobRecord]]:
+        answers: dict[int, Answer] = {}
+        acks = [
+            place
+            for place, item in enumerate(settlements)
+            if type(item) is Ack and item.lease.queue is not None and is_id(item.lease.job_id)
+        ]
+        jobs: list[JobRecord] | None = None
+        if len(acks) == len(settlements):
+            jobs = await self._at_once(answers, settlements, acks, claim, now)
+        left = [place for place in range(len(settlements)) if place not in answers]
+        if left:
+            answers |= zip(left, await self._settle([settlements[p] for p in left], now), strict=True)
+        if claim is None:
+            jobs = []
+        elif jobs is None:
+            jobs = await self._claim(claim, now)
+        return [answers[place] for place in range(len(settlements))], jobs
+
+    async def _at_once(
+        self,
+        answers: dict[int, Answer],
+        settlements: Sequence[Settlement],
+        acks: Sequence[int],
+        claim: Claim | None,
+        now: datetime | None,
+    ) -> list[JobRecord] | None:
+        """One script for everything; None when something is left over and nothing was claimed."""
+        chosen = [settlements[place] for place in acks]
+        token = self._entropy.token()
+        call = await self._call(chosen, claim, token, now)
+        reply = await self._server.run_in_epoch("exchange", *call)
+        at = instant(int(reply[0]))
+        for place, answer in zip(acks, reply[1:], strict=False):
+            lease = settlements[place].lease
+            if type(answer) is int:
+                answers[place] = Settled(lease.job_id, JobState.COMPLETED, at, answer)
+            elif answer != b"S":
+                answers[place] = _LOST[answer](lease.job_id)
+        if claim is None:
+            return []
+        return self._handed_out(reply, len(acks) + 1, claim, token)
+
+    def _handed_out(
+        self, reply: Sequence[Any], start: int, claim: Claim, token: str
+    ) -> list[JobRecord] | None:
+        said = reply[start]
+        if said == b"leases" and self._is_part:
+            raise HarborLimited
+        if said != b"jobs":
+            self._sees_rates = self._sees_rates or said == b"rates"
+            self._sees_leases = self._sees_leases or said == b"leases"
+            return None
+        at, worker = instant(int(reply[0])), claim.worker_id
+        expires_at = at + claim.lease_for
+        jobs = []
+        for place in range(start + 1, len(reply), 4):
+            packed_id, head, body, more = reply[place : place + 4]
+            if more:
+                story, key = more[0] or None, more[1].partition(b"\0")[2] or None
+                job = claimed_record(packed_id, head, body, token, worker, at, expires_at, story, key)
+            else:
+                job = claimed_record(packed_id, head, body, token, worker, at, expires_at)
+            jobs.append(job)
+        return jobs
+
+    async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        """A claim after the expired leases of its queues were dealt with."""
+        await self.sweep(claim.queues, SWEPT_PER_CLAIM, now)
+        while True:
+            token = self._entropy.token()
+            call = await self._call((), claim, token, now, expired_is_done=True)
+            reply = await self._server.run_in_epoch("exchange", *call)
+            jobs = self._handed_out(reply, 1, claim, token)
+            if jobs is not None:
+                return jobs
+
+    async def _call(
+        self,
+        acks: Sequence[Settlement],
+        claim: Claim | None,
+        token: str,
+        now: datetime | None,
+        *,
+        expired_is_done: bool = False,
+    ) -> tuple[Any, ...]:
+        """The keys and the arguments of exchange.lua, behind the epoch."""
+        keys = self._keys
+        queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
+        arguments: list[Any] = []
+        for item in acks:
+            lease = item.lease
+            number = queues.setdefault(lease.queue or "", len(queues) + 1)
+            result = item.result if type(item) is Ack else None
+            arguments += (
+                number,
+                id_bytes(lease.job_id),
+                token_bytes(lease.token),
+                lease.claimed_by or "",
+                b"" if result is None else b"r" + result,
+            )
+        named = [keys.data, keys.idempotency_ends]
+        for queue in queues:
+            own = keys.queue(queue)
+            named += (own.list, own.ready, own.lines, own.later, own.leases, own.done, own.wake)
+        head = [stated(now), len(queues), *queues, len(acks)]
+        if claim is None:
+            return named, *head, *arguments
+        with_rates = self._sees_rates or claim.rate is not None
+        if with_rates:
+            named += [keys.queue(queue).execute_rate for queue in queues]
+            named += (keys.execute_rate, keys.worker_rate(claim.worker_id))
+        further: int | str = ""
+        if self.is_counted:
+            further = 0
+        elif self._sees_leases:
+            others = [name for name in await self._books.queue_names() if name not in queues]
+            named += [keys.queue(name).leases for name in others]
+            further = len(others)
+        return (
+            named,
+            *head,
+            *arguments,
+            len(claim.queues),
+            claim.limit,
+            span_micros(claim.lease_for),
+            claim.worker_id,
+            bytes.fromhex(token),
+            "1" if with_rates else "",
+            "" if claim.rate is None else claim.rate.count,
+            "" if claim.rate is None else claim.rate.per_us,
+            "1" if expired_is_done else "",
+            further,
+            len(claim.lanes),
+            *claim.lanes,
+            *(claim.types or ()),
+        )
+
+    # ------------------------------------------------------------------ settle, one record after the other
+
+    async def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> list[Answer]:
+        asked = dict.fromkeys(
+            ask_for_job(item.lease.job_id) for item in settlements if is_id(item.lease.job_id)
+        )
+
+        def decide(ledger: Ledger) -> list[Answer]:
+            return [
+                ends.settle(ledger, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
+                for item in settlements
+            ]
+
+        return await self._books.step(list(asked), decide, now, seqs=len(asked))
+
+    # ------------------------------------------------------------------ leases
+
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        answers: dict[int, Extended | LeaseLost] = {
+            place: JobNotInflight(lease.job_id)
+            for place, lease in enumerate(leases)
+            if not is_id(lease.job_id)
+        }
+        places = [place for place in range(len(leases)) if place not in answers]
+        queues = [leases[place].queue for place in places]
+        while places:
+            unclear = await self._extend(answers, leases, places, queues, lease_for, progress, now)
+            places = unclear
+            queues = await self._queues_of([leases[place].job_id for place in places])
+        return [answers[place] for place in range(len(leases))]
+
+    async def _extend(
+        self,
+        answers: dict[int, Extended | LeaseLost],
+        leases: Sequence[Lease],
+        places: Sequence[int],
+        queues: Sequence[str | None],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[int]:
+        """Extend what stands in the queue that is said; the places of the others."""
+        numbers = {name: place for place, name in enumerate(dict.fromkeys(filter(None, queues)), 1)}
+        arguments: list[Any] = []
+        for place, queue in zip(places, queues, strict=True):
+            lease = leases[place]
+            step = progress.get(lease.job_id)
+            arguments += (
+                numbers[queue] if queue else 0,
+                id_bytes(lease.job_id),
+                token_bytes(lease.token),
+                lease.claimed_by or "",
+                b"" if step is None else b"p" + progress_bytes(step),
+            )
+        keys = [self._keys.data, *(self._keys.queue(name).leases for name in numbers)]
+        reply = await self._server.run_in_epoch(
+            "extend", keys, stated(now), span_micros(lease_for), len(numbers), *numbers, *arguments
+        )
+        at = instant(int(reply[0]))
+        unclear = []
+        for place, queue, said in zip(places, queues, reply[1:], strict=True):
+            lease = leases[place]
+            if said == b"S":
+                unclear.append(place)
+            elif isinstance(said, list):
+                held = Lease(lease.job_id, lease.token, int(said[0]), at + lease_for, said[3].decode(), queue)
+                answers[place] = Extended(held, said[1] == 1, at, said[2])
+            else:
+                answers[place] = _LOST[said](lease.job_id)
+        return unclear
+
+    async def _queues_of(self, ids: Sequence[str]) -> list[str | None]:
+        if not ids:
+            return []
+        fields = [b"b" + id_bytes(job_id) for job_id in ids]
+        bodies = await self._server.command("HMGET", self._keys.data, *fields)
+        return [None if body is None else queue_in(body) for body in bodies]
+
+    # ------------------------------------------------------------------ expired leases
+
+    async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        return await self.sweep(await self._books.queue_names(), limit, now)
+
+    async def sweep(self, queues: Sequence[str], limit: int, now: datetime | None) -> list[Reclaimed]:
+        """The oldest expired leases of these queues, each ended once."""
+        found = await self.expired(queues, limit, now)
+        return await self.reclaim_these([job_id for _, _, job_id in found[:limit]], now)
+
+    async def expired(
+        self, queues: Sequence[str], limit: int, now: datetime | None
+    ) -> list[tuple[float, bytes, str]]:
+        """Leases that have run out, oldest first: when, its place, its id."""
+        if not queues:
+            return []
+        keys = [self._keys.queue(queue).leases for queue in queues]
+        reply = await self._server.run("expired", keys, stated(now), limit, writes=False)
+        pairs = zip(reply[1::2], reply[2::2], strict=True)
+        return sorted((float(when), place[:8], id_text(place[8:])) for when, place in pairs)
+
+    async def reclaim_these(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
+        if not ids:
+            return []
+
+        def decide(ledger: Ledger) -> list[Reclaimed]:
+            done = [ends.reclaim(ledger, job_id) for job_id in ids]
+            return [answer for answer in done if answer is not None]
+
+        return await self._books.step([ask_for_job(job_id) for job_id in ids], decide, now, seqs=len(ids))

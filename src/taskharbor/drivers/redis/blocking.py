@@ -1,0 +1,197 @@
+"""Enqueue for blocking callers: a plain socket, no event loop.
+
+One connection per thread that needs one at a time. Jobs that meet others of their key are decided by
+the same ledger as everywhere, in a short event loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import hiredis
+
+from taskharbor.drivers.messages import Enqueued
+from taskharbor.drivers.redis import faults
+from taskharbor.drivers.redis.address import Host
+from taskharbor.drivers.redis.entering import answered, call_of, call_of_one, created, is_plain
+from taskharbor.drivers.redis.link import Command, greeting, packed
+from taskharbor.drivers.redis.scripts import SCRIPTS
+from taskharbor.drivers.redis.server import Server, is_of_another_epoch
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.job import NewJob
+
+_READ_BYTES = 65536
+
+
+class Line:
+    """A blocking connection."""
+
+    def __init__(self, server: Server, host: Host) -> None:
+        address = server.address
+        where = f"{host[0]}:{host[1]}"
+        try:
+            plain = socket.create_connection(host, address.connect_timeout)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.settimeout(address.timeout)
+            context: ssl.SSLContext | None = address.tls_context()
+            self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=host[0])
+        except OSError as error:
+            raise faults.unreachable(error, where) from error
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self.is_open = True
+        try:
+            for command in greeting(address.username, address.password, address.database):
+                self.call(command)
+        except hiredis.ReplyError as error:
+            self.close()
+            raise faults.ours(error) from error
+
+    def call(self, command: Command) -> Any:
+        """The answer. An error of the server is raised as it is."""
+        try:
+            self._socket.sendall(packed(command))
+            while (answer := self._reader.gets()) is _NOTHING:
+                data = self._socket.recv(_READ_BYTES)
+                if not data:
+                    raise ConnectionResetError
+                self._reader.feed(data)
+        except (OSError, hiredis.HiredisError) as error:
+            if isinstance(error, hiredis.ReplyError):
+                raise
+            self.close()
+            raise faults.lost(error, done=None) from error
+        if isinstance(answer, hiredis.ReplyError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.is_open = False
+        with suppress(OSError):
+            self._socket.close()
+
+
+_NOTHING = object()
+
+
+class Blocking:
+    """The blocking side of one driver handle. Any thread may call it."""
+
+    def __init__(
+        self,
+        server: Server,
+        with_care: Callable[[Sequence[NewJob], datetime | None], Coroutine[Any, Any, list[Enqueued]]],
+    ) -> None:
+        self._server = server
+        self._with_care = with_care
+        self._sees_rates = False
+        self._idle: list[Line] = []
+        self._lock = threading.Lock()
+
+    def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        if len(jobs) == 1 and is_plain(jobs[0]):
+            keys, arguments = call_of_one(self._server.keys, jobs[0], now)
+            if reply := self._run("enqueue_one", keys, arguments):
+                return created(jobs[0], reply)
+        while True:
+            keys, arguments = call_of(self._server.keys, jobs, now, with_rates=self._sees_rates)
+            answers = answered(jobs, self._run("enqueue", keys, arguments))
+            if not isinstance(answers, str):
+                return answers
+            if answers == "care":
+                return self._decide(jobs, now)
+            self._sees_rates = True
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for line in idle:
+            line.close()
+
+    def _decide(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        """In a thread of its own: the caller's may have an event loop that must not be entered again."""
+        answers: list[list[Enqueued]] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answers.append(asyncio.run(self._with_care(jobs, now)))
+            except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
+                failures.append(error)
+
+        thread = threading.Thread(target=run, name="taskharbor-enqueue", daemon=True)
+        thread.start()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return answers[0]
+
+    def _run(self, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        script, server = SCRIPTS[name], self._server
+        for _ in range(5):
+            line = self._take()
+            try:
+                reply = line.call(
+                    (
+                        "EVALSHA",
+                        script.digest,
+                        len(keys),
+                        *keys,
+                        server.epoch,
+                        *arguments,
+                    )
+                )
+                if not is_of_another_epoch(reply):
+                    return reply
+                data = server.keys.data
+                line.call(("HSETNX", data, "e", server.fresh_epoch()))
+                server.found_epoch(line.call(("HGET", data, "e")))
+            except hiredis.ReplyError as error:
+                self._mend(line, error, script.source)
+            finally:
+                self._give_back(line)
+        raise DriverUnavailable("the server keeps sending us elsewhere; nothing was written", done=False)
+
+    def _mend(self, line: Line, error: hiredis.ReplyError, source: str) -> None:
+        """Do what lets the same call succeed the next time, or raise."""
+        match faults.word_of(error):
+            case "NOSCRIPT":
+                line.call(("SCRIPT", "LOAD", source))
+            case "MOVED":
+                host, _, port = str(error).split(" ")[2].rpartition(":")
+                line.close()
+                self._idle.append(Line(self._server, (host, int(port))))
+            case word:
+                if word in faults.HANG_UP:
+                    line.close()
+                raise faults.ours(error) from error
+
+    def _take(self) -> Line:
+        with self._lock:
+            while self._idle:
+                line = self._idle.pop()
+                if line.is_open:
+                    return line
+        return self._connected()
+
+    def _connected(self) -> Line:
+        """Where the other side of the driver has found the primary, else at the first host that answers."""
+        places = [self._server.found] if self._server.found else list(self._server.address.hosts)
+        failure: DriverUnavailable | None = None
+        for host in places:
+            try:
+                return Line(self._server, host)
+            except DriverUnavailable as error:
+                failure = failure or error
+        raise failure or DriverUnavailable("the store URL names no host")
+
+    def _give_back(self, line: Line) -> None:
+        if line.is_open:
+            with self._lock:
+                self._idle.append(line)

@@ -1,0 +1,1 @@
+"""A harbor on a cluster: every queue in a slot of its own."""

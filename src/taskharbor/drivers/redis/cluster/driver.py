@@ -1,0 +1,452 @@
+"""ClusterDriver: a harbor whose queues are spread over the slots of a cluster.
+
+Every queue is a store of its own (part.py); this driver takes a verb apart by queue and puts the
+answers together. One call over several queues is one step per queue. Which queue holds an id is
+written down nowhere: where a verb does not say it, every queue is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, TypeVar
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.capabilities import Capabilities
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.cursor import cursor_after
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    Claim,
+    Counts,
+    Deleted,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Page,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Requeued,
+    RoleLease,
+    Settled,
+    Speculated,
+    Wakeups,
+)
+from taskharbor.drivers.redis import health
+from taskharbor.drivers.redis.address import Address
+from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, HarborLimited
+from taskharbor.drivers.redis.books import stated
+from taskharbor.drivers.redis.cluster.backroom import Backroom
+from taskharbor.drivers.redis.cluster.entering import ClusterEntering
+from taskharbor.drivers.redis.cluster.gates import HarborGates
+from taskharbor.drivers.redis.cluster.part import for_parts, posted_job
+from taskharbor.drivers.redis.cluster.parts import Parts
+from taskharbor.drivers.redis.cluster.wakeups import MergedReader
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.packing import is_id
+from taskharbor.drivers.redis.rules import rules_bytes
+from taskharbor.drivers.redis.server import Server
+from taskharbor.errors import (
+    ConflictError,
+    JobNotFound,
+    JobNotInflight,
+    LeaseLost,
+)
+from taskharbor.model.clock import Clock
+from taskharbor.model.edit import Edit
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
+from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.settlement import Settlement
+
+_T = TypeVar("_T")
+
+
+class ClusterDriver(Driver):
+    """A store on a cluster, in a namespace of it."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True
+    )
+
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, entropy: Entropy | None = None
+    ) -> None:
+        super().__init__(clock=clock, entropy=entropy)
+        self.address = address
+        self._is_limited = False  # a claim has met a limit of the whole harbor
+
+    def another(self) -> ClusterDriver:
+        return ClusterDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+
+    # ------------------------------------------------------------------ open and close
+
+    async def do_open(self) -> None:
+        self._parts = Parts(self.address, self.clock, self.entropy)
+        self._home = self._parts.home
+        self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
+        self._entering = ClusterEntering(self._parts, self._gates)
+        self._backroom = Backroom(self.another)
+        try:
+            await self._home.server.open()
+            classes = [seen.durability for seen in await self._look_at_nodes()]
+            await self._home.open()
+        except BaseException:
+            await self.do_close()
+            raise
+        self.__dict__["capabilities"] = replace(type(self).capabilities, durable=min(classes) != "D0")
+
+    async def _look_at_nodes(self) -> list[health.Health]:
+        """Every primary must be fit: each holds some of the queues."""
+        found = self._home.server.found or self.address.hosts[0]
+        hosts = {host for _, _, host in await self._home.server.slots(found)}
+        seen = []
+        for host in sorted(hosts):
+            address = replace(self.address, mode="single", hosts=(host,))
+            server = Server(address, Keys(address.namespace), lambda: b"")
+            await server.open()
+            try:
+                seen.append(await health.look(server))
+            finally:
+                await server.close()
+            health.check(seen[-1], self.address)
+        return seen
+
+    async def do_close(self) -> None:
+        await self._parts.close()
+        await asyncio.to_thread(self._backroom.close)
+
+    # ------------------------------------------------------------------ jobs in
+
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        return await self._entering.enqueue(jobs, now)
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        return self._backroom.enqueue(jobs, now)
+
+    # ------------------------------------------------------------------ attempts
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        return (await self.do_exchange((), claim, now)).claimed
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        queues = {item.lease.queue for item in settlements}
+        answers: list[Settled | LeaseLost] = []
+        if len(claim.queues) == 1 and queues <= set(claim.queues) and not self._is_special(claim):
+            part = await self._parts.part(claim.queues[0])
+            try:
+                answers, jobs = await part.attempts.exchange(settlements, claim, now)
+            except HarborLimited:
+                self._is_limited = True
+            else:
+                answers = await self._looked_elsewhere(settlements, answers, now)
+                await self._deliver(now)
+                return Exchanged(answers, jobs)
+            # The acks of that call are written; asked again they would look lost.
+            answers = await self._settled_before(settlements, now)
+        elif settlements:
+            answers = await self.do_settle(settlements, now)
+        await self._deliver(now)
+        return Exchanged(answers, await self._claim(claim, now))
+
+    def _is_special(self, claim: Claim) -> bool:
+        return self._is_limited or claim.rate is not None
+
+    async def _settled_before(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        """Answers of settlements that were sent once already, in this very call."""
+        answers = await self.do_settle(settlements, now) if settlements else []
+        records = await self.do_get([item.lease.job_id for item in settlements], now) if settlements else []
+        at = now or await self._home.time()
+        return [
+            Settled(record.id, record.state, at, record.version)
+            if isinstance(answer, LeaseLost) and record and record.settled_token == item.lease.token
+            else answer
+            for answer, item, record in zip(answers, settlements, records, strict=True)
+        ]
+
+    async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        await self._sweep(claim.queues, now)
+        if not self._is_limited and claim.rate is None:
+            try:
+                return await self._claim_in_turn(claim, now, claim.limit)
+            except HarborLimited:
+                self._is_limited = True
+        async with self._gates.locked():
+            rules = await self._gates.rules()
+            self._is_limited = rules.max_running is not None or rules.execute_rate is not None
+            room = await self._gates.room(claim, rules, lambda: self._running(now), now)
+            jobs = await self._claim_in_turn(claim, now, room, is_counted=True)
+            await self._gates.spend(claim, rules, len(jobs), now)
+            return jobs
+
+    async def _claim_in_turn(
+        self, claim: Claim, now: datetime | None, limit: int, *, is_counted: bool = False
+    ) -> list[JobRecord]:
+        jobs: list[JobRecord] = []
+        for queue in claim.queues:
+            if len(jobs) == limit:
+                break
+            part = await self._parts.part(queue)
+            one = replace(claim, queues=(queue,), limit=limit - len(jobs), rate=None)
+            attempts = part.counted if is_counted else part.attempts
+            try:
+                jobs += (await attempts.exchange((), one, now))[1]
+            except HarborLimited:
+                if jobs:
+                    return jobs  # what was handed out before the limit was set
+                raise
+        return jobs
+
+    async def _sweep(self, queues: Sequence[str], now: datetime | None) -> None:
+        """A claim deals with the expired leases of all its queues before it picks from one."""
+        parts = [await self._parts.part(queue) for queue in queues]
+        found = await asyncio.gather(
+            *(part.attempts.expired([part.queue], SWEPT_PER_CLAIM, now) for part in parts)
+        )
+        for part, leases in zip(parts, found, strict=True):
+            await part.attempts.reclaim_these([job_id for _, _, job_id in leases], now)
+        await self._deliver(now)
+
+    async def _running(self, now: datetime | None) -> int:
+        """Unexpired leases of the whole harbor."""
+        at = now or await self._home.time()
+        after = f"({stated(at)}"
+        parts = await self._parts.all()
+        counts = await asyncio.gather(
+            *(
+                part.server.command("ZCOUNT", part.keys.queue(part.queue).leases, after, "+inf")
+                for part in parts
+            )
+        )
+        return sum(counts)
+
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        answers = await self._parts.by_queue(
+            [item.lease for item in settlements],
+            lambda part, places: _first(part.attempts.exchange([settlements[p] for p in places], None, now)),
+        )
+        await self._deliver(now)
+        return answers
+
+    async def _looked_elsewhere(
+        self, settlements: Sequence[Settlement], answers: list[Settled | LeaseLost], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        """What is not running where its lease says may run elsewhere: the queue of a lease proves nothing."""
+        lost = [place for place, answer in enumerate(answers) if isinstance(answer, JobNotInflight)]
+        where = await self._parts.where(list(filter(is_id, (settlements[p].lease.job_id for p in lost))))
+        for place in lost:
+            lease = settlements[place].lease
+            part = where.get(lease.job_id)
+            if part is not None and part.queue != lease.queue:
+                [answers[place]], _ = await part.attempts.exchange([settlements[place]], None, now)
+        return answers
+
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        return await self._parts.by_queue(
+            leases,
+            lambda part, places: part.attempts.extend([leases[p] for p in places], lease_for, progress, now),
+        )
+
+    # ------------------------------------------------------------------ time
+
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        parts = await self._parts.all()
+        found = [
+            (when, place, job_id, number)
+            for number, part in enumerate(parts)
+            for when, place, job_id in await part.attempts.expired([part.queue], limit, now)
+        ]
+        chosen = sorted(found)[:limit]
+        answers: dict[str, Reclaimed] = {}
+        for number in dict.fromkeys(number for *_, number in chosen):
+            ids = [job_id for *_, job_id, of in chosen if of == number]
+            for answer in await parts[number].attempts.reclaim_these(ids, now):
+                answers[answer.id] = answer
+        await self._deliver(now, everywhere=True)
+        return [answers[job_id] for _, _, job_id, _ in chosen if job_id in answers]
+
+    async def do_promote(self, limit: int, now: datetime | None) -> int:
+        moved = 0
+        for part in await self._parts.all():
+            own = part.keys.queue(part.queue)
+            keys = [own.later, own.ready, own.lines, own.wake]
+            moved += int(await part.server.run("promote", keys, stated(now), limit - moved))
+        return moved
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        pruned = 0
+        for part in await self._parts.all():
+            own = part.keys.queue(part.queue)
+            keys = [part.keys.data, part.keys.idempotency_ends, own.list, own.done]
+            pruned += int(await part.server.run("prune", keys, stated(now), limit - pruned, part.queue))
+        return pruned
+
+    async def _deliver(self, now: datetime | None, *, everywhere: bool = False) -> None:
+        """Bring what lies in outboxes to its queues; `everywhere`: also what a dead process has left."""
+        if not (self._parts.has_post or everywhere):
+            return
+        self._parts.has_post = False
+        parts = await self._parts.all() if everywhere else self._parts.met
+        for part in parts:
+            for packed in await part.posted():
+                job = posted_job(packed)
+                await (await self._parts.part(job.queue)).receive(job, now)
+                await part.forget_post(packed)
+
+    # ------------------------------------------------------------------ control
+
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+        return await self._parts.by_id(ids, lambda part, some: part.control.cancel(some, now))
+
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
+        return await (await self._parts.part(queue)).control.cancel_waiting(queue, key, now)
+
+    async def do_requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]:
+        return await self._parts.by_id(
+            ids, lambda part, some: part.control.requeue(some, edit, reset_counts, run_at, delay, now)
+        )
+
+    async def do_delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        return await self._parts.by_id(ids, lambda part, some: part.control.delete(some, now))
+
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
+        home = self._home
+        if settings.queue != EVERY_QUEUE:
+            part = await self._parts.part(settings.queue)
+            rules = await part.presence.configure(settings)
+            await home.server.command("SADD", home.keys.configured, settings.queue, writes=True)
+            return rules
+        rules = await home.presence.configure(settings)
+        for part in await self._parts.all():
+            await part.take_rules(rules_bytes(for_parts(rules)))
+            await part.server.command("LPUSH", part.keys.queue(part.queue).wake, "1", writes=True)
+        return rules
+
+    async def do_speculate(
+        self, job_id: str, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError:
+        part = (await self._parts.where([job_id])).get(job_id, self._home)
+        return await part.control.speculate(job_id, now)
+
+    # ------------------------------------------------------------------ looking
+
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._parts.by_id(ids, lambda part, some: part.looking.get(some, now))
+
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        if query.queue is not None:
+            return await (await self._parts.part(query.queue)).looking.find(query, now)
+        parts = await self._parts.all()
+        pages = await asyncio.gather(*(part.looking.part_of_page([part.queue], query, now) for part in parts))
+        sign = -1 if query.newest_first else 1
+        # Only up to where the slowest queue was looked through is the order certain.
+        ends = [sign * last for _, last in pages if last is not None]
+        found = sorted((job for jobs, _ in pages for job in jobs), key=lambda job: sign * job.seq)
+        certain = [job for job in found if not ends or sign * job.seq <= min(ends)]
+        jobs = certain[: query.limit]
+        if len(found) > len(jobs) and len(certain) >= query.limit:
+            return Page(jobs, cursor_after(query, jobs[-1].seq))
+        return Page(jobs, cursor_after(query, sign * min(ends)) if ends else None)
+
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        parts = (
+            [await self._parts.part(name) for name in sorted(queues)] if queues else await self._parts.all()
+        )
+        counts = await asyncio.gather(*(part.looking.count([part.queue], now) for part in parts))
+        merged = {queue: numbers for one in counts for queue, numbers in one.items()}
+        return merged if queues else {queue: numbers for queue, numbers in merged.items() if numbers.total}
+
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
+        home = self._home
+        configured = {name.decode() for name in await home.server.command("SMEMBERS", home.keys.configured)}
+        names = {*await home.books.queue_names(), *configured} - {EVERY_QUEUE}
+        infos = [info for info in await home.looking.queues(now) if info.queue == EVERY_QUEUE]
+        for name in sorted(names):
+            info = await (await self._parts.part(name)).looking.info_of(name, now)
+            if name in configured or info.counts.total:
+                infos.append(info)
+        return infos
+
+    async def do_info(self) -> DriverInfo:
+        seen = await self._look_at_nodes()
+        first = seen[0]
+        return DriverInfo(
+            driver="redis",
+            store=f"{first.product} {first.version}",
+            location=self.address.shown,
+            durability=min(one.durability for one in seen),
+            schema="1",
+            at=first.at,
+            details={**first.details, "primaries": str(len(seen))},
+        )
+
+    # ------------------------------------------------------------------ presence
+
+    async def do_report_worker(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None:
+        await self._home.presence.report(report, samples, ttl, now)
+
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
+        return await self._home.presence.forget(worker_id, now)
+
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
+        return await self._home.presence.workers(now)
+
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
+        return await self._home.presence.types()
+
+    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
+        return await self._home.presence.hold(role, holder, ttl, now)
+
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
+        return await self._home.presence.release(role, holder, now)
+
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
+        return MergedReader(self._parts.part, self._home.waking, queues, worker_id)
+
+    # ------------------------------------------------------------------ schedules
+
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
+        return await self._home.presence.put(schedule, now)
+
+    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
+        return await self._home.presence.advance(name, tick, now)
+
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
+        return await self._home.presence.delete(name)
+
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
+        return await self._home.presence.schedules()
+
+
+async def _first(call: Awaitable[tuple[Sequence[_T], Any]]) -> Sequence[_T]:
+    return (await call)[0]

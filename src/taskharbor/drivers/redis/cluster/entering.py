@@ -1,0 +1,112 @@
+"""Jobs on their way into the queues of a cluster: queue by queue, each in one step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.redis.cluster.gates import HarborGates
+from taskharbor.drivers.redis.cluster.part import Part
+from taskharbor.drivers.redis.cluster.parts import Parts
+from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.model.job import NewJob
+from taskharbor.model.queue import EVERY_QUEUE
+
+
+class ClusterEntering:
+    """The enqueue verb of one handle on a cluster."""
+
+    def __init__(self, parts: Parts, gates: HarborGates) -> None:
+        self._parts = parts
+        self._home = parts.home
+        self._gates = gates
+
+    async def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        answers: dict[int, Enqueued] = {}
+        elsewhere = await self._known_elsewhere(jobs)
+        groups: dict[str, list[int]] = {}
+        first_queue: dict[str, str] = {}
+        duplicates: dict[int, Part] = {}
+        for place, job in enumerate(jobs):
+            if (part := elsewhere.get((job.id, job.queue))) is not None:
+                duplicates[place] = part
+            elif (queue := first_queue.setdefault(job.id, job.queue)) != job.queue:
+                duplicates[place] = await self._parts.part(queue)  # an earlier job of this call has the id
+            else:
+                groups.setdefault(job.queue, []).append(place)
+        spent = await self._admit([jobs[place] for places in groups.values() for place in places], now)
+        try:
+            for queue, places in groups.items():
+                part = await self._parts.part(queue)
+                await part.register()
+                some = [jobs[place] for place in places]
+                first_seq = await self._home.take_seqs(len(some))
+                answers |= zip(places, await part.entering.enqueue(some, now, first_seq), strict=True)
+        except RateLimited:
+            await self._refund(spent, now)
+            raise
+        for place, part in duplicates.items():
+            answers[place] = await self._duplicate(jobs[place], part, now)
+        return [answers[place] for place in range(len(jobs))]
+
+    async def _known_elsewhere(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Part]:
+        """Jobs whose id is known in another queue than theirs, and that queue."""
+        where = await self._parts.where([job.id for job in jobs])
+        return {
+            (job.id, job.queue): part
+            for job in jobs
+            if (part := where.get(job.id)) is not None and part.queue != job.queue
+        }
+
+    async def _duplicate(self, job: NewJob, part: Part, now: datetime | None) -> Enqueued:
+        """The answer for a job that another queue already has."""
+        [record] = await part.looking.get([job.id], now)
+        at = now or await self._home.time()
+        if record is None:  # pruned a moment ago
+            return Enqueued(job.id, EnqueueResult.DUPLICATE, at, 0)
+        return Enqueued(record.id, EnqueueResult.DUPLICATE, at, record.version)
+
+    async def _admit(self, jobs: Sequence[NewJob], now: datetime | None) -> tuple[Any, int] | None:
+        """Spend the enqueue rate of the harbor for what is new among these."""
+        rate = (await self._gates.rules()).enqueue_rate if jobs else None
+        if rate is None:
+            return None
+        new = await self._new_among(jobs)
+        count = new.total()
+        limits = {queue: await (await self._parts.part(queue)).enqueue_rate() for queue in new}
+        for name, one, many in [
+            *((queue, limits[queue], new[queue]) for queue in new),
+            (EVERY_QUEUE, rate, count),
+        ]:
+            if one is not None and many > one.count:
+                raise InvalidArgument(
+                    f"{many} jobs in one call can never pass the rate of {one.count} per {one.per} "
+                    f"of queue {name!r}; send them in parts"
+                )
+        wait = await self._gates.rate(self._home.keys.enqueue_rate, rate, "admit", count, now) if count else 0
+        if wait:
+            raise RateLimited(EVERY_QUEUE, timedelta(microseconds=wait))
+        return rate, count
+
+    async def _new_among(self, jobs: Sequence[NewJob]) -> Counter[str]:
+        """How many of these jobs are neither known by their id nor by their idempotency key."""
+        count: Counter[str] = Counter()
+        for queue in dict.fromkeys(job.queue for job in jobs):
+            part = await self._parts.part(queue)
+            mine = [job for job in jobs if job.queue == queue]
+            names = dict.fromkeys((job.id, job.idempotency_key) for job in mine)
+            fresh: set[Any] = set()
+            for job_id, key in names:
+                field = None if key is None else b"i" + queue.encode() + b"\0" + key
+                is_known = field is not None and await part.server.command("HEXISTS", part.keys.data, field)
+                if not is_known and not (await part.holds([job_id]))[0]:
+                    fresh.add(job_id if key is None else key)
+            count[queue] = len(fresh)
+        return count
+
+    async def _refund(self, spent: tuple[Any, int] | None, now: datetime | None) -> None:
+        if spent is not None and spent[1]:
+            await self._gates.rate(self._home.keys.enqueue_rate, spent[0], "refund", spent[1], now)

@@ -1,0 +1,77 @@
+"""Limits of the whole harbor on a cluster: counted at its home, under a lock, before a claim is made.
+
+Queues in slots of their own cannot be counted and claimed from in one step. So whoever claims under a
+harbor-wide limit holds a lock meanwhile; without such a limit nobody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.redis.books import stated
+from taskharbor.drivers.redis.cluster.part import Home
+from taskharbor.drivers.redis.rules import rules_in
+from taskharbor.errors import DriverUnavailable
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import QueueRules
+
+_LOCK_MS = 10_000
+_WAIT_SECONDS = 5.0
+
+Running = Callable[[], Awaitable[int]]
+
+
+class HarborGates:
+    """The limits under `*`."""
+
+    def __init__(self, home: Home, clock: Clock, entropy: Entropy) -> None:
+        self._home = home
+        self._clock = clock
+        self._entropy = entropy
+
+    async def rules(self) -> QueueRules:
+        return rules_in(await self._home.server.command("HGET", self._home.keys.data, "R*"))
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        server, key, token = self._home.server, self._home.keys.lock, self._entropy.token()
+        deadline = self._clock.monotonic() + _WAIT_SECONDS
+        while not await server.command("SET", key, token, "NX", "PX", _LOCK_MS, writes=True):
+            if self._clock.monotonic() > deadline:
+                raise DriverUnavailable("the harbor's limits are busy; nothing was handed out", done=False)
+            await self._clock.sleep(self._entropy.between(0.001, 0.01))
+        try:
+            yield
+        finally:
+            await server.run("unlock", [key], token)
+
+    async def room(self, claim: Claim, rules: QueueRules, running: Running, now: datetime | None) -> int:
+        """How many jobs this claim may get; at most its limit."""
+        room = claim.limit
+        if rules.max_running is not None:
+            room = min(room, rules.max_running - await running())
+        for key, rate in self._budgets(claim, rules):
+            room = min(room, await self.rate(key, rate, "room", 0, now))
+        return max(room, 0)
+
+    async def spend(self, claim: Claim, rules: QueueRules, count: int, now: datetime | None) -> None:
+        for key, rate in self._budgets(claim, rules) if count else ():
+            await self.rate(key, rate, "spend", count, now)
+
+    async def rate(self, key: str, rate: RateLimit, what: str, count: int, now: datetime | None) -> int:
+        return int(
+            await self._home.server.run("rate", [key], stated(now), rate.count, rate.per_us, what, count)
+        )
+
+    def _budgets(self, claim: Claim, rules: QueueRules) -> list[tuple[str, RateLimit]]:
+        budgets = []
+        if rules.execute_rate is not None:
+            budgets.append((self._home.keys.execute_rate, rules.execute_rate))
+        if claim.rate is not None:
+            budgets.append((self._home.keys.worker_rate(claim.worker_id), claim.rate))
+        return budgets

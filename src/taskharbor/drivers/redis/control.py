@@ -1,0 +1,123 @@
+"""The verbs that change jobs from outside: cancel, requeue, delete, speculate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
+from taskharbor.drivers.redis import ends
+from taskharbor.drivers.redis.books import Books
+from taskharbor.drivers.redis.ledger import Ledger
+from taskharbor.drivers.redis.packing import shown
+from taskharbor.drivers.redis.picture import ask_for_job, scoped
+from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, NotAllowedInState
+from taskharbor.model.edit import Edit
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import TERMINAL, JobState
+from taskharbor.model.transitions import requeued, speculative_copy, starting_at
+
+
+class Control:
+    """The control verbs of one driver handle."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    async def cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+        def decide(ledger: Ledger) -> list[CancelAnswer]:
+            return [ends.cancel(ledger, job_id) for job_id in ids]
+
+        return await self._books.step(_asked(ids), decide, now)
+
+    async def cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
+        def decide(ledger: Ledger) -> bool:
+            slot = ledger.slot(queue, key)
+            waiting = slot.get("w") or slot.get("b")
+            if waiting is not None:
+                ends.cancel(ledger, waiting)
+            return waiting is not None
+
+        return await self._books.step([b"k" + scoped(queue, key)], decide, now)
+
+    async def requeue(
+        self,
+        ids: Sequence[str],
+        edit: Edit,
+        reset_counts: bool,
+        run_at: datetime | None,
+        delay: timedelta | None,
+        now: datetime | None,
+    ) -> list[Requeued | JobNotFound | ConflictError]:
+        def decide(ledger: Ledger) -> list[Requeued | JobNotFound | ConflictError]:
+            due = starting_at(run_at, delay, ledger.now)
+            return [_requeue(ledger, job_id, edit, reset_counts, due) for job_id in ids]
+
+        return await self._books.step(_asked(ids), decide, now)
+
+    async def delete(
+        self, ids: Sequence[str], now: datetime | None
+    ) -> list[Deleted | JobNotFound | ConflictError]:
+        def decide(ledger: Ledger) -> list[Deleted | JobNotFound | ConflictError]:
+            return [_delete(ledger, job_id) for job_id in ids]
+
+        return await self._books.step(_asked(ids), decide, now)
+
+    async def speculate(self, job_id: str, now: datetime | None) -> Speculated | JobNotFound | ConflictError:
+        return await self._books.step(
+            _asked([job_id]), lambda ledger: _speculate(ledger, job_id), now, seqs=1
+        )
+
+
+def _asked(ids: Sequence[str]) -> list[bytes]:
+    return list(dict.fromkeys(map(ask_for_job, ids)))
+
+
+def _requeue(
+    ledger: Ledger, job_id: str, edit: Edit, reset_counts: bool, run_at: datetime | None
+) -> Requeued | JobNotFound | ConflictError:
+    job, now = ledger.find(job_id), ledger.now
+    if job is None or job.speculates_on is not None:
+        return JobNotFound(job_id)
+    if job.state not in TERMINAL:
+        return NotAllowedInState(job.id, verb="requeue", state=shown(job, now).state)
+    slot = {} if job.key is None else ledger.slot(job.queue, job.key)
+    if (there := slot.get("w") or slot.get("b")) is not None:
+        return DuplicateJob(job.id, there)
+    after = requeued(job, edit, run_at, now, reset_counts=reset_counts, blocked="r" in slot)
+    ledger.put(after)
+    ledger.revive_keys(job.id)
+    return Requeued(after.id, after.state, now, after.version)
+
+
+def _delete(ledger: Ledger, job_id: str) -> Deleted | JobNotFound | ConflictError:
+    job, now = ledger.find(job_id), ledger.now
+    if job is None or job.speculates_on is not None:
+        return JobNotFound(job_id)
+    if job.state not in TERMINAL:
+        return NotAllowedInState(job.id, verb="delete", state=shown(job, now).state)
+    ledger.drop(job)
+    return Deleted(job.id, now)
+
+
+def _speculate(ledger: Ledger, job_id: str) -> Speculated | JobNotFound | ConflictError:
+    job, now = ledger.find(job_id), ledger.now
+    if job is None:
+        return JobNotFound(job_id)
+    if not _may_have_copy(ledger, job):
+        return NotAllowedInState(job_id, verb="speculate", state=shown(job, now).state)
+    copy = speculative_copy(job, ledger.next_seq(), now)
+    ledger.put(copy)
+    return Speculated(job.id, copy.id, now, copy.version)
+
+
+def _may_have_copy(ledger: Ledger, job: JobRecord) -> bool:
+    return (
+        job.state is JobState.RUNNING
+        and job.lease_expires_at is not None
+        and job.lease_expires_at > ledger.now
+        and not job.cancel_requested
+        and job.key is None
+        and job.speculates_on is None
+        and ledger.copy_of(job) is None
+    )

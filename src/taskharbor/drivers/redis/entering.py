@@ -1,0 +1,227 @@
+"""Jobs on their way in: one script for those that meet nobody, a ledger for those that do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.redis.books import Books, stated
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.ledger import Ledger
+from taskharbor.drivers.redis.packing import body_of_new, id_bytes, id_text, line_of, rank_of
+from taskharbor.drivers.redis.picture import ask_for_job, scoped
+from taskharbor.drivers.redis.server import Server
+from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.model.clock import instant, micros, span_micros
+from taskharbor.model.job import NewJob
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import absorb, new_record
+
+Call = tuple[list[str], list[Any]]
+
+
+def call_of(
+    keys: Keys,
+    jobs: Sequence[NewJob],
+    now: datetime | None,
+    *,
+    with_rates: bool = False,
+    first_seq: int | str = "",
+) -> Call:
+    """The keys and the arguments of enqueue.lua, behind the epoch."""
+    queues: dict[str, int] = {}
+    arguments: list[Any] = []
+    for job in jobs:
+        number = queues.get(job.queue)
+        if number is None:
+            number = queues[job.queue] = len(queues) + 1
+        arguments += (
+            number,
+            id_bytes(job.id),
+            line_of(job.requires, job.type),
+            rank_of(job.priority),
+            _when(job),
+            body_of_new(job),
+            job.key or b"",
+            job.idempotency_key or b"",
+        )
+    named = [keys.data, keys.queues]
+    for queue in queues:
+        own = keys.queue(queue)
+        named += (own.list, own.ready, own.lines, own.later, own.wake)
+    if with_rates:
+        named += [keys.queue(queue).enqueue_rate for queue in queues]
+        named.append(keys.enqueue_rate)
+    return named, [stated(now), first_seq, "1" if with_rates else "", len(queues), *queues, *arguments]
+
+
+def is_plain(job: NewJob) -> bool:
+    """Whether enqueue_one.lua can take it."""
+    return job.key is job.idempotency_key is None and job.run_at is None and not job.delay
+
+
+def call_of_one(keys: Keys, job: NewJob, now: datetime | None) -> Call:
+    """The keys and the arguments of enqueue_one.lua, behind the epoch."""
+    own = keys.queue(job.queue)
+    return [keys.data, own.list, own.ready, own.lines, own.wake], [
+        stated(now),
+        job.queue,
+        id_bytes(job.id),
+        line_of(job.requires, job.type),
+        rank_of(job.priority),
+        body_of_new(job),
+    ]
+
+
+def created(job: NewJob, reply: bytes) -> list[Enqueued]:
+    """What enqueue_one.lua said when it did it."""
+    return [Enqueued(job.id, EnqueueResult.CREATED, instant(int(reply)), 1)]
+
+
+def _when(job: NewJob) -> str:
+    if job.run_at is not None:
+        return f"a{micros(job.run_at)}"
+    return f"d{span_micros(job.delay)}" if job.delay else ""
+
+
+def answered(jobs: Sequence[NewJob], reply: Sequence[Any]) -> list[Enqueued] | str:
+    """What enqueue.lua said: `care` when a ledger must decide, `rates` when it needs to see those."""
+    at = instant(int(reply[0]))
+    if len(reply) == 1:
+        return [Enqueued(job.id, EnqueueResult.CREATED, at, 1) for job in jobs]
+    match reply[1]:
+        case b"care" | b"rates" as why:
+            return str(why.decode())
+        case b"some":
+            return [
+                Enqueued(id_text(packed), EnqueueResult.DUPLICATE, at, version - 1)
+                if version
+                else Enqueued(job.id, EnqueueResult.CREATED, at, 1)
+                for job, packed, version in zip(jobs, reply[2::2], reply[3::2], strict=True)
+            ]
+        case b"never":
+            raise InvalidArgument(
+                f"{_queue_at(jobs, reply[2])}: {reply[3]} jobs in one call are over its rate"
+            )
+        case _:
+            raise RateLimited(_queue_at(jobs, reply[2]), timedelta(microseconds=int(reply[3])))
+
+
+def _queue_at(jobs: Sequence[NewJob], number: int) -> str:
+    return EVERY_QUEUE if number == 0 else list(dict.fromkeys(job.queue for job in jobs))[number - 1]
+
+
+class Entering:
+    """The enqueue verb of one driver handle."""
+
+    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
+        self._server = server
+        self._keys = keys
+        self._books = books
+        self.sees_rates = False  # keys that nobody needs cost time, so a rate must be met first
+
+    async def enqueue(
+        self, jobs: Sequence[NewJob], now: datetime | None, first_seq: int | str = ""
+    ) -> list[Enqueued]:
+        if len(jobs) == 1 and first_seq == "" and is_plain(jobs[0]):
+            keys, arguments = call_of_one(self._keys, jobs[0], now)
+            if reply := await self._server.run("enqueue_one", keys, self._server.epoch, *arguments):
+                return created(jobs[0], reply)
+        while True:
+            keys, arguments = call_of(self._keys, jobs, now, with_rates=self.sees_rates, first_seq=first_seq)
+            answers = answered(jobs, await self._server.run_in_epoch("enqueue", keys, *arguments))
+            if not isinstance(answers, str):
+                return answers
+            if answers == "care":
+                return await self.enqueue_with_care(jobs, now)
+            self.sees_rates = True
+
+    async def enqueue_with_care(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        asked: dict[bytes, None] = {}
+        for job in jobs:
+            asked[ask_for_job(job.id)] = None
+            if job.key is not None:
+                asked[b"k" + scoped(job.queue, job.key)] = None
+            if job.idempotency_key is not None:
+                asked[b"i" + scoped(job.queue, job.idempotency_key)] = None
+
+        def decide(ledger: Ledger) -> list[Enqueued]:
+            _admit(ledger, self._keys, jobs)
+            return [_enqueue(ledger, job) for job in jobs]
+
+        return await self._books.step(
+            list(asked), decide, now, seqs=len(jobs), queues={job.queue for job in jobs}
+        )
+
+
+# ------------------------------------------------------------------ inside a ledger
+
+
+def _known(ledger: Ledger, job: NewJob) -> str | None:
+    """The id that already answers for this job: its own, or the one of its idempotency key."""
+    target = ledger.resolve(job.id)
+    if ledger.get(target) is not None:
+        return target
+    if job.idempotency_key is None:
+        return None
+    first = ledger.remembered(job.queue, job.idempotency_key)
+    return None if first is None else ledger.resolve(first)
+
+
+def _enqueue(ledger: Ledger, job: NewJob) -> Enqueued:
+    now = ledger.now
+    if (known := _known(ledger, job)) is not None:
+        there = ledger.get(known)
+        return Enqueued(known, EnqueueResult.DUPLICATE, now, there.version if there else 0)
+    slot = {} if job.key is None else ledger.slot(job.queue, job.key)
+    if (there_id := slot.get("w") or slot.get("b")) is not None:
+        record = absorb(ledger.jobs[there_id], job, now)
+        ledger.put(record)
+        ledger.alias(job.id, record.id)
+        ledger.remember(job, record.id)
+        return Enqueued(record.id, EnqueueResult.UPDATED, now, record.version)
+    is_blocked = "r" in slot
+    record = new_record(job, ledger.next_seq(), now, blocked=is_blocked)
+    ledger.put(record)
+    ledger.remember(job, record.id)
+    result = EnqueueResult.BLOCKED if record.state is JobState.BLOCKED else EnqueueResult.CREATED
+    return Enqueued(record.id, result, now, record.version)
+
+
+def _admit(ledger: Ledger, keys: Keys, jobs: Sequence[NewJob]) -> None:
+    """Note what is spent of the enqueue budgets; commit.lua refuses when it does not fit."""
+    arriving = _arriving(ledger, jobs)
+    wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
+    spends: list[tuple[str, str, RateLimit, int]] = []
+    for queue, count in wanted.items():
+        rate = ledger.rules(queue).enqueue_rate
+        if rate is None:
+            continue
+        if count > rate.count:
+            raise InvalidArgument(
+                f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
+                f"of queue {queue!r}; send them in parts"
+            )
+        key = keys.enqueue_rate if queue == EVERY_QUEUE else keys.queue(queue).enqueue_rate
+        spends.append((queue, key, rate, count))
+    ledger.rates = spends
+
+
+def _arriving(ledger: Ledger, jobs: Sequence[NewJob]) -> Counter[str]:
+    """How many of these jobs are new, per queue: duplicates spend no budget."""
+    ids: set[str] = set()
+    names: set[bytes] = set()
+    new: Counter[str] = Counter()
+    for job in jobs:
+        name = None if job.idempotency_key is None else scoped(job.queue, job.idempotency_key)
+        if job.id not in ids and name not in names and _known(ledger, job) is None:
+            new[job.queue] += 1
+            ids.add(job.id)
+            if name is not None:
+                names.add(name)
+    return new

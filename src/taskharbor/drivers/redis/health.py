@@ -1,0 +1,126 @@
+"""What a server is, and whether jobs are safe with it: read at every open, told by `info`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from taskharbor.drivers.redis.address import Address
+from taskharbor.drivers.redis.server import Server
+from taskharbor.errors import DriverError, StoreRefused
+from taskharbor.model.clock import instant
+
+_OLDEST = (7, 0)
+_SAFE_POLICY = "noeviction"
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a server."""
+
+    at: datetime
+    product: str
+    version: str
+    role: str
+    policy: str
+    max_memory: int
+    used_memory: int
+    appends: bool
+    fsync: str  # always, everysec, no; '' when the server does not tell
+    saves: bool
+    replicas: int
+    writes_replicas: int  # min-replicas-to-write: how many must follow before a write is taken
+    last_save_ok: bool
+
+    @property
+    def durability(self) -> str:
+        """D3: on disk before the answer. D2: within two seconds. D1: at a clean stop. D0: never."""
+        if self.appends:
+            return "D3" if self.fsync == "always" else "D2" if self.fsync in ("everysec", "") else "D1"
+        return "D1" if self.saves else "D0"
+
+    @property
+    def details(self) -> dict[str, str]:
+        used = f"{self.used_memory / 1048576:.0f} MiB"
+        if self.max_memory:
+            used += f" of {self.max_memory / 1048576:.0f} MiB"
+        kept = f"AOF {self.fsync or 'on'}" if self.appends else "snapshots" if self.saves else "nothing kept"
+        return {
+            "role": self.role,
+            "persistence": kept,
+            "maxmemory_policy": self.policy,
+            "memory": used,
+            "replicas": str(self.replicas),
+        }
+
+
+async def look(server: Server) -> Health:
+    """Ask the server. What its user may not see is taken from INFO, or counts as not there."""
+    time, info_text = await server.together([("TIME",), ("INFO",)])
+    info = _parsed(info_text)
+    settings = await _settings(server)
+    return Health(
+        at=instant(int(time[0]) * 1_000_000 + int(time[1])),
+        product="Valkey" if "valkey_version" in info else "Redis",
+        version=info.get("valkey_version") or info.get("redis_version", "?"),
+        role=info.get("role", "?"),
+        policy=settings.get("maxmemory-policy") or info.get("maxmemory_policy", _SAFE_POLICY),
+        max_memory=int(info.get("maxmemory", "0")),
+        used_memory=int(info.get("used_memory", "0")),
+        appends=info.get("aof_enabled") == "1",
+        fsync=settings.get("appendfsync", ""),
+        saves=bool(settings.get("save", "")),
+        replicas=int(info.get("connected_slaves", "0")),
+        writes_replicas=int(settings.get("min-replicas-to-write", "0")),
+        last_save_ok=info.get("rdb_last_bgsave_status", "ok") == "ok"
+        and info.get("aof_last_write_status", "ok") == "ok",
+    )
+
+
+def check(health: Health, address: Address) -> None:
+    """Refuse a server that may lose jobs or cannot take them; `unsafe=true` accepts the former."""
+    version = tuple(int(part) for part in health.version.split(".")[:2] if part.isdigit())
+    if version and version < _OLDEST:
+        raise StoreRefused(f"{health.product} {health.version} is too old; 7.0 or newer is needed")
+    if health.role == "slave":
+        raise StoreRefused("this server is a read-only replica; connect to the primary, or by its sentinels")
+    if address.unsafe:
+        return
+    if health.policy != _SAFE_POLICY:
+        raise StoreRefused(
+            f"maxmemory-policy is {health.policy}: the server may throw jobs away. Set it to noeviction, "
+            "or say unsafe=true in the URL"
+        )
+    asked = address.durability
+    if asked is not None and health.durability < asked:
+        kept = health.details["persistence"]
+        raise StoreRefused(
+            f"the server keeps jobs by class {health.durability} ({kept}), {asked} was asked for: "
+            f"{_HOW[asked]}, ask for less, or say unsafe=true in the URL"
+        )
+
+
+_HOW = {
+    "D1": "set save or appendonly yes",
+    "D2": "set appendonly yes",
+    "D3": "set appendonly yes and appendfsync always",
+}
+
+
+async def _settings(server: Server) -> dict[str, str]:
+    """Settings that only CONFIG tells; none of them when the user may not ask."""
+    try:
+        found = await server.command(
+            "CONFIG", "GET", "maxmemory-policy", "appendfsync", "save", "min-replicas-to-write"
+        )
+    except DriverError:
+        return {}
+    pairs = found if not isinstance(found, Mapping) else [part for pair in found.items() for part in pair]
+    return {name.decode(): value.decode() for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
+
+
+def _parsed(text: bytes) -> dict[str, str]:
+    lines = text.decode(errors="replace").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line and not line.startswith("#"))
+    return {name: value for name, _, value in pairs}

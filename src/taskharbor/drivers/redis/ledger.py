@@ -1,0 +1,442 @@
+"""One step over several jobs, decided in Python and written at once.
+
+A ledger begins with a picture of the jobs that the step could touch. The step changes records here,
+with the functions of `taskharbor.model.transitions`; `commands` then gives what commit.lua is to
+check, that nothing in the picture has changed, and what it is to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.redis.keys import Keys, QueueKeys
+from taskharbor.drivers.redis.packing import (
+    ALIASED,
+    COPIED,
+    KEPT_FLAGS,
+    REMEMBERED,
+    alias_head,
+    alias_in,
+    body_of,
+    done_as,
+    entry_of,
+    flags_in,
+    head_of,
+    id_bytes,
+    line_of,
+    listed_as,
+    place_of,
+    progress_bytes,
+    story_of,
+)
+from taskharbor.drivers.redis.picture import (
+    Picture,
+    ids_in,
+    keys_in,
+    memory_in,
+    packed_ids,
+    packed_keys,
+    packed_memory,
+    packed_slot,
+    scoped,
+    slot_in,
+)
+from taskharbor.model.clock import micros, span_micros
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.limits import RateLimit
+from taskharbor.model.queue import IDEMPOTENCY_WINDOW, NO_RULES, QueueRules
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import new_record, waiting_state
+
+_SLOT_SIGNS = {
+    JobState.READY: "w",
+    JobState.SCHEDULED: "w",
+    JobState.RUNNING: "r",
+    JobState.BLOCKED: "b",
+}
+_GUARDED = (b"h", b"k", b"i", b"c", b"A", b"I")
+_TOLD_SECONDS = 3600
+
+
+class Ledger:
+    """Records under one `now`, and what is to become of them."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        picture: Picture,
+        rules: dict[str, tuple[bytes | None, QueueRules]],
+        *,
+        only: str | None = None,
+    ) -> None:
+        """`only`: the queue in reach, in a cluster; None: all of them are."""
+        self._only = only
+        self._posts: list[NewJob] = []
+        self.now: datetime = picture.now
+        self._keys = keys
+        self._picture = picture
+        self._rules = rules
+        self._next_seq = picture.first_seq
+        self._before = {job_id: picture.record(job_id) for job_id in picture.jobs()}
+        self.jobs: dict[str, JobRecord] = {
+            job_id: job for job_id, job in self._before.items() if job is not None
+        }
+        self._flags = {
+            job_id: flags_in(picture.fields[b"h" + id_bytes(job_id)]) & KEPT_FLAGS for job_id in self.jobs
+        }
+        self._touched: dict[str, None] = {}
+        self._fields: dict[bytes, bytes | None] = {}  # what the data hash is to hold afterwards
+        self._looked_at: set[bytes] = set()
+        self._rules_looked_at: set[str] = set()
+        self.told: list[tuple[str, str]] = []
+        self._ended_keys: dict[bytes, int | None] = {}
+        self.rates: list[tuple[str, str, RateLimit, int]] = []  # (queue, key, rate, how many)
+
+    # ------------------------------------------------------------------ looking
+
+    def field(self, name: bytes) -> bytes | None:
+        """A field of the data hash as this step has it by now; the step then depends on it."""
+        self._looked_at.add(name)
+        if name in self._fields:
+            return self._fields[name]
+        return self._picture.fields.get(name)
+
+    def resolve(self, job_id: str) -> str:
+        """The id that carries this one now."""
+        return alias_in(self.field(b"h" + id_bytes(job_id))) or job_id
+
+    def get(self, job_id: str) -> JobRecord | None:
+        self._looked_at.add(b"h" + id_bytes(job_id))
+        return self.jobs.get(job_id)
+
+    def find(self, job_id: str) -> JobRecord | None:
+        return self.get(self.resolve(job_id))
+
+    def slot(self, queue: str, key: bytes) -> dict[str, str]:
+        """The live jobs of a key: `w` waiting, `r` running, `b` blocked."""
+        return slot_in(self.field(b"k" + scoped(queue, key)) or b"")
+
+    def blocked_behind(self, job: JobRecord) -> JobRecord | None:
+        if job.key is None:
+            return None
+        blocked = self.slot(job.queue, job.key).get("b")
+        return None if blocked is None else self.get(blocked)
+
+    def copy_of(self, job: JobRecord) -> JobRecord | None:
+        """The live copy of a job."""
+        if not self._flags.get(job.id, 0) & COPIED:
+            return None
+        copy = self.field(b"c" + id_bytes(job.id))
+        return None if copy is None else self.get(ids_in(copy)[0])
+
+    def rules(self, queue: str) -> QueueRules:
+        self._rules_looked_at.add(queue)
+        return self._rules[queue][1] if queue in self._rules else NO_RULES
+
+    def next_seq(self) -> int:
+        self._next_seq += 1
+        return self._next_seq - 1
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, job: JobRecord) -> None:
+        """Store a record in place of what was there under its id."""
+        before = self.jobs.get(job.id)
+        if before is not None:
+            self._leave_slot(before)
+        self.jobs[job.id] = job
+        self._touched[job.id] = None
+        self._enter_slot(job)
+        if job.speculates_on is not None:
+            self._note_copy(job, job.speculates_on)
+
+    def drop(self, job: JobRecord) -> None:
+        """Forget a job and the ids that stood for it."""
+        self._leave_slot(self.jobs.pop(job.id))
+        self._touched[job.id] = None
+        packed = id_bytes(job.id)
+        for alias in ids_in(self.field(b"A" + packed) or b""):
+            self._fields[b"h" + id_bytes(alias)] = None
+        for prefix in (b"A", b"I", b"c"):
+            if self.field(prefix + packed) is not None:
+                self._fields[prefix + packed] = None
+
+    def merge_away(self, job: JobRecord, target: str) -> None:
+        """Forget a record whose id stands for another job from now on."""
+        followers = ids_in(self.field(b"A" + id_bytes(job.id)) or b"")
+        self.drop(job)
+        self.alias(job.id, target, followers)
+
+    def alias(self, job_id: str, target: str, followers: Iterable[str] = ()) -> None:
+        """Let an id stand for another job, with whatever already stood for it."""
+        packed = id_bytes(target)
+        new = [job_id, *followers]
+        self._fields[b"A" + packed] = (self.field(b"A" + packed) or b"") + packed_ids(new)
+        for alias in new:
+            self._fields[b"h" + id_bytes(alias)] = alias_head(target)
+        self._add_flag(target, ALIASED)
+
+    def post(self, job: NewJob) -> None:
+        """Put a job into a queue, in this step where it is in reach, else by way of the outbox."""
+        if self._only in (None, job.queue):
+            self.put(new_record(job, self.next_seq(), self.now))
+        else:
+            self._posts.append(job)
+
+    @property
+    def posted(self) -> bool:
+        return bool(self._posts)
+
+    def tell_of_cancel(self, job: JobRecord) -> None:
+        """Hint the worker that runs a job that it need not go on."""
+        if job.claimed_by is not None:
+            self.told.append((job.claimed_by, job.id))
+
+    def _add_flag(self, job_id: str, flag: int) -> None:
+        self._flags[job_id] = self._flags.get(job_id, 0) | flag
+        self._touched[job_id] = None
+
+    def _note_copy(self, copy: JobRecord, original: str) -> None:
+        field = b"c" + id_bytes(original)
+        if copy.state.is_terminal:
+            if self.field(field) == id_bytes(copy.id):
+                self._fields[field] = None
+        else:
+            self._fields[field] = id_bytes(copy.id)
+            if original in self.jobs:
+                self._add_flag(original, COPIED)
+
+    def _enter_slot(self, job: JobRecord) -> None:
+        if job.key is not None and (sign := _SLOT_SIGNS.get(job.state)) is not None:
+            self._write_slot(job, self.slot(job.queue, job.key) | {sign: job.id})
+
+    def _leave_slot(self, job: JobRecord) -> None:
+        if job.key is not None and (sign := _SLOT_SIGNS.get(job.state)) is not None:
+            slot = self.slot(job.queue, job.key)
+            slot.pop(sign, None)
+            self._write_slot(job, slot)
+
+    def _write_slot(self, job: JobRecord, slot: dict[str, str]) -> None:
+        field = b"k" + scoped(job.queue, job.key or b"")
+        self._fields[field] = packed_slot(slot.get("w"), slot.get("r"), slot.get("b")) or None
+
+    # ------------------------------------------------------------------ idempotency keys
+
+    def remembered(self, queue: str, key: bytes) -> str | None:
+        """The first job of this idempotency key, while the key is remembered."""
+        entry = self.field(b"i" + scoped(queue, key))
+        if entry is None:
+            return None
+        job_id, ends = memory_in(entry)
+        return None if ends and ends <= micros(self.now) else job_id
+
+    def remember(self, job: NewJob, job_id: str) -> None:
+        if job.idempotency_key is None:
+            return
+        name = scoped(job.queue, job.idempotency_key)
+        self._ended_keys[name] = None
+        self._fields[b"i" + name] = packed_memory(job_id, 0)
+        self._keep_keys(job_id, [*self._keys_of(job_id), name])
+
+    def move_keys(self, keys: Iterable[bytes], target: str) -> None:
+        """The keys of a job that was merged into another one live as long as that one."""
+        for name in keys:
+            self._fields[b"i" + name] = packed_memory(target, 0)
+            self._keep_keys(target, [*self._keys_of(target), name])
+
+    def keys_of(self, job_id: str) -> list[bytes]:
+        """The idempotency keys for which this job still answers."""
+        return [name for name in self._keys_of(job_id) if self._entry(name)[0] == job_id]
+
+    def end_keys(self, job_id: str) -> None:
+        """The job is over: its keys are remembered for a while."""
+        ends = micros(self.now) + span_micros(IDEMPOTENCY_WINDOW)
+        for name in self.keys_of(job_id):
+            self._fields[b"i" + name] = packed_memory(job_id, ends)
+            self._ended_keys[name] = ends
+
+    def revive_keys(self, job_id: str) -> None:
+        """The job waits again: keys still remembered hold until its next end; the others stay forgotten."""
+        for name in self.keys_of(job_id):
+            is_remembered = self._entry(name)[1] > micros(self.now)
+            self._fields[b"i" + name] = packed_memory(job_id, 0) if is_remembered else None
+            self._ended_keys[name] = None
+
+    def _keys_of(self, job_id: str) -> list[bytes]:
+        return keys_in(self.field(b"I" + id_bytes(job_id)) or b"")
+
+    def _keep_keys(self, job_id: str, names: list[bytes]) -> None:
+        self._fields[b"I" + id_bytes(job_id)] = packed_keys(list(dict.fromkeys(names)))
+        self._add_flag(job_id, REMEMBERED)
+
+    def _entry(self, name: bytes) -> tuple[str, int]:
+        entry = self.field(b"i" + name)
+        return ("", 0) if entry is None else memory_in(entry)
+
+    # ------------------------------------------------------------------ what commit.lua is told
+
+    @property
+    def is_unchanged(self) -> bool:
+        return not (self._touched or self._fields or self.told or self.rates)
+
+    def commands(self) -> tuple[list[str], list[Any]]:
+        """The keys and the arguments of commit.lua, behind the epoch and `now`."""
+        writing = _Writing(self._keys)
+        for job_id in self._touched:
+            self._write_job(writing, job_id)
+        for name, value in self._fields.items():
+            if value != self._picture.fields.get(name):
+                writing.set_field(name, value)
+        for name, ends in self._ended_keys.items():
+            if ends is None:
+                writing.add("ZREM", self._keys.idempotency_ends, name)
+            else:
+                writing.add("ZADD", self._keys.idempotency_ends, ends, name)
+        for job in self._posts:
+            writing.add("RPUSH", self._keys.outbox, msgspec.msgpack.encode(job))
+        for worker, job_id in self.told if self._only is None else ():
+            writing.add("RPUSH", self._keys.told(worker), job_id)
+            writing.add("EXPIRE", self._keys.told(worker), _TOLD_SECONDS)
+        guards = self._guards(writing.number)
+        rates: list[Any] = [len(self.rates)]
+        for _, key, rate, count in self.rates:
+            rates += [writing.number(key), rate.count, rate.per_us, count]
+        return writing.keys, [*guards, *rates, *writing.arguments()]
+
+    def _guards(self, number: Callable[[str], int]) -> list[Any]:
+        fields = self._picture.fields
+        names = {name for name in fields if name[:1] in _GUARDED} | self._looked_at
+        guards: list[Any] = []
+        for name in names:
+            value = fields.get(name)
+            guards += [number(self._keys.data), name, b"" if value is None else b"v" + value]
+        for queue in self._rules_looked_at:
+            value = self._rules[queue][0] if queue in self._rules else None
+            guards += [number(self._keys.data), f"R{queue}", b"" if value is None else b"v" + value]
+        return [len(guards) // 3, *guards]
+
+    def _write_job(self, writing: _Writing, job_id: str) -> None:
+        before, after = self._before.get(job_id), self.jobs.get(job_id)
+        job = after or before
+        if job is None:
+            return  # made and dropped in the same step
+        keys = self._keys.queue(job.queue)
+        old = _places(before, self.now) if before is not None else {}
+        new = _places(after, self.now) if after is not None else {}
+        for place in old.keys() - new.keys():
+            writing.leave(keys, place)
+        for place in new.keys() - old.keys():
+            writing.enter(keys, place, new[place])
+        if before is None:
+            writing.add("SADD", self._keys.queues, job.queue)
+            writing.set_field(b"Q" + job.queue.encode(), b"1")
+        packed = id_bytes(job_id)
+        had, has = _parts(before), _parts(after)
+        if after is not None:
+            has[b"h"] = head_of(after, self._flags.get(job_id, 0))
+        for prefix in had.keys() | has.keys():
+            if prefix == b"h" or had.get(prefix) != has.get(prefix):
+                writing.set_field(prefix + packed, has.get(prefix))
+
+
+def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
+    """The fields of a job that follow from its record; the head is made by the ledger."""
+    if job is None:
+        return {}
+    parts: dict[bytes, bytes | None] = {b"h": b"", b"b": body_of(job)}
+    if (story := story_of(job)) is not None:
+        parts[b"s"] = story
+    if job.result is not None:
+        parts[b"r"] = job.result
+    if job.progress is not None:
+        parts[b"p"] = progress_bytes(job.progress)
+    if job.key is not None:
+        parts[b"K"] = scoped(job.queue, job.key)
+    if job.speculates_on is not None:
+        parts[b"o"] = id_bytes(job.speculates_on)
+        parts[b"v"] = (job.avoid_worker or "").encode()
+    return parts
+
+
+Place = tuple[str, bytes, bytes]  # (which set, its member, the line of a waiting one)
+
+
+def _places(job: JobRecord, now: datetime) -> dict[Place, int]:
+    """Where a job stands in the sets of its queue, each with its score."""
+    places: dict[Place, int] = {}
+    if job.speculates_on is None:
+        places["list", listed_as(job), b""] = 0
+    elif not job.state.is_terminal:
+        places["copies", id_bytes(job.id), b""] = 0
+    if job.state in (JobState.READY, JobState.SCHEDULED):
+        line = line_of(job.requires, job.type)
+        is_later = waiting_state(job.run_at, now) is JobState.SCHEDULED
+        places["waiting", entry_of(job), line] = micros(job.eligible_at) if is_later else 0
+    elif job.state is JobState.RUNNING and job.lease_expires_at is not None:
+        places["leases", place_of(job), b""] = micros(job.lease_expires_at)
+    elif job.finished_at is not None:
+        places["done", done_as(job), b""] = 0
+    return places
+
+
+class _Writing:
+    """The writes of a step, with their keys by number."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys: list[str] = []
+        self._data = keys.data
+        self._numbers: dict[str, int] = {}
+        self.number(keys.data)
+        self._fields: dict[bytes, bytes | None] = {}
+        self._writes: list[Any] = []
+
+    def number(self, key: str) -> int:
+        """The number of a key; the data come first."""
+        if key not in self._numbers:
+            self.keys.append(key)
+            self._numbers[key] = len(self.keys)
+        return self._numbers[key]
+
+    def add(self, command: str, key: str, *arguments: Any) -> None:
+        self._writes += [2 + len(arguments), command, self.number(key), *arguments]
+
+    def set_field(self, name: bytes, value: bytes | None) -> None:
+        self._fields[name] = value
+
+    def enter(self, keys: QueueKeys, place: Place, score: int) -> None:
+        what, member, line = place
+        if what == "copies":
+            self.add("SADD", keys.copies, member)
+        elif what != "waiting":
+            self.add("ZADD", getattr(keys, what), score, member)
+        else:
+            if score:
+                self.add("ZADD", keys.later, score, member)
+            else:
+                self.add("ENTER", keys.ready, self.number(keys.lines), member, line)
+            self.add("WAKE", keys.wake)
+
+    def leave(self, keys: QueueKeys, place: Place) -> None:
+        what, member, line = place
+        if what == "copies":
+            self.add("SREM", keys.copies, member)
+        elif what != "waiting":
+            self.add("ZREM", getattr(keys, what), member)
+        else:
+            self.add("LEAVE", keys.ready, self.number(keys.lines), self.number(keys.later), member, line)
+
+    def arguments(self) -> list[Any]:
+        arguments: list[Any] = []
+        number = self.number(self._data)
+        sets = [part for item in self._fields.items() if item[1] is not None for part in item]
+        deletes = [name for name, value in self._fields.items() if value is None]
+        for command, parts, width in (("HSET", sets, 2), ("HDEL", deletes, 1)):
+            step = 2000 - 2000 % width
+            for first in range(0, len(parts), step):
+                some = parts[first : first + step]
+                arguments += [2 + len(some), command, number, *some]
+        return arguments + self._writes

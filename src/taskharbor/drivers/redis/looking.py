@@ -1,0 +1,161 @@
+"""Looking at jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
+from taskharbor.drivers.redis.books import Books, stated
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.packing import SHELVES, id_bytes, record_of, shown
+from taskharbor.drivers.redis.rules import rules_in
+from taskharbor.drivers.redis.server import Server
+from taskharbor.model.clock import instant
+from taskharbor.model.job import JobRecord
+from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.state import JobState
+
+_EXAMINED_PER_PAGE = 1000
+_STATES = (
+    "scheduled",
+    "ready",
+    "blocked",
+    "running",
+    "completed",
+    "failed",
+    "cancelled",
+)
+_LIVE_SIGNS = {JobState.READY: "w", JobState.SCHEDULED: "s", JobState.RUNNING: "r"}
+
+
+class Looking:
+    """The looking verbs of one driver handle."""
+
+    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
+        self._server = server
+        self._keys = keys
+        self._books = books
+
+    async def get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        reply = await self._server.run(
+            "get", [self._keys.data], stated(now), *map(id_bytes, ids), writes=False
+        )
+        at = instant(int(reply[0]))
+        return [shown(_record(parts), at) if parts else None for parts in reply[1:]]
+
+    async def find(self, query: Query, now: datetime | None) -> Page:
+        queues = [query.queue] if query.queue is not None else await self._books.queue_names()
+        found, last = await self.part_of_page(queues, query, now)
+        jobs = found[: query.limit]
+        if len(found) > query.limit:
+            return Page(jobs, cursor_after(query, jobs[-1].seq))
+        return Page(jobs, None if last is None else cursor_after(query, last))
+
+    async def part_of_page(
+        self, queues: Sequence[str], query: Query, now: datetime | None
+    ) -> tuple[list[JobRecord], int | None]:
+        """The next jobs that fit, and the seq of the last one examined; None: that was all."""
+        keys = [self._keys.data]
+        for queue in queues:
+            own = self._keys.queue(queue)
+            keys += (own.list, own.leases)
+        shelves, signs = _shelves(query)
+        after = seq_of(query)
+        is_filtered = any((query.type, query.key, query.claimed_by, query.failure_kind))
+        reply = await self._server.run(
+            "find",
+            keys,
+            stated(now),
+            "newest" if query.newest_first else "oldest",
+            "" if after is None else after,
+            max(_EXAMINED_PER_PAGE, query.limit + 1),
+            _EXAMINED_PER_PAGE if is_filtered else query.limit,
+            shelves,
+            signs,
+            writes=False,
+        )
+        at = instant(int(reply[0]))
+        found = [shown(_record(parts), at) for parts in reply[3:]]
+        fitting = [replace(job, settled_token=None) for job in found if _fits(job, query)]
+        return fitting, None if reply[1] == b"1" else int(reply[2])
+
+    async def count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        names = sorted(queues) if queues else await self._books.queue_names()
+        _, rows = await self._numbers(names, now, wants_more=False)
+        counted = {name: _counts(row) for name, row in zip(names, rows, strict=True)}
+        return counted if queues else {name: counts for name, counts in counted.items() if counts.total}
+
+    async def queues(self, now: datetime | None) -> list[QueueInfo]:
+        with_jobs = await self._books.queue_names()
+        configured = {name.decode() for name in await self._server.command("SMEMBERS", self._keys.configured)}
+        names = sorted({*with_jobs, *configured})
+        _, rows = await self._numbers(names, now, wants_more=True)
+        infos = [_queue_info(name, row) for name, row in zip(names, rows, strict=True)]
+        return [info for info in infos if info.queue in configured or info.counts.total]
+
+    async def info_of(self, name: str, now: datetime | None) -> QueueInfo:
+        _, [row] = await self._numbers([name], now, wants_more=True)
+        return _queue_info(name, row)
+
+    async def _numbers(
+        self, names: Sequence[str], now: datetime | None, *, wants_more: bool
+    ) -> tuple[datetime, list[Any]]:
+        keys = [self._keys.data]
+        for name in names:
+            own = self._keys.queue(name)
+            keys += (own.list, own.ready, own.lines, own.later, own.leases, own.copies)
+            keys.append(self._keys.execute_rate if name == EVERY_QUEUE else own.execute_rate)
+        reply = await self._server.run(
+            "count", keys, stated(now), "1" if wants_more else "", *names, writes=False
+        )
+        return instant(int(reply[0])), reply[1:]
+
+
+def _record(parts: Sequence[bytes]) -> JobRecord:
+    packed_id, head, body, story, result, progress, key = parts
+    return record_of(
+        packed_id,
+        head,
+        body,
+        story=story or None,
+        result=result[1:] if result else None,
+        progress=progress or None,
+        key=key.partition(b"\0")[2] if key else None,
+    )
+
+
+def _shelves(query: Query) -> tuple[str, str]:
+    """Which shelves to walk, and which of the live jobs to give; '' for all of them."""
+    states = query.states or tuple(JobState)
+    shelves = "".join(sorted({SHELVES[state].decode() for state in states}))
+    signs = "".join(sorted({sign for state, sign in _LIVE_SIGNS.items() if state in states}))
+    return shelves, "" if len(signs) == len(_LIVE_SIGNS) else signs
+
+
+def _fits(job: JobRecord, query: Query) -> bool:
+    return (
+        (query.type is None or job.type == query.type)
+        and (query.key is None or job.key == query.key)
+        and (query.claimed_by is None or job.claimed_by == query.claimed_by)
+        and (query.failure_kind is None or job.failure_kind == query.failure_kind)
+    )
+
+
+def _counts(row: Sequence[Any]) -> Counts:
+    return Counts(**dict(zip(_STATES, row, strict=False)))
+
+
+def _queue_info(name: str, row: Sequence[Any]) -> QueueInfo:
+    oldest, throttled, packed = row[7:10]
+    return QueueInfo(
+        queue=name,
+        rules=rules_in(packed or None),
+        counts=_counts(row),
+        oldest_ready_at=instant(int(oldest)) if oldest else None,
+        throttled_until=instant(int(throttled)) if throttled else None,
+    )

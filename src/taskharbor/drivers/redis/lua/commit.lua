@@ -1,0 +1,58 @@
+-- Writes what a ledger decided, if everything it looked at is still as it was: all of it, or nothing.
+--
+-- KEYS  data, then whatever the guards and the writes name by number
+-- ARGV  epoch, now; number of guards, per guard: key, field, '' absent | 'v' value;
+--       number of rates to spend, per rate: key, count, per, how many;
+--       then per write: number of parts, command, key, arguments; besides the server's own commands there are
+--       WAKE (a wake list), ENTER and LEAVE (a ready set)
+-- Gives 'done', 'epoch', 'changed' when something is not as it was, or {'wait', rate, microseconds}
+
+if call('HGET', KEYS[1], 'e') ~= ARGV[1] then
+  return 'epoch'
+end
+local at = 4
+for _ = 1, tonumber(ARGV[3]) do
+  local found = call('HGET', KEYS[tonumber(ARGV[at])], ARGV[at + 1])
+  if (found and 'v' .. found or '') ~= ARGV[at + 2] then
+    return 'changed'
+  end
+  at = at + 3
+end
+local now = clock(ARGV[2])
+local rates = {}
+for i = 1, tonumber(ARGV[at]) do
+  local key, rate = KEYS[tonumber(ARGV[at + 1])], { tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]) }
+  local wait = rate_wait(key, rate, tonumber(ARGV[at + 4]), now)
+  if wait > 0 then
+    return { 'wait', i, text(wait) }
+  end
+  rates[i] = { key, tonumber(ARGV[at + 4]) }
+  at = at + 4
+end
+at = at + 1
+
+for _, rate in ipairs(rates) do
+  rate_spend(rate[1], rate[2], now)
+end
+while at <= #ARGV do
+  local last = at + tonumber(ARGV[at])
+  local command, key = ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
+  if command == 'WAKE' then
+    wake(key)
+  elseif command == 'ENTER' then -- ready; lines, entry, line
+    if call('ZADD', key, 0, ARGV[at + 4]) == 1 then
+      call('HINCRBY', KEYS[tonumber(ARGV[at + 3])], ARGV[at + 5], 1)
+    end
+  elseif command == 'LEAVE' then -- ready; lines, later, entry, line: it waits in one of the two
+    local lines = KEYS[tonumber(ARGV[at + 3])]
+    if call('ZREM', key, ARGV[at + 5]) == 0 then
+      call('ZREM', KEYS[tonumber(ARGV[at + 4])], ARGV[at + 5])
+    elseif call('HINCRBY', lines, ARGV[at + 6], -1) <= 0 then
+      call('HDEL', lines, ARGV[at + 6])
+    end
+  else
+    call(command, key, unpack(ARGV, at + 3, last))
+  end
+  at = last + 1
+end
+return 'done'

@@ -1,0 +1,92 @@
+-- The numbers of some queues.
+--
+-- KEYS  data, then per queue: list, ready, lines, later, leases, copies, execute rate
+-- ARGV  now, '1' to look also for the oldest ready job and for a spent rate, the names of the queues
+-- Gives {now, per queue: {scheduled, ready, blocked, running, completed, failed, cancelled, oldest ready ('' none),
+--       throttled until ('' it is not), rules ('' none)}}
+
+local data = KEYS[1]
+local now = clock(ARGV[1])
+local reply = { text(now) }
+
+local function shelf(list, sign)
+  return call('ZLEXCOUNT', list, '[' .. sign, '(' .. string.char(string.byte(sign) + 1))
+end
+
+-- Copies are not counted: how many of them run, and how many wait for a time.
+local function copies_of(key)
+  local running, scheduled = 0, 0
+  for _, id in ipairs(call('SMEMBERS', key)) do
+    local head = call('HGET', data, 'h' .. id)
+    local state = head and string.byte(head, 1)
+    if state == RUNNING then
+      running = running + 1
+    elseif state == WAITING and unpack_from('>I8', head, 40) - 1 > now then
+      scheduled = scheduled + 1
+    end
+  end
+  return running, scheduled
+end
+
+-- The head of every priority of every line, and of those that are due and were not moved yet.
+local function oldest_ready(ready, lines, later)
+  local oldest
+  local function consider(at)
+    oldest = math.min(oldest or at, at)
+  end
+  for _, line in ipairs(call('HKEYS', lines)) do
+    local beyond = '(' .. string.sub(line, 1, -2) .. '\1'
+    local from = '[' .. line
+    while true do
+      local entry = call('ZRANGEBYLEX', ready, from, beyond, 'LIMIT', 0, 1)[1]
+      if not entry then
+        break
+      end
+      local rank, at = unpack_from('>BI8', entry, #line + 1)
+      consider(at)
+      from = '[' .. line .. string.char(rank + 1)
+    end
+  end
+  local due = call('ZRANGEBYSCORE', later, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, 1)
+  if due[2] then
+    consider(tonumber(due[2]))
+  end
+  return oldest and text(oldest) or ''
+end
+
+local function throttled_until(rules, key)
+  local rate = rules and rules[EXECUTE_RATE]
+  if not rate then
+    return ''
+  end
+  local since = '(' .. text(now - rate[2])
+  local missing = call('ZCOUNT', key, since, '+inf') - rate[1] + 1
+  if missing <= 0 then
+    return ''
+  end
+  local last = call('ZRANGEBYSCORE', key, since, '+inf', 'WITHSCORES', 'LIMIT', missing - 1, 1)
+  return text(tonumber(last[2]) + rate[2])
+end
+
+for at = 2, #KEYS, 7 do
+  local list, ready, lines, later = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
+  local copies_running, copies_scheduled = copies_of(KEYS[at + 5])
+  local running = call('ZCARD', KEYS[at + 4]) - copies_running
+  local scheduled = call('ZCOUNT', later, '(' .. text(now), '+inf') - copies_scheduled
+  local packed = call('HGET', data, 'R' .. ARGV[2 + (at + 5) / 7])
+  local rules = rules_in(packed)
+  local wants_more = ARGV[2] == '1'
+  reply[#reply + 1] = {
+    scheduled,
+    shelf(list, 'l') - running - scheduled,
+    shelf(list, 'b'),
+    running,
+    shelf(list, 'c'),
+    shelf(list, 'f'),
+    shelf(list, 'x'),
+    wants_more and oldest_ready(ready, lines, later) or '',
+    wants_more and throttled_until(rules, KEYS[at + 6]) or '',
+    packed or '',
+  }
+end
+return reply

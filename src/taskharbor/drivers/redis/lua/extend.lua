@@ -1,0 +1,47 @@
+-- Counts leases anew from now.
+--
+-- KEYS  data, then the leases of each queue
+-- ARGV  epoch, now, lease in us, number of queues, their names; then per lease: queue (0: not known), id, token,
+--       claimed_by ('' when not said), '' | 'p' progress
+-- Gives {now, 'epoch'} when nothing was done; else {now, per lease: 'N' not running | 'M' another token | 'E' run out
+--       | 'S' it is not of that queue | {fence, whether a cancel was requested, version, worker}}
+
+local data, now = KEYS[1], clock(ARGV[2])
+if call('HGET', data, 'e') ~= ARGV[1] then
+  return { text(now), 'epoch' }
+end
+local expires, queue_count = now + tonumber(ARGV[3]), tonumber(ARGV[4])
+local reply = { text(now) }
+
+local function extend(queue, id, token, claimed_by, progress)
+  local head = call('HGET', data, 'h' .. id)
+  if not head or byte(head, 1) ~= RUNNING then
+    return 'N'
+  end
+  local worker_end = 92 + byte(head, 92)
+  local worker = sub(head, 93, worker_end)
+  if sub(head, 76, 91) ~= token or (claimed_by ~= '' and claimed_by ~= worker) then
+    return 'M'
+  end
+  if unpack_from('>I8', head, 68) <= now then
+    return 'E'
+  end
+  if queue == 0 or sub(head, worker_end + 1) ~= ARGV[4 + queue] then
+    return 'S'
+  end
+  local _, flags, rank, version = unpack_from('>BBBI4', head)
+  local fence = unpack_from('>I8', head, 52)
+  if progress ~= '' then
+    call('HSET', data, 'p' .. id, sub(progress, 2))
+    flags = bit.bor(flags, PROGRESS)
+  end
+  call('ZADD', KEYS[1 + queue], text(expires), sub(head, 24, 31) .. id)
+  call('HSET', data, 'h' .. id, pack('>BBBI4I8', RUNNING, flags, rank, version + 1, now)
+    .. sub(head, 16, 67) .. us(expires) .. sub(head, 76))
+  return { text(fence), band(flags, CANCEL) ~= 0 and 1 or 0, version + 1, worker }
+end
+
+for at = 5 + queue_count, #ARGV, 5 do
+  reply[#reply + 1] = extend(tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+end
+return reply

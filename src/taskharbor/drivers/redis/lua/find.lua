@@ -1,0 +1,92 @@
+-- One page of a listing, in the order of enqueues.
+--
+-- KEYS  data, then per queue: list, leases
+-- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves,
+--       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all)
+-- Gives {now, '1' when that was all, seq of the last one examined, per job what get.lua gives}
+
+local data = KEYS[1]
+local now = clock(ARGV[1])
+local newest, behind = ARGV[2] == 'newest', ARGV[3]
+local most, limit, shelves, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local entries = {}
+
+local function add(places)
+  for _, place in ipairs(places) do
+    local seq = unpack_from('>I8', place, #place - 23)
+    entries[#entries + 1] = { seq, string.sub(place, -16) }
+  end
+end
+
+local function add_shelf(list, shelf)
+  local from = shelf .. (behind ~= '' and us(tonumber(behind)) .. string.rep('\255', 16) or '')
+  if newest then
+    local top = behind ~= '' and '(' .. shelf .. us(tonumber(behind)) or '(' .. string.char(string.byte(shelf) + 1)
+    add(call('ZREVRANGEBYLEX', list, top, '[' .. shelf, 'LIMIT', 0, most))
+  else
+    add(call('ZRANGEBYLEX', list, '(' .. from, '(' .. string.char(string.byte(shelf) + 1), 'LIMIT', 0, most))
+  end
+end
+
+-- Running jobs are few beside waiting ones, as a rule: then their leases are the shorter way.
+local function add_leases(leases)
+  local found = {}
+  for _, place in ipairs(call('ZRANGE', leases, 0, -1)) do
+    local seq = unpack_from('>I8', place)
+    if behind == '' or (newest and seq < tonumber(behind)) or (not newest and seq > tonumber(behind)) then
+      found[#found + 1] = place
+    end
+  end
+  add(found)
+end
+
+for queue = 2, #KEYS, 2 do
+  for shelf in string.gmatch(shelves, '.') do
+    if shelf == 'l' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
+      add_leases(KEYS[queue + 1])
+    else
+      add_shelf(KEYS[queue], shelf)
+    end
+  end
+end
+table.sort(entries, function(one, other)
+  if newest then
+    return one[1] > other[1]
+  end
+  return one[1] < other[1]
+end)
+
+local function fits(head)
+  local state, flags = string.byte(head, 1, 2)
+  if band(flags, COPY) ~= 0 then
+    return false
+  end
+  if wanted == '' or state ~= WAITING and state ~= RUNNING then
+    return true
+  end
+  local sign = 'r'
+  if state == WAITING then
+    sign = unpack_from('>I8', head, 40) - 1 > now and 's' or 'w'
+  end
+  return string.find(wanted, sign, 1, true) ~= nil
+end
+
+local reply = { text(now), '1', '' }
+local given = 0
+for i, entry in ipairs(entries) do
+  if i > most or given == limit then
+    reply[2] = '0'
+    break
+  end
+  local id = entry[2]
+  local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, 'r' .. id, 'p' .. id, 'K' .. id)
+  reply[3] = text(entry[1])
+  if fits(parts[1]) then
+    given = given + 1
+    reply[#reply + 1] = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
+  end
+end
+if #entries >= most then
+  reply[2] = '0'
+end
+return reply

@@ -1,0 +1,463 @@
+"""Records as bytes: what Lua and Python both read. See lua/prelude.lua for the same in Lua.
+
+A job is split by how often its parts are written. The head says where it stands and is written at
+every step; the body says what it is and is written once; story, result and progress exist only for
+jobs that have some.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.clock import instant, micros, span_micros
+from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, NewJob, Progress, RunAtRule, Update
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import waiting_state
+
+KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
+KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
+"""Flags that no field of a record tells: they mean that there may be more to look at."""
+
+_HEAD = struct.Struct(">BBBIQIIQQQ")  # state flags rank version updated attempts stalls seq created run_at
+_LEASE = struct.Struct(">IQQQ16sB")  # starts fence started until token length-of-worker
+_ORDER = struct.Struct(">BQQ")
+_SEQ = struct.Struct(">Q")
+_STARTS = struct.Struct(">IQ")
+_NO_TOKEN = bytes(16)
+_ALIAS = b"\x09"
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_WAITING, _BLOCKED, _RUNNING = 0, 1, 2
+_CODES = {
+    JobState.READY: 0,
+    JobState.SCHEDULED: 0,
+    JobState.BLOCKED: 1,
+    JobState.RUNNING: 2,
+    JobState.COMPLETED: 3,
+    JobState.FAILED: 4,
+    JobState.CANCELLED: 5,
+}
+_STATES = {code: state for state, code in _CODES.items()} | {0: JobState.READY}
+SHELVES = {
+    JobState.READY: b"l",
+    JobState.SCHEDULED: b"l",
+    JobState.RUNNING: b"l",
+    JobState.BLOCKED: b"b",
+    JobState.COMPLETED: b"c",
+    JobState.FAILED: b"f",
+    JobState.CANCELLED: b"x",
+}
+"""The first sign of an entry of `list` and `done`: waiting and running jobs share one."""
+
+
+class Body(msgspec.Struct, array_like=True, frozen=True):
+    """What a job is. Trailing defaults are left out, so a plain job is short."""
+
+    queue: str
+    type: str
+    payload: bytes
+    max_stalls: int = 0
+    max_attempts: int = 0
+    requires: str = "any"
+    timeout: int = 0
+    headers: dict[str, str] | None = None
+    min_backoff: int | None = None
+    max_backoff: int | None = None
+    idempotency_key: bytes | None = None
+    speculates_on: str | None = None
+    avoid_worker: str | None = None
+
+
+class Story(msgspec.Struct, array_like=True, frozen=True):
+    """What happened to a job besides the plain course of things."""
+
+    last_error: str | None = None
+    failed_at: int | None = None
+    failure_kind: str | None = None
+    history: list[tuple[int, str, int, int, str, str | None]] = []
+    update: str | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(Body).decode
+_decode_story = msgspec.msgpack.Decoder(Story).decode
+_decode_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
+_BODY_DEFAULTS = (0, 0, "any", 0, None, None, None, None, None, None)
+_NO_STORY = Story()
+_NOTHING_TOLD = (None, None, None, None, ())
+
+# ------------------------------------------------------------------ ids
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def id_bytes(job_id: str) -> bytes:
+    return bytes.fromhex(job_id.replace("-", ""))
+
+
+def id_text(packed: bytes) -> str:
+    digits = packed.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def token_bytes(token: str) -> bytes:
+    """Ours are 32 hex digits; anything else is a token that nobody holds."""
+    try:
+        return bytes.fromhex(token) if len(token) == 32 else b""
+    except ValueError:
+        return b""
+
+
+# ------------------------------------------------------------------ places
+
+
+@lru_cache(maxsize=1024)
+def line_of(requires: str, type_: str) -> bytes:
+    """The line in which a ready job stands: its lane and its type."""
+    return f"{requires}\0{type_}\0".encode()
+
+
+def rank_of(priority: int) -> int:
+    return 100 - priority
+
+
+def entry_of(job: JobRecord) -> bytes:
+    """A waiting job in `ready` and in `later`: its line, the order of claims, its id."""
+    order = _ORDER.pack(rank_of(job.priority), micros(job.eligible_at), job.seq)
+    return line_of(job.requires, job.type) + order + id_bytes(job.id)
+
+
+def place_of(job: JobRecord) -> bytes:
+    return _SEQ.pack(job.seq) + id_bytes(job.id)
+
+
+def listed_as(job: JobRecord) -> bytes:
+    return SHELVES[job.state] + place_of(job)
+
+
+def done_as(job: JobRecord) -> bytes:
+    """A finished job by the time of its end."""
+    return SHELVES[job.state] + packed_us(job.finished_at) + place_of(job)
+
+
+def packed_us(at: datetime | None) -> bytes:
+    return _SEQ.pack(0 if at is None else micros(at))
+
+
+# ------------------------------------------------------------------ parts of a record
+
+
+def body_of_new(job: NewJob) -> bytes:
+    if job.requires == "any" and job.timeout == NO_TIME and _has_nothing_rare(job):
+        if job.max_attempts:
+            return _encode((job.queue, job.type, job.payload, job.max_stalls, job.max_attempts))
+        if job.max_stalls:
+            return _encode((job.queue, job.type, job.payload, job.max_stalls))
+        return _encode((job.queue, job.type, job.payload))
+    return _body(
+        job.queue,
+        job.type,
+        job.payload,
+        (
+            job.max_stalls,
+            job.max_attempts,
+            job.requires,
+            span_micros(job.timeout),
+            job.headers or None,
+            span_us(job.min_backoff),
+            span_us(job.max_backoff),
+            job.idempotency_key,
+            None,
+            None,
+        ),
+    )
+
+
+def _has_nothing_rare(job: NewJob) -> bool:
+    return not job.headers and (job.idempotency_key, job.min_backoff, job.max_backoff) == (None, None, None)
+
+
+def body_of(job: JobRecord) -> bytes:
+    return _body(
+        job.queue,
+        job.type,
+        job.payload,
+        (
+            job.max_stalls,
+            job.max_attempts,
+            job.requires,
+            span_micros(job.timeout),
+            job.headers or None,
+            span_us(job.min_backoff),
+            span_us(job.max_backoff),
+            job.idempotency_key,
+            job.speculates_on,
+            job.avoid_worker,
+        ),
+    )
+
+
+def _body(queue: str, type_: str, payload: bytes, rest: tuple[Any, ...]) -> bytes:
+    count = len(rest)
+    while count and rest[count - 1] == _BODY_DEFAULTS[count - 1]:
+        count -= 1
+    return _encode((queue, type_, payload, *rest[:count]))
+
+
+def head_of(job: JobRecord, kept_flags: int) -> bytes:
+    flags = kept_flags
+    if job.key is not None:
+        flags |= KEYED
+    if job.speculates_on is not None:
+        flags |= COPY
+    if job.cancel_requested:
+        flags |= CANCEL
+    if job.progress is not None:
+        flags |= PROGRESS
+    if story_of(job) is not None:
+        flags |= STORY
+    head = _HEAD.pack(
+        _CODES[job.state],
+        flags,
+        rank_of(job.priority),
+        job.version,
+        micros(job.updated_at),
+        job.attempts,
+        job.stalls,
+        job.seq,
+        micros(job.created_at),
+        0 if job.run_at is None else micros(job.run_at) + 1,
+    )
+    if not (job.starts or job.fence or job.finished_at):
+        return head
+    token = job.token if job.state is JobState.RUNNING else job.settled_token
+    worker = (job.claimed_by or "").encode()
+    return (
+        head
+        + _LEASE.pack(
+            job.starts,
+            job.fence,
+            0 if job.started_at is None else micros(job.started_at),
+            _until(job),
+            _NO_TOKEN if token is None else token_bytes(token),
+            len(worker),
+        )
+        + worker
+        + (job.queue.encode() if job.state is JobState.RUNNING else b"")
+    )
+
+
+def _until(job: JobRecord) -> int:
+    until = job.lease_expires_at if job.state is JobState.RUNNING else job.finished_at
+    return 0 if until is None else micros(until)
+
+
+def alias_head(target: str) -> bytes:
+    """What stands in place of a head for an id that stands for another job."""
+    return _ALIAS + id_bytes(target)
+
+
+def alias_in(head: bytes | None) -> str | None:
+    """The job that an id stands for, if it does."""
+    return id_text(head[1:]) if head is not None and head[:1] == _ALIAS else None
+
+
+def flags_in(head: bytes) -> int:
+    return head[1]
+
+
+def story_of(job: JobRecord) -> bytes | None:
+    if (job.last_error, job.failed_at, job.failure_kind, job.update, job.history) == _NOTHING_TOLD:
+        return None
+    return _encode(
+        (
+            job.last_error,
+            None if job.failed_at is None else micros(job.failed_at),
+            job.failure_kind,
+            [
+                (a.fence, a.worker, micros(a.started_at), micros(a.ended_at), a.outcome, a.error)
+                for a in job.history
+            ],
+            None if job.update is None else flags_text(job.update),
+        )
+    )
+
+
+def progress_bytes(progress: Progress) -> bytes:
+    return _encode((progress.fraction, progress.text))
+
+
+# ------------------------------------------------------------------ whole records
+
+
+def record_of(
+    packed_id: bytes,
+    head: bytes,
+    body: bytes,
+    *,
+    story: bytes | None = None,
+    result: bytes | None = None,
+    progress: bytes | None = None,
+    key: bytes | None = None,
+) -> JobRecord:
+    """A stored record, with its token: nobody outside the driver may see it like that.
+
+    A job that waits reads ready or scheduled by its `run_at`: see `shown`.
+    """
+    code, flags, rank, version, updated, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
+    starts = fence = started = until = size = 0
+    token = _NO_TOKEN
+    if len(head) > _HEAD.size:
+        starts, fence, started, until, token, size = _LEASE.unpack_from(head, _HEAD.size)
+    what = _decode_body(body)
+    told = _decode_story(story) if story else _NO_STORY
+    is_running = code == _RUNNING
+    a_token = None if token == _NO_TOKEN else token.hex()
+    return JobRecord(
+        id=id_text(packed_id),
+        seq=seq,
+        type=what.type,
+        queue=what.queue,
+        state=_STATES[code],
+        payload=what.payload,
+        created_at=instant(created),
+        updated_at=instant(updated),
+        version=version,
+        key=key,
+        idempotency_key=what.idempotency_key,
+        headers=what.headers or {},
+        priority=100 - rank,
+        requires=what.requires,
+        run_at=instant(run_at - 1) if run_at else None,
+        timeout=timedelta(microseconds=what.timeout) if what.timeout else NO_TIME,
+        attempts=attempts,
+        max_attempts=what.max_attempts,
+        stalls=stalls,
+        max_stalls=what.max_stalls,
+        starts=starts,
+        min_backoff=span(what.min_backoff),
+        max_backoff=span(what.max_backoff),
+        token=a_token if is_running else None,
+        settled_token=None if is_running else a_token,
+        fence=fence,
+        lease_expires_at=instant(until) if is_running else None,
+        claimed_by=head[92 : 92 + size].decode() if size else None,
+        cancel_requested=bool(flags & CANCEL),
+        last_error=told.last_error,
+        failed_at=None if told.failed_at is None else instant(told.failed_at),
+        failure_kind=told.failure_kind,
+        started_at=instant(started) if starts else None,
+        finished_at=instant(until) if code > _RUNNING else None,
+        result=result,
+        progress=Progress(*_decode_progress(progress)) if progress else None,
+        history=tuple(
+            AttemptRecord(number, worker, instant(began), instant(ended), outcome, error)
+            for number, worker, began, ended, outcome, error in told.history
+        ),
+        update=None if told.update is None else update_of(told.update),
+        speculates_on=what.speculates_on,
+        avoid_worker=what.avoid_worker,
+    )
+
+
+def claimed_record(
+    packed_id: bytes,
+    head: bytes,
+    body: bytes,
+    token: str,
+    worker_id: str,
+    at: datetime,
+    expires_at: datetime,
+    story: bytes | None = None,
+    key: bytes | None = None,
+) -> JobRecord:
+    """A record that was just handed out. Hot: what all jobs of a claim share is made once."""
+    _, flags, rank, version, _, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
+    if story or flags & ~(KEYED | REMEMBERED | ALIASED):
+        return record_of(packed_id, head, body, story=story, key=key)
+    starts, fence = _STARTS.unpack_from(head, _HEAD.size)
+    what = _decode_body(body)
+    if what.headers or what.timeout or what.min_backoff is not None or what.max_backoff is not None:
+        return record_of(packed_id, head, body, key=key)
+    return JobRecord(
+        id=id_text(packed_id),
+        seq=seq,
+        type=what.type,
+        queue=what.queue,
+        state=JobState.RUNNING,
+        payload=what.payload,
+        created_at=instant(created),
+        updated_at=at,
+        version=version,
+        key=key,
+        idempotency_key=what.idempotency_key,
+        priority=100 - rank,
+        requires=what.requires,
+        run_at=instant(run_at - 1) if run_at else None,
+        attempts=attempts,
+        max_attempts=what.max_attempts,
+        stalls=stalls,
+        max_stalls=what.max_stalls,
+        starts=starts,
+        token=token,
+        fence=fence,
+        lease_expires_at=expires_at,
+        claimed_by=worker_id,
+        started_at=at,
+    )
+
+
+def shown(job: JobRecord, now: datetime) -> JobRecord:
+    """The record as it reads: due means ready, and the token is nobody's business."""
+    state = waiting_state(job.run_at, now) if job.state is JobState.READY else job.state
+    if state is job.state and job.token is None:
+        return job
+    return msgspec.structs.replace(job, state=state, token=None)
+
+
+def queue_in(body: bytes) -> str:
+    return _decode_body(body).queue
+
+
+# ------------------------------------------------------------------ values
+
+
+def span(us: int | None) -> timedelta | None:
+    return None if us is None else timedelta(microseconds=us)
+
+
+def span_us(value: timedelta | None) -> int | None:
+    return None if value is None else span_micros(value)
+
+
+_SIGNS = {True: "1", False: "0", None: "-"}
+_RUN_AT_SIGNS = {True: "1", False: "0", "if_later": "L", "if_earlier": "E"}
+_RUN_AT_RULES: dict[str, RunAtRule] = {"1": True, "0": False, "L": "if_later", "E": "if_earlier"}
+
+
+def flags_text(update: Update) -> str:
+    """The flags of an update as four signs."""
+    return (
+        _SIGNS[update.data]
+        + _RUN_AT_SIGNS[update.run_at]
+        + _SIGNS[update.retry]
+        + _SIGNS[update.reset_counts]
+    )
+
+
+def update_of(flags: str) -> Update:
+    data, run_at, retry, reset = tuple(flags)
+    return Update(
+        data=data == "1",
+        run_at=_RUN_AT_RULES[run_at],
+        retry=retry == "1",
+        reset_counts=None if reset == "-" else reset == "1",
+    )

@@ -1,0 +1,99 @@
+"""A picture of some jobs: what read.lua saw, field by field, and the records in it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import datetime
+
+from taskharbor.drivers.redis.packing import alias_in, id_bytes, id_text, record_of
+from taskharbor.model.clock import instant
+from taskharbor.model.job import JobRecord
+
+_ENDS = struct.Struct(">Q")
+_LENGTH = struct.Struct(">H")
+
+
+def scoped(queue: str, key: bytes) -> bytes:
+    """A key of a job, within its queue."""
+    return queue.encode() + b"\0" + key
+
+
+def ask_for_job(job_id: str) -> bytes:
+    return b"j" + id_bytes(job_id)
+
+
+class Picture:
+    """Fields of the data hash at one instant. A field that was not there reads None."""
+
+    def __init__(self, reply: Sequence[bytes | int]) -> None:
+        self.now: datetime = instant(int(reply[0]))
+        self.first_seq = int(reply[1])
+        parts = [part for part in reply[2:] if isinstance(part, bytes)]
+        self.fields: dict[bytes, bytes] = dict(zip(parts[::2], parts[1::2], strict=True))
+
+    def record(self, job_id: str) -> JobRecord | None:
+        packed = id_bytes(job_id)
+        head = self.fields.get(b"h" + packed)
+        if head is None:
+            return None
+        key = self.fields.get(b"K" + packed)
+        return record_of(
+            packed,
+            head,
+            self.fields[b"b" + packed],
+            story=self.fields.get(b"s" + packed),
+            result=self.fields.get(b"r" + packed),
+            progress=self.fields.get(b"p" + packed),
+            key=None if key is None else key.partition(b"\0")[2],
+        )
+
+    def jobs(self) -> list[str]:
+        """The ids of every record in it."""
+        return [
+            id_text(field[1:])
+            for field, value in self.fields.items()
+            if field[:1] == b"h" and len(field) == 17 and alias_in(value) is None
+        ]
+
+
+# ------------------------------------------------------------------ small lists in one field
+
+
+def packed_slot(waiting: str | None, running: str | None, blocked: str | None) -> bytes:
+    signs = ((b"w", waiting), (b"r", running), (b"b", blocked))
+    return b"".join(sign + id_bytes(job_id) for sign, job_id in signs if job_id is not None)
+
+
+def slot_in(packed: bytes) -> dict[str, str]:
+    return {chr(packed[at]): id_text(packed[at + 1 : at + 17]) for at in range(0, len(packed), 17)}
+
+
+def packed_keys(keys: Sequence[bytes]) -> bytes:
+    return b"".join(_LENGTH.pack(len(key)) + key for key in keys)
+
+
+def keys_in(packed: bytes) -> list[bytes]:
+    keys, at = [], 0
+    while at < len(packed):
+        (size,) = _LENGTH.unpack_from(packed, at)
+        keys.append(packed[at + 2 : at + 2 + size])
+        at += 2 + size
+    return keys
+
+
+def packed_ids(ids: Sequence[str]) -> bytes:
+    return b"".join(map(id_bytes, ids))
+
+
+def ids_in(packed: bytes) -> list[str]:
+    return [id_text(packed[at : at + 16]) for at in range(0, len(packed), 16)]
+
+
+def packed_memory(job_id: str, ends: int) -> bytes:
+    """The entry of an idempotency key: the job that answers for it, and when that ends (0: not yet)."""
+    return id_bytes(job_id) + _ENDS.pack(ends)
+
+
+def memory_in(packed: bytes) -> tuple[str, int]:
+    return id_text(packed[:16]), _ENDS.unpack_from(packed, 16)[0]

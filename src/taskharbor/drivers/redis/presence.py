@@ -1,0 +1,221 @@
+"""Settings, workers, roles and schedules: small records in hashes, each changed only as it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from taskharbor.drivers.messages import RoleLease
+from taskharbor.drivers.redis.books import MOST_TRIES, Books, stated, too_busy
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.rules import rules_bytes, rules_in
+from taskharbor.drivers.redis.server import Server
+from taskharbor.model.clock import instant
+from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
+from taskharbor.model.schedule import Schedule, StoredSchedule, stored
+
+_T = TypeVar("_T")
+_encode = msgspec.msgpack.encode
+_SETTINGS = ("paused", "max_running", "enqueue_rate", "execute_rate", "fail_queue", "retention")
+
+Field = tuple[str, str]  # a key and a field of it
+
+
+class Presence:
+    """The verbs about everything but jobs."""
+
+    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
+        self._server = server
+        self._keys = keys
+        self._books = books
+
+    # ------------------------------------------------------------------ settings
+
+    async def configure(self, settings: QueueSettings) -> QueueRules:
+        keys, name = self._keys, settings.queue
+        own = keys.queue(name)
+        is_harbor = name == EVERY_QUEUE
+        queues = await self._books.queue_names() if is_harbor else [name]
+
+        def decide(values: Sequence[bytes | None], _: datetime) -> tuple[QueueRules, list[Any]]:
+            rules = _with(rules_in(values[0]), settings)
+            writes: list[Any] = [("HSET", keys.data, f"R{name}", rules_bytes(rules))]
+            writes.append(("SADD", keys.configured, name))
+            if rules.enqueue_rate is None:  # an unset budget remembers nothing
+                writes.append(("DEL", keys.enqueue_rate if is_harbor else own.enqueue_rate))
+            if rules.execute_rate is None:
+                writes.append(("DEL", keys.execute_rate if is_harbor else own.execute_rate))
+            writes += [("WAKE", keys.queue(queue).wake) for queue in queues]  # a gate may have opened
+            return rules, writes
+
+        rules = await self._change([(keys.data, f"R{name}")], decide, None)
+        self._books.forget_rules()
+        return rules
+
+    # ------------------------------------------------------------------ workers
+
+    async def report(
+        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
+    ) -> None:
+        types = sorted({sample.type for sample in samples})
+        fields = [(self._keys.workers, report.worker_id), *((self._keys.types, name) for name in types)]
+
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[None, list[Any]]:
+            info = _reported(values[0], report, samples, ttl, at)
+            writes: list[Any] = [("HSET", self._keys.workers, report.worker_id, _encode(info))]
+            for name, packed in zip(types, values[1:], strict=True):
+                mine = [sample for sample in samples if sample.type == name]
+                writes.append(("HSET", self._keys.types, name, _encode(_learned(name, packed, mine))))
+            return None, writes
+
+        await self._change(fields, decide, now)
+
+    async def forget(self, worker_id: str, now: datetime | None) -> bool:
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
+            if values[0] is None:
+                return False, []
+            lives = msgspec.msgpack.decode(values[0], type=WorkerInfo).expires_at > at
+            return lives, [("HDEL", self._keys.workers, worker_id)]
+
+        return await self._change([(self._keys.workers, worker_id)], decide, now)
+
+    async def workers(self, now: datetime | None) -> list[WorkerInfo]:
+        at, packed = await self._all(self._keys.workers, now)
+        infos = [msgspec.msgpack.decode(value, type=WorkerInfo) for value in packed]
+        for lapsed in (info for info in infos if info.expires_at <= at):
+            await self.forget(lapsed.report.worker_id, now)
+        return ranked([info for info in infos if info.expires_at > at])
+
+    async def types(self) -> list[TypeInfo]:
+        _, packed = await self._all(self._keys.types, None)
+        infos = [msgspec.msgpack.decode(value, type=TypeInfo) for value in packed]
+        return sorted(infos, key=lambda info: info.type)
+
+    # ------------------------------------------------------------------ roles
+
+    async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[RoleLease, list[Any]]:
+            before = None if values[0] is None else msgspec.msgpack.decode(values[0], type=RoleLease)
+            is_held = before is not None and before.expires_at > at
+            if before is not None and is_held and before.holder != holder:
+                return replace(before, is_mine=False), []
+            term = (before.term if before else 0) + (0 if is_held else 1)
+            lease = RoleLease(role, holder, term, at + ttl, True)
+            return lease, [("HSET", self._keys.roles, role, _encode(lease))]
+
+        return await self._change([(self._keys.roles, role)], decide, now)
+
+    async def release(self, role: str, holder: str, now: datetime | None) -> bool:
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
+            before = None if values[0] is None else msgspec.msgpack.decode(values[0], type=RoleLease)
+            if before is None or before.holder != holder or before.expires_at <= at:
+                return False, []
+            # The term stays known and is never reused.
+            return True, [("HSET", self._keys.roles, role, _encode(replace(before, expires_at=at)))]
+
+        return await self._change([(self._keys.roles, role)], decide, now)
+
+    # ------------------------------------------------------------------ schedules
+
+    async def put(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[StoredSchedule, list[Any]]:
+            entry = stored(schedule, _schedule(values[0]), at)
+            return entry, [("HSET", self._keys.schedules, schedule.name, _encode(entry))]
+
+        return await self._change([(self._keys.schedules, schedule.name)], decide, now)
+
+    async def advance(self, name: str, tick: datetime, now: datetime | None) -> bool:
+        def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
+            entry = _schedule(values[0])
+            if entry is None or tick <= entry.last_tick_at:
+                return entry is not None, []
+            advanced = replace(entry, last_tick_at=tick, updated_at=at)
+            return True, [("HSET", self._keys.schedules, name, _encode(advanced))]
+
+        return await self._change([(self._keys.schedules, name)], decide, now)
+
+    async def delete(self, name: str) -> bool:
+        return bool(await self._server.command("HDEL", self._keys.schedules, name, writes=True))
+
+    async def schedules(self) -> list[StoredSchedule]:
+        _, packed = await self._all(self._keys.schedules, None)
+        entries = [entry for value in packed if (entry := _schedule(value)) is not None]
+        return sorted(entries, key=lambda entry: entry.schedule.name)
+
+    # ------------------------------------------------------------------ read, decide, write if unchanged
+
+    async def _change(
+        self,
+        fields: Sequence[Field],
+        decide: Callable[[Sequence[bytes | None], datetime], tuple[_T, list[Any]]],
+        now: datetime | None,
+    ) -> _T:
+        for _ in range(MOST_TRIES):
+            values, at = await self._read(fields, now)
+            answer, writes = decide(values, at)
+            if not writes:
+                return answer
+            numbers: dict[str, int] = {self._keys.data: 1}
+
+            def number(key: str, numbers: dict[str, int] = numbers) -> int:
+                return numbers.setdefault(key, len(numbers) + 1)
+
+            arguments: list[Any] = [len(fields)]
+            for (key, field), value in zip(fields, values, strict=True):
+                arguments += [number(key), field, b"" if value is None else b"v" + value]
+            arguments.append(0)
+            for command, key, *parts in writes:
+                arguments += [2 + len(parts), command, number(key), *parts]
+            if await self._server.run_in_epoch("commit", list(numbers), stated(now), *arguments) == b"done":
+                return answer
+        raise too_busy()
+
+    async def _read(
+        self, fields: Sequence[Field], now: datetime | None
+    ) -> tuple[list[bytes | None], datetime]:
+        commands: list[tuple[str, ...]] = [("TIME",)]
+        commands += [("HGET", key, field) for key, field in fields]
+        time, *values = await self._server.together(commands)
+        return values, now or _instant_of(time)
+
+    async def _all(self, key: str, now: datetime | None) -> tuple[datetime, list[bytes]]:
+        time, values = await self._server.together([("TIME",), ("HVALS", key)])
+        return now or _instant_of(time), values
+
+
+def _instant_of(time: Sequence[bytes]) -> datetime:
+    return instant(int(time[0]) * 1_000_000 + int(time[1]))
+
+
+def _with(rules: QueueRules, settings: QueueSettings) -> QueueRules:
+    said = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not msgspec.UNSET}
+    return replace(rules, **said)
+
+
+def _reported(
+    packed: bytes | None, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, at: datetime
+) -> WorkerInfo:
+    before = None if packed is None else msgspec.msgpack.decode(packed, type=WorkerInfo)
+    known = before if before is not None and before.expires_at > at else None
+    latency = known.latency if known else None
+    for sample in samples:
+        latency = fold(latency, sample.duration)
+    count = (known.samples if known else 0) + len(samples)
+    return WorkerInfo(report=report, seen_at=at, expires_at=at + ttl, latency=latency, samples=count)
+
+
+def _learned(name: str, packed: bytes | None, samples: Sequence[Sample]) -> TypeInfo:
+    known = None if packed is None else msgspec.msgpack.decode(packed, type=TypeInfo)
+    usual = fold(known.usual if known else None, samples[0].duration)
+    for sample in samples[1:]:
+        usual = fold(usual, sample.duration)
+    return TypeInfo(name, usual, (known.samples if known else 0) + len(samples))
+
+
+def _schedule(packed: bytes | None) -> StoredSchedule | None:
+    return None if packed is None else msgspec.msgpack.decode(packed, type=StoredSchedule)

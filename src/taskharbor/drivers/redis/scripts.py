@@ -1,0 +1,54 @@
+"""The Lua scripts: loaded from their files once, called by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+PRELUDE, RATES = "prelude", "rates"
+_WITH_RATES = frozenset({"enqueue", "exchange", "commit", "rate"})
+# Taking jobs in is refused when the server is out of memory; what frees or only moves goes on.
+_NEEDS_ROOM = frozenset({"enqueue", "enqueue_one"})
+_WITHOUT_PRELUDE = frozenset({"enqueue_one"})
+
+
+class Script:
+    """One verb in Lua."""
+
+    __slots__ = ("digest", "name", "source")
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self.source = source
+        self.digest = hashlib.sha1(source.encode()).hexdigest()  # noqa: S324 - the server names scripts so
+
+
+def load() -> dict[str, Script]:
+    """Every script by the name of its file."""
+    texts = {
+        item.name.removesuffix(".lua"): item.read_text(encoding="utf-8")
+        for item in files("taskharbor.drivers.redis").joinpath("lua").iterdir()
+        if item.name.endswith(".lua")
+    }
+    if PRELUDE not in texts:
+        raise RuntimeError("no Lua files in taskharbor/drivers/redis/lua: the installation is incomplete")
+    prelude, rates = texts.pop(PRELUDE), texts.pop(RATES)
+    return {
+        name: Script(name, _assembled(name, [*_before(name, prelude, rates), text]))
+        for name, text in texts.items()
+    }
+
+
+def _before(name: str, prelude: str, rates: str) -> list[str]:
+    if name in _WITHOUT_PRELUDE:
+        return []
+    return [prelude, rates] if name in _WITH_RATES else [prelude]
+
+
+def _assembled(name: str, parts: list[str]) -> str:
+    first = "#!lua" if name in _NEEDS_ROOM else "#!lua flags=allow-oom"
+    lines = [line for line in "\n".join(parts).splitlines() if not line.lstrip().startswith("--")]
+    return "\n".join([first, *(line for line in lines if line.strip())])
+
+
+SCRIPTS = load()

@@ -1,0 +1,287 @@
+"""The way to the primary that holds a harbor: found, connected, found again when it moved.
+
+One server, a primary that sentinels know, or the node of a cluster that owns the harbor's slot: the
+rest of the driver does not see the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from taskharbor.drivers.redis import faults
+from taskharbor.drivers.redis.address import Address, Host
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.link import Command, Link, Links, Part, ServerError, connect
+from taskharbor.drivers.redis.scripts import SCRIPTS, Script
+from taskharbor.errors import DriverClosed, DriverError, DriverUnavailable
+
+log = logging.getLogger("taskharbor.drivers.redis")
+
+_SLOTS = 16384
+_REDIRECTIONS = 5
+
+
+class Server:
+    """One connection for commands, made when it is needed and made again when it broke."""
+
+    def __init__(
+        self,
+        address: Address,
+        keys: Keys,
+        make_epoch: Callable[[], bytes],
+        shared: Links | None = None,
+    ) -> None:
+        """`shared`: connections that several of these use; whoever made them closes them."""
+        self.address = address
+        self.keys = keys
+        self.fresh_epoch = make_epoch
+        self.epoch = b""
+        self._shared = shared
+        self._tls: ssl.SSLContext | None = None
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[Link] | None = None
+        self._is_closed = False
+        self._moved_to: Host | None = None
+        self.found: Host | None = None  # where the primary was last seen
+        self.on_reset: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------------ calls
+
+    async def run(self, name: str, keys: Sequence[str], *arguments: Part, writes: bool = True) -> Any:
+        """Call a script. `keys` are all the keys it touches."""
+        return await self._answer(SCRIPTS[name], keys, arguments, writes)
+
+    async def run_in_epoch(self, name: str, keys: Sequence[str], *arguments: Part) -> Any:
+        """Call a script whose first argument is the epoch, and that does nothing in another one."""
+        script = SCRIPTS[name]
+        for _ in range(_REDIRECTIONS):
+            reply = await self._answer(script, keys, (self.epoch, *arguments), True)
+            if not is_of_another_epoch(reply):
+                return reply
+            await self.adopt_epoch()
+        raise DriverUnavailable("the store was emptied again and again; nothing was written", done=False)
+
+    async def command(self, *command: Part, writes: bool = False) -> Any:
+        """One command of the server's own."""
+        return await self._tried(lambda link: link.call(command, writes=writes))
+
+    async def together(self, commands: Sequence[Command], *, writes: bool = False) -> Any:
+        """Several commands in one round trip."""
+
+        async def send(link: Link) -> Any:
+            calls = [link.call(command, writes=writes) for command in commands]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+            return answers
+
+        return await self._tried(send)
+
+    async def _answer(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Part], writes: bool
+    ) -> Any:
+        command = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
+
+        async def call(link: Link) -> Any:
+            try:
+                return await link.call(command, writes=writes)
+            except ServerError as error:
+                if faults.word_of(error) != "NOSCRIPT":
+                    raise
+                await link.call(("SCRIPT", "LOAD", script.source), writes=False)
+                return await link.call(command, writes=writes)
+
+        return await self._tried(call)
+
+    async def _tried(self, call: Callable[[Link], Awaitable[Any]]) -> Any:
+        for _ in range(_REDIRECTIONS):
+            link = self._link
+            if link is None or not link.is_open:
+                link = await self._connected()
+            try:
+                return await call(link)
+            except ServerError as error:
+                if not self._follows(link, error):
+                    raise faults.ours(error) from error
+        raise DriverUnavailable("the cluster sends us round in circles; nothing was written", done=False)
+
+    def _follows(self, link: Link, error: ServerError) -> bool:
+        """Whether another server is to be asked the same: this one did nothing."""
+        word = faults.word_of(error)
+        if word == "MOVED":
+            host, _, port = str(error).split(" ")[2].rpartition(":")
+            self._moved_to = (host or link.peer() or "localhost", int(port))
+            self._link = None
+            if self._shared is None:
+                link.close()
+            return True
+        if word in faults.HANG_UP:
+            link.close()
+        return False
+
+    # ------------------------------------------------------------------ connections
+
+    async def open(self) -> None:
+        self._tls = self.address.tls_context()
+        await self._connected()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None and self._shared is None:
+            self._link.close()
+        self._link = None
+
+    async def another(self) -> Link:
+        """A connection of its own, for commands that block; it never gives up waiting."""
+        return await self._find(timeout=None)
+
+    async def _connected(self) -> Link:
+        """The connection; whoever comes while it is being made waits for the same one."""
+        if self._is_closed:
+            raise DriverClosed
+        if self._link is not None and self._link.is_open:
+            return self._link
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._find(timeout=self.address.timeout))
+        try:
+            self._link = await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise DriverClosed from None
+            raise
+        return self._link
+
+    async def _find(self, timeout: float | None) -> Link:
+        moved_to, self._moved_to = self._moved_to, None
+        if moved_to is not None:
+            return await self._connect(moved_to, timeout)
+        if self.address.mode == "sentinel":
+            return await self._primary_of_sentinels(timeout)
+        if self.address.mode == "cluster":
+            return await self._owner_in_cluster(timeout)
+        return await self._first(lambda host: self._connect(host, timeout))
+
+    async def _connect(self, host: Host, timeout: float | None) -> Link:
+        self.found = host
+        if self._shared is None or timeout is None:
+            return await connect(self.address, host, tls=self._tls, timeout=timeout)
+        return await self._shared.get(
+            host, lambda: connect(self.address, host, tls=self._tls, timeout=timeout)
+        )
+
+    async def _first(self, attempt: Callable[[Host], Awaitable[Link]]) -> Link:
+        """The first of the named hosts with which it works."""
+        failure: DriverError | None = None
+        for host in self.address.hosts:
+            try:
+                return await attempt(host)
+            except DriverUnavailable as error:
+                failure = failure or error
+        raise failure or DriverUnavailable("the store URL names no host")
+
+    # ------------------------------------------------------------------ sentinels and clusters
+
+    async def _primary_of_sentinels(self, timeout: float | None) -> Link:
+        async def ask(host: Host) -> Link:
+            credentials = (self.address.sentinel_username, self.address.sentinel_password)
+            sentinel = await connect(
+                self.address,
+                host,
+                tls=self._tls,
+                timeout=self.address.timeout,
+                credentials=credentials,
+            )
+            try:
+                found = await sentinel.call(
+                    ("SENTINEL", "get-master-addr-by-name", self.address.master or ""), writes=False
+                )
+            except ServerError as error:
+                raise faults.ours(error) from error
+            finally:
+                sentinel.close()
+            if not found:
+                raise DriverUnavailable(
+                    f"the sentinel {host[0]}:{host[1]} knows no primary {self.address.master!r}", done=False
+                )
+            return await self._checked_primary((found[0].decode(), int(found[1])), timeout)
+
+        return await self._first(ask)
+
+    async def _checked_primary(self, host: Host, timeout: float | None) -> Link:
+        """A sentinel may be late: what it names must say itself that it is the primary."""
+        link = await self._connect(host, timeout)
+        try:
+            role = (await link.call(("ROLE",), writes=False))[0]
+        except ServerError as error:
+            link.close()
+            raise faults.ours(error) from error
+        if role != b"master":
+            link.close()
+            raise DriverUnavailable(f"{host[0]}:{host[1]} is not the primary any more", done=False)
+        return link
+
+    async def _owner_in_cluster(self, timeout: float | None) -> Link:
+        slot = slot_of(self.keys.data)
+
+        async def ask(host: Host) -> Link:
+            owner = next((node for low, high, node in await self.slots(host) if low <= slot <= high), None)
+            if owner is None:
+                raise DriverUnavailable(f"no node of the cluster owns slot {slot} for now", done=False)
+            return await self._connect(owner, timeout)
+
+        return await self._first(ask)
+
+    async def slots(self, host: Host) -> list[tuple[int, int, Host]]:
+        """The ranges of slots and the primary of each, as this node of the cluster knows them."""
+        node = await connect(self.address, host, tls=self._tls, timeout=self.address.timeout)
+        try:
+            ranges = await node.call(("CLUSTER", "SLOTS"), writes=False)
+        except ServerError as error:
+            raise faults.ours(error) from error
+        finally:
+            node.close()
+        return [
+            (low, high, (primary[0].decode() or host[0], int(primary[1])))
+            for low, high, primary, *_ in ranges
+        ]
+
+    # ------------------------------------------------------------------ the epoch
+
+    async def adopt_epoch(self) -> None:
+        """Learn which life of the store this is, and begin one in a store that is empty.
+
+        FLUSHALL, and a restart without data, take the epoch away with everything else. Whatever was
+        leased is gone then: its leases are answered as lost, and nothing is made anew from them.
+        """
+        fresh = self.fresh_epoch()
+        data = self.keys.data
+        _, found = await self.together([("HSETNX", data, "e", fresh), ("HGET", data, "e")], writes=True)
+        self.found_epoch(found)
+
+    def found_epoch(self, epoch: bytes) -> None:
+        before, self.epoch = self.epoch, epoch
+        if before and before != self.epoch:
+            log.error(
+                "the store at %s was emptied or replaced: every job and every lease in it is gone",
+                self.address.shown,
+            )
+            if self.on_reset is not None:
+                self.on_reset()
+
+
+def is_of_another_epoch(reply: Any) -> bool:
+    return reply == b"epoch" or (isinstance(reply, list) and len(reply) == 2 and reply[1] == b"epoch")
+
+
+def slot_of(key: str) -> int:
+    """The slot of a key in a cluster: CRC-16 of its hash tag."""
+    tag = key.partition("{")[2].partition("}")[0] or key
+    return binascii.crc_hqx(tag.encode(), 0) % _SLOTS

@@ -1,0 +1,94 @@
+"""Through sentinels to the primary, before and after a failover."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from taskharbor.drivers import connect
+from taskharbor.errors import DriverUnavailable
+from taskharbor.testing.conformance.kit import START, get_one, new_job, running
+from taskharbor.testing.servers import ValkeyServer
+
+PATIENCE = 60.0
+
+
+class Sentinel(ValkeyServer):
+    """One sentinel that watches one primary."""
+
+    name = "sentinel"
+
+    def __init__(self, primary: ValkeyServer) -> None:
+        super().__init__()
+        self._file: Path = self.folder / "sentinel.conf"
+        self._file.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
+            f"sentinel monitor harbor 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds harbor 500\nsentinel failover-timeout harbor 5000\n"
+        )
+
+    def _command(self) -> list[str]:
+        program = super()._command()[0]
+        return [program, str(self._file), "--sentinel"]
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[ValkeyServer, ValkeyServer, Sentinel]]:
+    """A primary, its replica, and the sentinel that knows both."""
+    quick = {"repl-diskless-sync-delay": "0"}
+    with ValkeyServer(settings=quick) as primary, ValkeyServer(settings=quick) as replica:
+        with redis.Redis(port=replica.port) as client:
+            client.replicaof("127.0.0.1", primary.port)
+        with Sentinel(primary) as sentinel:
+            yield primary, replica, sentinel
+
+
+async def until(is_so):
+    async with asyncio.timeout(PATIENCE):
+        while not await is_so():
+            await asyncio.sleep(0.05)
+
+
+def knows_replica(sentinel: ValkeyServer, replica: ValkeyServer) -> bool:
+    with redis.Redis(port=sentinel.port) as client, redis.Redis(port=replica.port) as second:
+        found: Any = client.execute_command("SENTINEL", "REPLICAS", "harbor")
+        return bool(found) and second.info("replication").get("master_link_status") == "up"
+
+
+async def test_the_primary_is_found_and_found_again_after_a_failover(watched):
+    primary, replica, sentinel = watched
+    await until(lambda: asyncio.to_thread(knows_replica, sentinel, replica))
+    async with connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/harbor") as driver:
+        assert f":{sentinel.port}" in (await driver.info()).location
+        job = await running(driver)
+        await until(lambda: asyncio.to_thread(has_job, replica))
+        primary.kill()
+
+        await until(lambda: takes(driver))
+
+        assert (await get_one(driver, job.id)).id == job.id
+        with redis.Redis(port=replica.port) as client:
+            assert client.info("replication")["role"] == "master"
+
+
+def has_job(replica: ValkeyServer) -> bool:
+    with redis.Redis(port=replica.port) as client:
+        return bool(client.zcard("{taskharbor}:q:kit:leases"))
+
+
+async def takes(driver):
+    try:
+        await driver.enqueue([new_job()], now=START)
+    except DriverUnavailable:
+        return False
+    return True
+
+
+async def test_a_name_that_no_sentinel_knows_is_told(watched):
+    _, _, sentinel = watched
+
+    with pytest.raises(DriverUnavailable, match="knows no primary 'other'"):
+        await connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/other").open()
