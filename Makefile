@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-long check fix bench constraints clean
+.PHONY: help env demo test test-fast test-long chaos coverage mutants check fix bench alerts constraints clean
 
 export PYTHON
 ARGS ?=
@@ -29,6 +29,18 @@ test-fast: env  ## Run the unit tests only, in a few seconds
 test-long: env  ## Run the tests that take minutes
 	@$(python) -m pytest -m long --timeout 3600 $(ARGS) || [ $$? -eq 5 ]  # 5: there are none yet
 
+chaos: env  ## Kill, freeze and cut real processes and stores; writes docs/operations/chaos-results.md
+	@$(python) -m tests.chaos --write $(ARGS)
+
+coverage: env  ## Measure the branch coverage of model, drivers and worker; fails below 95 %
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(python) -m coverage run -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(python) -m coverage combine --quiet
+	@$(python) -m coverage report --skip-covered --fail-under=95
+
+mutants: env  ## Change one operator at a time and count what no test notices (ARGS='--sample 40')
+	@$(python) tools/mutants.py $(ARGS)
+
 check: env  ## Check format, lint, types and import direction
 	@$(python) -m ruff format --check
 	@$(python) -m ruff check
@@ -44,6 +56,11 @@ bench: env  ## Run the benchmarks in bench/
 	    [ -e "$$file" ] || { echo "no benchmarks yet"; break; }; \
 	    echo "== $$file"; $(python) "$$file" $(ARGS); \
 	done
+
+alerts:  ## Check the alert rules and run their tests (needs promtool)
+	@command -v promtool >/dev/null || { echo "promtool is missing: it comes with Prometheus"; exit 1; }
+	@promtool check rules deploy/prometheus/alerts.yml
+	@promtool test rules deploy/prometheus/alerts_test.yml
 
 constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }

@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["start/first-job.md", "guides/enqueueing.md", "guides/testing.md", "guides/workers.md"]
+PAGES = [
+    "guides/observing.md",
+    "start/first-job.md",
+    "guides/enqueueing.md",
+    "guides/testing.md",
+    "guides/simulation.md",
+    "guides/workers.md",
+    "guides/routing.md",
+    "guides/limits.md",
+    "guides/cancellation.md",
+    "guides/speculation.md",
+    "guides/schedules.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

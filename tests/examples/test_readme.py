@@ -53,7 +53,7 @@ def shown_when_done(look: list[str], folder: Path) -> list[str]:
 
 
 def test_the_readme_puts_a_job_in_does_it_and_shows_it(folder: Path) -> None:
-    put, work, look = commands()
+    put, work, look, serve = commands()
 
     job_id, trouble = started(put, folder).communicate(timeout=60)
     assert trouble == ""
@@ -64,7 +64,14 @@ def test_the_readme_puts_a_job_in_does_it_and_shows_it(folder: Path) -> None:
             worker.send_signal(signal.SIGINT)
             worker.communicate(timeout=60)
 
-    assert worker.returncode == 0
+    with started([*serve, "--port", "0"], folder) as server:
+        assert server.stderr is not None
+        said = server.stderr.readline()
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+
+    assert (worker.returncode, server.returncode) == (0, 0)
+    assert "serving on http://127.0.0.1:" in said
     [row] = rows
     assert row.startswith(job_id.strip())
     assert "completed" in row

@@ -1,0 +1,30 @@
+"""A whole harbor in one thread and in virtual time, from one seed.
+
+    outcome = simulate(plan_of(42))
+    assert outcome.is_sound, outcome.verdict
+
+`python -m taskharbor.testing.simulator --seed 42` does the same and tells what happened.
+"""
+
+from taskharbor.testing.simulator.apps import App, HarborApp, UsualApp
+from taskharbor.testing.simulator.plan import FAULTS, FEATURES, Plan, plan_of
+from taskharbor.testing.simulator.world import Outcome, World
+
+
+def simulate(plan: Plan, app: App | None = None) -> Outcome:
+    """Run one world to its end and judge it. Equal plans give equal histories."""
+    return World(plan, app).run()
+
+
+__all__ = [
+    "FAULTS",
+    "FEATURES",
+    "App",
+    "HarborApp",
+    "Outcome",
+    "Plan",
+    "UsualApp",
+    "World",
+    "plan_of",
+    "simulate",
+]

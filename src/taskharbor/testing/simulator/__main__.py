@@ -1,0 +1,80 @@
+"""python -m taskharbor.testing.simulator --seed 42 [--seeds 10] [--store sqlite] [--trace] [--shrink]"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from taskharbor.testing.history.events import write_history
+from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
+from taskharbor.testing.simulator.shrink import shrink
+from taskharbor.testing.simulator.trace import told
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    failed = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        outcome = simulate(plan_of(seed, options.store))
+        _say(f"seed {seed}: {_summary(outcome)}")
+        if options.trace:
+            _say("\n".join(told(outcome.history, options.job)))
+        if options.history is not None:
+            write_history(outcome.history, options.history)
+        if not outcome.is_sound:
+            failed += 1
+            _tell(outcome, shrinks=options.shrink)
+    return 1 if failed else 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m taskharbor.testing.simulator", description=__doc__)
+    parser.add_argument("--seed", type=int, required=True, help="the world to run")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, from that seed on")
+    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--job", default="", help="of one job only")
+    parser.add_argument("--history", type=Path, help="write the history into this file, one JSON per line")
+    parser.add_argument("--shrink", action="store_true", help="look for the smallest world that still fails")
+    return parser.parse_args(arguments)
+
+
+def _tell(outcome: Outcome, *, shrinks: bool) -> None:
+    plan = outcome.plan
+    if shrinks:
+        outcome = shrink(outcome)
+        _say(f"smallest: {_described(outcome.plan)}")
+        _say("\n".join(outcome.kept))
+    _say(str(outcome.verdict))
+    for error in outcome.errors:
+        _say(f"error: {error}")
+    job = next((violation.job for violation in outcome.verdict.violations if violation.job), "")
+    if job:
+        _say(f"what happened to job {job}:")
+        _say("\n".join(told(outcome.history, job)))
+    _say(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}")
+
+
+def _summary(outcome: Outcome) -> str:
+    word = "sound" if outcome.is_sound else f"BROKEN {sorted(outcome.verdict.broken)}"
+    verdict = outcome.verdict
+    return (
+        f"{word}; {outcome.calls} calls, {verdict.jobs} jobs, {verdict.runs} runs, "
+        f"{len(outcome.faults)} faults, {outcome.seconds:.0f} simulated seconds, hash {outcome.hash[:16]}"
+    )
+
+
+def _described(plan: Plan) -> str:
+    return (
+        f"{plan.workers} workers, {plan.jobs} jobs, features {sorted(plan.features)}, "
+        f"faults {sorted(plan.faults)}"
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

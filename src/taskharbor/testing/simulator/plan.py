@@ -1,0 +1,111 @@
+"""What a seed decides: the size of the world, what its jobs are like, and what goes wrong in it.
+
+Each seed draws a few features and a few kinds of faults and leaves the others out, so that the rare
+combinations come up too. One seed in four has no fault at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskharbor.model.entropy import Entropy
+from taskharbor.testing.simulator.dice import Dice
+
+FEATURES = (
+    "batches",  # several jobs in one enqueue
+    "cancels",
+    "delays",  # jobs with a run_at of their own
+    "deletes",
+    "fail_queue",
+    "idempotency",
+    "keys",
+    "lanes",
+    "limits",  # max_running
+    "pauses",
+    "polling",  # no wake-ups
+    "prefetch",
+    "priorities",
+    "rates",
+    "requeues",
+    "restarts",  # workers that are told to stop, and start again
+    "schedules",
+    "speculation",
+    "timeouts",
+)
+
+FAULTS = (
+    "delay",  # a call takes long
+    "duplicate",  # a request arrives twice
+    "late",  # the caller is told of a broken connection, and the request arrives all the same
+    "lost_reply",
+    "lost_request",
+    "kill",
+    "freeze",
+    "slow",  # every step of a process takes its time
+    "skew",  # wall clocks that are off, and clocks that run too fast or too slow
+    "outage",  # the store refuses everybody for a while
+    "step",  # the store's clock jumps ahead
+    "points",  # a process dies at a named point of its work
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One world, before anything has happened in it."""
+
+    seed: int
+    store: str = "memory"
+    seconds: float = 60.0
+    """How long the world is busy; faults end after 60 % of it."""
+    workers: int = 3
+    slots: int = 2
+    producers: int = 2
+    schedulers: int = 1
+    jobs: int = 60
+    lease_seconds: float = 5.0
+    grace_seconds: float = 10.0
+    queues: int = 2
+    features: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
+    fault_rate: float = 0.03
+    """How likely one call meets a fault."""
+    snap: float = 0.3
+    """How likely an arrival is moved onto a pending instant, or a microsecond beside it."""
+    kept_faults: frozenset[int] | None = None
+    """By number, the faults that may happen; None: all. The shrinker takes them away one by one."""
+    poll_seconds: float | None = None
+    trouble_seconds: float = 6.0
+    """The longest time between two faults of a process or of the store."""
+    look_seconds: float = 5.0
+    """How often the whole store is looked at from outside."""
+    point_rate: float = 0.004
+    """How likely a process dies at a named point, in worlds with that fault."""
+
+    @property
+    def is_calm(self) -> bool:
+        return not self.faults
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+
+def plan_of(seed: int, store: str = "memory") -> Plan:
+    """The world of this seed."""
+    dice = Dice(Entropy(seed)).split("plan")
+    faults = frozenset() if dice.chance(0.25) else frozenset(kind for kind in FAULTS if dice.chance(0.4))
+    return Plan(
+        seed=seed,
+        store=store,
+        seconds=dice.seconds(30, 90),
+        workers=dice.whole(2, 5),
+        slots=dice.whole(1, 4),
+        producers=dice.whole(1, 3),
+        schedulers=dice.whole(0, 2),
+        jobs=dice.whole(20, 120),
+        lease_seconds=dice.pick((1.5, 3.0, 5.0, 10.0)),
+        grace_seconds=dice.pick((0.5, 5.0, 20.0)),
+        queues=dice.whole(1, 3),
+        features=frozenset(feature for feature in FEATURES if dice.chance(0.4)),
+        faults=faults,
+        fault_rate=dice.pick((0.01, 0.03, 0.1)),
+    )

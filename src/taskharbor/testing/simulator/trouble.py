@@ -1,0 +1,98 @@
+"""Trouble: what happens to processes and to the store, at moments drawn from the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskharbor.testing.simulator.actors import Crew
+from taskharbor.testing.simulator.loop import SECOND, Process
+
+if TYPE_CHECKING:
+    from taskharbor.testing.simulator.world import World
+
+
+class Trouble:
+    """Kills, freezes, slows down, and turns the store off, until it is told to end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._dice = world.dice.split("trouble")
+        self._is_over = False
+        self._context = world.loop.context_of(Process("trouble"))
+
+    def begin(self) -> None:
+        if self._world.has_faults:
+            self._later()
+        if self._world.plan.has("restarts"):
+            self._restart_later()
+
+    def end(self) -> None:
+        self._is_over = True
+        self._world.network.is_out = False
+        for actor in self._world.actors.values():
+            actor.process.slow_us = 0
+
+    def _later(self) -> None:
+        longest = self._world.plan.trouble_seconds
+        wait = self._dice.seconds(longest / 12, longest)
+        self._world.loop.call_later(wait, self._strike, context=self._context)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        kinds = [kind for kind in _KINDS if kind in self._world.plan.faults]
+        if kinds:
+            kind = self._dice.pick(kinds)
+            victim = self._dice.pick(sorted(self._world.actors))
+            getattr(self, f"_{kind}")(victim)
+            self._later()
+
+    def _kill(self, victim: str) -> None:
+        if self._world.allows("kill", victim, ""):
+            self._world.kill(victim)
+
+    def _freeze(self, victim: str) -> None:
+        us = round(self._dice.seconds(0.001, 3 * self._world.plan.lease_seconds) * SECOND)
+        if self._world.allows("freeze", victim, f"for {us / SECOND:.3f} s"):
+            self._world.loop.freeze(self._world.actors[victim].process, us)
+
+    def _slow(self, victim: str) -> None:
+        cost = self._dice.whole(1_000, 100_000)
+        if self._world.allows("slow", victim, f"{cost / 1000:.0f} ms a step"):
+            process = self._world.actors[victim].process
+            process.slow_us = cost
+            self._world.loop.call_later(self._dice.seconds(1, 10), _speed_up, process, context=self._context)
+
+    def _outage(self, victim: str) -> None:
+        seconds = self._dice.seconds(0.1, 2 * self._world.plan.lease_seconds)
+        if self._world.allows("outage", "store", f"for {seconds:.3f} s"):
+            self._world.network.is_out = True
+            self._world.loop.call_later(seconds, self._back, context=self._context)
+
+    def _back(self) -> None:
+        self._world.network.is_out = False
+        self._world.allows("back", "store", "in order again")
+
+    def _step(self, victim: str) -> None:
+        us = self._dice.whole(1, round(2 * self._world.plan.lease_seconds * SECOND))
+        if self._world.allows("step", "store", f"clock {us / SECOND:.3f} s ahead"):
+            self._world.store_clock.offset_us += us
+
+    # ------------------------------------------------------------------ stops, which are no faults
+
+    def _restart_later(self) -> None:
+        self._world.loop.call_later(self._dice.seconds(2, 10), self._restart, context=self._context)
+
+    def _restart(self) -> None:
+        if self._is_over:
+            return
+        crews = [actor for _, actor in sorted(self._world.actors.items()) if isinstance(actor, Crew)]
+        self._dice.pick(crews).stop()
+        self._restart_later()
+
+
+_KINDS = ("kill", "freeze", "slow", "outage", "step")
+
+
+def _speed_up(process: Process) -> None:
+    process.slow_us = 0

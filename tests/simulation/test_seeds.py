@@ -1,0 +1,104 @@
+"""Worlds from seeds: whatever goes wrong in them, every promise is kept.
+
+`TASKHARBOR_SEED=1000 make test ARGS=tests/simulation` looks at other worlds than CI does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
+from taskharbor.testing.simulator.points import POINTS
+
+pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
+FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
+CHUNK = 10
+MEMORY_SEEDS, SQLITE_SEEDS = 300, 20
+LONG_SEEDS = 6000
+
+# (store, seed) of every world that ever showed a bug, with what it was.
+KEPT = {
+    ("memory", 159): "the heartbeat asked for the lost lease of an ended job twenty times per interval",
+    ("memory", 7): "wake-ups of several queues went out in the order of a set",
+}
+
+
+def run(plan: Plan) -> Outcome:
+    outcome = simulate(plan)
+    again = f"python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store} --shrink"
+    assert outcome.is_sound, f"{outcome.verdict}\n{outcome.errors}\nto see it: {again}"
+    return outcome
+
+
+def chunks(count: int) -> list[int]:
+    return list(range(FIRST, FIRST + count, CHUNK))
+
+
+@pytest.mark.parametrize("first", chunks(MEMORY_SEEDS))
+def test_every_promise_holds_in_memory(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        run(plan_of(seed))
+
+
+@pytest.mark.parametrize("first", chunks(SQLITE_SEEDS))
+def test_every_promise_holds_on_sqlite(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        run(plan_of(seed, "sqlite"))
+
+
+@pytest.mark.parametrize(("store", "seed"), sorted(KEPT))
+def test_what_was_found_once_stays_mended(store: str, seed: int) -> None:
+    run(plan_of(seed, store))
+
+
+def test_a_quarter_of_the_worlds_is_calm_and_runs_nothing_twice() -> None:
+    calm = [plan for seed in range(400) if (plan := plan_of(seed)).is_calm]
+    assert 60 <= len(calm) <= 140
+
+    for plan in calm[:5]:
+        assert run(plan).verdict.duplicates == {}
+
+
+def test_every_named_point_is_met() -> None:
+    """In worlds where processes die at every turn, each point is where one of them died."""
+    fired: Counter[str] = Counter()
+    for seed in range(60):
+        plan = plan_of(seed)
+        eager = replace(plan, faults=plan.faults | {"points"}, schedulers=2, point_rate=0.05)
+        fired.update(run(replace(eager, features=eager.features | {"schedules", "restarts"})).points)
+        if fired.keys() >= set(POINTS):
+            return
+    assert set(POINTS) - fired.keys() == set()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", [1_000_000 + FIRST + start for start in range(0, LONG_SEEDS, 500)])
+def test_every_promise_holds_for_thousands_of_seeds(first: int) -> None:
+    for seed in range(first, first + 500):
+        run(plan_of(seed))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("month", range(12))
+def test_every_promise_holds_for_a_simulated_year(month: int) -> None:
+    """A month of a quiet harbor: long leases, rare jobs, and some trouble all the time."""
+    days = 31
+    plan = replace(
+        plan_of(2_000_000 + FIRST + month),
+        seconds=days * 86_400.0,
+        workers=2,
+        schedulers=0,
+        jobs=3000,
+        lease_seconds=600.0,
+        poll_seconds=300.0,
+        trouble_seconds=3 * 3600.0,
+        look_seconds=86_400.0,
+    )
+    outcome = run(replace(plan, features=(plan.features - {"pauses"}) | {"polling"}))
+    assert outcome.seconds >= days * 86_400
