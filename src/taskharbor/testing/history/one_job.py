@@ -312,8 +312,8 @@ class OneJob:
             self._blame("I20", f"was {before} and is {event.state} again", event)
 
     def _was_won(self, event: Event) -> bool:
-        """Completed by its speculative copy."""
-        return event.state == "completed" and self.has_copy
+        """Completed by its speculative copy, while it still ran: one change; after its lease ended: two."""
+        return event.state == "completed" and self.has_copy and event.version == self.version + 1
 
     # ------------------------------------------------------------------ the checks
 
