@@ -3,8 +3,8 @@
 from collections import Counter
 from datetime import timedelta
 
-from taskharbor import Harbor, JobContext
-from taskharbor.testing.simulator import HarborApp, Plan, simulate
+from taskharbor import Client, Harbor, JobContext
+from taskharbor.testing.simulator import HarborApp, Plan, Producer, simulate
 
 harbor = Harbor("memory://")
 paid: Counter[str] = Counter()  # what really happened: a handler may run twice
@@ -18,7 +18,7 @@ async def pay(ctx: JobContext, order: str) -> None:
     settled[order] = max(ctx.fence, settled.get(order, 0))
 
 
-async def traffic(producer, client):
+async def traffic(producer: Producer, client: Client) -> None:
     """What one producer does. `put` tries again with the same id until the job is stored."""
     for number in range(10):
         await producer.clock.sleep(producer.dice.seconds(0.1, 1.0))

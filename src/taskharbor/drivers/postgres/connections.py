@@ -19,6 +19,7 @@ from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstat
 _T = TypeVar("_T")
 _TRIES = 6  # the first and five more
 CONNECT_SECONDS = 10.0
+KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
 Step = Callable[[Any], Awaitable[_T]]
@@ -95,7 +96,8 @@ class Connections:
             try:
                 answer = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
-                self._suspect(connection)
+                # The next call may depend on what became of this one: that is waited for, but not for long.
+                await asyncio.wait([self._suspect(connection)], timeout=KNOWN_SECONDS)
                 raise
             except BaseException:
                 self._give_back(connection)
@@ -103,15 +105,17 @@ class Connections:
             self._give_back(connection)
             return answer
 
-    def _suspect(self, connection: Any) -> None:
+    def _suspect(self, connection: Any) -> asyncio.Task[None]:
         """Somebody would not wait any longer: is the server slow, or the line dead without a word?
 
         Where one line died, those that lie idle most likely did, too. Each is asked before it is used
-        again, so that no statement ever waits behind an answer that will not come.
+        again, so that no statement ever waits behind an answer that will not come. The answer of this
+        connection comes after the end of the call that was given up.
         """
-        suspects, self._idle = [connection, *self._idle], []
-        for one in suspects:
+        idle, self._idle = self._idle, []
+        for one in idle:
             self._in_background(self._asked(one))
+        return self._in_background(self._asked(connection))
 
     async def _asked(self, connection: Any) -> None:
         try:

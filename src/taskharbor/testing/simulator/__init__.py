@@ -6,6 +6,7 @@
 `python -m taskharbor.testing.simulator --seed 42` does the same and tells what happened.
 """
 
+from taskharbor.testing.simulator.actors import Producer
 from taskharbor.testing.simulator.apps import App, HarborApp, UsualApp
 from taskharbor.testing.simulator.plan import FAULTS, FEATURES, Plan, plan_of
 from taskharbor.testing.simulator.world import Outcome, World
@@ -23,6 +24,7 @@ __all__ = [
     "HarborApp",
     "Outcome",
     "Plan",
+    "Producer",
     "UsualApp",
     "World",
     "plan_of",
