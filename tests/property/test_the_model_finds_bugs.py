@@ -17,6 +17,7 @@ from taskharbor.model.state import JobState
 from taskharbor.testing.statemachine import hold_to_the_model
 
 STEPS = 20_000  # at the most: most are found within 2,000
+SEEDS = range(4)
 Patch = pytest.MonkeyPatch
 
 
@@ -138,6 +139,14 @@ BUGS: list[Callable[[Patch], None]] = [
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    with pytest.raises(AssertionError) as found:
-        hold_to_the_model(MemoryDriver, steps=STEPS, least=0, shrink=False)
-    assert "met fewer than" not in str(found.value)
+    assert any(finds(seed_number) for seed_number in SEEDS), "no seed found it"
+
+
+def finds(seed_number: int) -> bool:
+    """Whether that series of steps meets the bug. What is drawn also depends on the modules loaded so far."""
+    try:
+        hold_to_the_model(MemoryDriver, steps=STEPS, seed_number=seed_number, least=0, shrink=False)
+    except AssertionError as found:
+        assert "met fewer than" not in str(found)
+        return True
+    return False
