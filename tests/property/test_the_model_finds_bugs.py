@@ -147,6 +147,5 @@ def finds(seed_number: int) -> bool:
     try:
         hold_to_the_model(MemoryDriver, steps=STEPS, seed_number=seed_number, least=0, shrink=False)
     except AssertionError as found:
-        assert "met fewer than" not in str(found)
-        return True
+        return "met fewer than" not in str(found)
     return False
