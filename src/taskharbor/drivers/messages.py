@@ -25,7 +25,7 @@ class EnqueueResult(StrEnum):
     DUPLICATE = "duplicate"  # this id or idempotency key is known; nothing changed
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """What became of one job of an enqueue: `id` is the job that now carries it."""
 
     id: str
@@ -80,7 +80,7 @@ class Extended(msgspec.Struct, frozen=True, tag=True):
     version: int
 
 
-class Settled(msgspec.Struct, frozen=True, tag=True):
+class Settled(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A settlement that was stored, and the state it led to."""
 
     id: str

@@ -46,7 +46,7 @@ class Update(msgspec.Struct, frozen=True):
         return self.data if self.reset_counts is None else self.reset_counts
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job on its way into a store: complete, encoded, with its id already made."""
 
     id: str
@@ -68,7 +68,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     max_backoff: timedelta | None = None
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The time-limited right to run one job. The token proves it; the fence orders it.
 
     `fence` is for the handler's own writes: it only ever grows for a job. `queue` helps stores
@@ -101,7 +101,7 @@ class Progress(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is stored. Immutable: every change makes a new record with a higher `version`."""
 
     id: str
@@ -159,7 +159,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.created_at if self.run_at is None else self.run_at
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a handler sees of its job: everything it may want to know, nothing about the lease."""
 
     id: str

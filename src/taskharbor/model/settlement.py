@@ -17,7 +17,7 @@ Backoff = Callable[[int], timedelta]
 """The n-th recorded failure → how long to wait before the next try."""
 
 
-class Ack(msgspec.Struct, frozen=True, tag=True):
+class Ack(msgspec.Struct, frozen=True, tag=True, gc=False):
     """It worked: the job is completed, with a result if the handler gave one."""
 
     lease: Lease
