@@ -134,6 +134,9 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     """Every job of one enqueue call, before anything is stored."""
     if len(jobs) > MAX_BATCH:
         raise InvalidArgument(f"{len(jobs)} jobs in one call; {MAX_BATCH} are allowed, send them in parts")
+    if len(jobs) == 1:
+        check_new_job(jobs[0], now, max_payload)
+        return
     are_ids = _are_ids([job.id for job in jobs])
     like: NewJob | None = None
     for job in jobs:

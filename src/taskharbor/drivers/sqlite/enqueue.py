@@ -52,15 +52,19 @@ def _all_new(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
     ):
         return None
     execute = step.connection.execute
-    execute("savepoint enqueue")
+    is_one = len(groups) == 1 and len(jobs) in SIZES  # one statement stores nothing when it fails
+    if not is_one:
+        execute("savepoint enqueue")
     try:
         _store(step, groups, step.take_seqs(len(jobs)), len(jobs))
     except sqlite3.IntegrityError:
-        execute("rollback to enqueue")
-        execute("release enqueue")
+        if not is_one:
+            execute("rollback to enqueue")
+            execute("release enqueue")
         step.seqs_undone()
         return None
-    execute("release enqueue")
+    if not is_one:
+        execute("release enqueue")
     now = step.now
     return [Enqueued(job.id, _CREATED, now, 1) for job in jobs]
 
