@@ -126,14 +126,7 @@ VERBS = {
 }
 
 
-# Known, and to be mended: after the tables grew from nothing these two read much of them.
-SCANS = pytest.mark.xfail(reason="reads some 30,000 rows too many; the cause is not found yet", strict=False)
-SCANNING = ("settle with other ends", "cancel")
-
-
-@pytest.mark.parametrize(
-    "verb", [pytest.param(verb, marks=SCANS) if verb in SCANNING else verb for verb in VERBS]
-)
+@pytest.mark.parametrize("verb", VERBS)
 async def test_verbs_about_known_jobs_look_them_up(driver: PostgresDriver, session: Any, verb: str) -> None:
     """Planned while the tables were empty; then they are not any more. One call reads what it names."""
     call: Any = VERBS[verb]

@@ -354,10 +354,10 @@ begin
         with new as (
             select distinct on (i.id) i.queue, i.key
             from unnest(p_ids, p_queues, p_keys) with ordinality as i(id, queue, key, ord)
-            where not exists (select from job j where j.id = i.id::uuid)
-              and not exists (select from alias a where a.id = i.id::uuid)
+            where not exists (select from job j where j.id = i.id::uuid offset 0)
+              and not exists (select from alias a where a.id = i.id::uuid offset 0)
               and not exists (select from idempotency k where k.queue = i.queue and k.key = i.key
-                              and (k.ends_at is null or k.ends_at > p_now))
+                              and (k.ends_at is null or k.ends_at > p_now) offset 0)
             order by i.id, i.ord
         ), one as (
             select n.queue from new n where n.key is null

@@ -102,7 +102,7 @@ begin
         v_ids := array(
             select distinct i.id from unnest(v_ids) as i(id)
             cross join lateral (select from job k where k.id = i.id offset 0) j
-            where not exists (select from place p where p.id = i.id)
+            where not exists (select from place p where p.id = i.id offset 0)
             order by i.id);
         if cardinality(v_ids) = 0 then
             return;

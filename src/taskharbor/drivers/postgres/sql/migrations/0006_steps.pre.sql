@@ -12,14 +12,16 @@ declare
     v_ids uuid[];
 begin
     v_ids := array(
-        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id) left join alias a on a.id = i.id::uuid);
+        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id)
+        left join lateral (select b.target from alias b where b.id = i.id::uuid offset 0) a on true);
     perform pg_advisory_xact_lock(l.id) from (
         select distinct lock_id('key', p.queue, p.key) as id from unnest(v_ids) as i(id)
         cross join lateral (select * from place q where q.id = i.id offset 0) p
         where p.key is not null order by 1) l;
     -- Ids that became aliases while we waited.
     v_ids := array(
-        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id) left join alias a on a.id = i.id::uuid);
+        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id)
+        left join lateral (select b.target from alias b where b.id = i.id::uuid offset 0) a on true);
     perform unpack(v_ids, p_tokens);
     -- Copies are never locked without their original, so that nobody waits crosswise.
     v_ids := v_ids || array(
