@@ -125,7 +125,7 @@ async def _claimed_by(world: World, pid: int, after: float) -> bool:
     return bool(begun)
 
 
-@case("C34", "replies lost after the store has acted", stores=NETWORKED, smoke=("postgres", "http"))
+@case("C34", "replies lost after the store has acted", stores=NETWORKED, smoke=("postgres", "valkey", "http"))
 async def replies_lost(world: World) -> None:
     """Enqueue: one job. Settlements: counted once. Claims: by expiry. Cancel: final."""
     rounds = int(world.size.seconds * 3.4) if world.size.is_full else 2

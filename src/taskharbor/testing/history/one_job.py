@@ -58,6 +58,7 @@ class OneJob:
         self.releases = 0
         self.may_be_reset = False
         self.counts_were_kept = False
+        self.reclaims_unheard = 0
         self.not_before: int | None = None
         self.is_cancelled = False  # a cancel was accepted: no other end is left
         self.is_gone = False
@@ -212,7 +213,9 @@ class OneJob:
     def _reclaim(self, event: Event) -> None:
         lease, at = self.lease, event.at or 0
         if lease is None or not self.token:
-            self._blame("I4", "was reclaimed without a lease that could have expired", event)
+            if self.reclaims_unheard == self._doubts.claims:  # each claim whose answer was lost explains one
+                self._blame("I4", "was reclaimed without a lease that could have expired", event)
+            self.reclaims_unheard += 1
         elif at < lease.until and lease.grant.token not in self._doubts.extensions:
             self._blame("I2b", f"was reclaimed at {at}, before its lease ended at {lease.until}", event)
             lease.how = "reclaimed"

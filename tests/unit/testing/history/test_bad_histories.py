@@ -103,6 +103,18 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
         EXACT,
     ),
     ("I4", "reclaimed twice", tale(RUNNING, reclaim(), reclaim(41, version=4)), EXACT),
+    ("I4", "reclaimed without a claim", tale(STORED, reclaim()), LOOSE),
+    (
+        "I4",
+        "reclaimed twice after one claim that nobody heard of",
+        tale(
+            STORED,
+            Event(kind="unknown", op="reserve", t=5, queues=("q",)),
+            reclaim(),
+            reclaim(80, version=5),
+        ),
+        LOOSE,
+    ),
     (
         "I4",
         "a failure of a handler that returned",

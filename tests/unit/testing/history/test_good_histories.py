@@ -183,6 +183,11 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         ),
         LOOSE,
     ),
+    (
+        "a lease that nobody heard of is reclaimed like any other",
+        tale(STORED, Event(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
+        LOOSE,
+    ),
 ]
 
 
