@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import DriverError

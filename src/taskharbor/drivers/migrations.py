@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 import msgspec
 
-from taskharbor.drivers.sqlfiles import without_comments
+from taskharbor.drivers.sqlfiles import folder_of, without_comments
 from taskharbor.errors import SchemaOutOfDate
 
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+(\.pre|\.post)?")
@@ -34,12 +33,8 @@ class Migration(msgspec.Struct, frozen=True):
 
 def find_migrations(package: str, folder: str = "sql/migrations") -> tuple[Migration, ...]:
     """The migrations of one driver in their order. A gap, a double or an odd name fails here."""
-    root = files(package).joinpath(folder)
-    found = [
-        _migration(item.name.removesuffix(".sql"), item.read_text(encoding="utf-8"))
-        for item in root.iterdir()
-        if item.name.endswith(".sql")
-    ]
+    root = folder_of(package) / folder
+    found = [_migration(path.stem, path.read_text(encoding="utf-8")) for path in root.glob("*.sql")]
     found.sort(key=lambda migration: migration.number)
     numbers = [migration.number for migration in found]
     if not found or numbers != list(range(1, len(found) + 1)):

@@ -1,31 +1,41 @@
-"""Statements live in files named after their verb; this loads them once, and fails early.
+"""Statements live in files named after their verb; each is read once, when it is first needed.
 
 A file opens with comment lines that say what it promises, its parameters and what it returns.
 """
 
 from __future__ import annotations
 
-from importlib.resources import files
+import importlib.util
+from functools import cache
+from pathlib import Path
 
 
 class SqlFiles:
     """The .sql files of one package, by name: `sql["reserve"]` is reserve.sql without its comments."""
 
     def __init__(self, package: str, folder: str = "sql") -> None:
-        root = files(package).joinpath(folder)
-        self._texts = {
-            item.name.removesuffix(".sql"): without_comments(item.read_text(encoding="utf-8"))
-            for item in root.iterdir()
-            if item.name.endswith(".sql")
-        }
-        if not self._texts:
+        root = folder_of(package) / folder
+        self._paths = {path.stem: path for path in root.glob("*.sql")}
+        if not self._paths:
             raise RuntimeError(f"no .sql files in {package}/{folder}: the installation is incomplete")
+        self._text = cache(self._read)
 
     def __getitem__(self, name: str) -> str:
-        return self._texts[name]
+        return self._text(name)
+
+    def _read(self, name: str) -> str:
+        return without_comments(self._paths[name].read_text(encoding="utf-8"))
 
     def names(self) -> list[str]:
-        return sorted(self._texts)
+        return sorted(self._paths)
+
+
+def folder_of(package: str) -> Path:
+    """Where a package's files are. importlib.resources would answer too, and load zipfile and tempfile."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(f"{package} has no folder: the installation is incomplete")
+    return Path(spec.origin).parent
 
 
 def without_comments(text: str) -> str:

@@ -2,7 +2,8 @@
 
 A schedule is stored by name. The leader asks `due_ticks` what to fire between the last tick it
 knows of and now, and enqueues each with the idempotency key of that tick, so that a tick makes
-exactly one job whatever leaders and clocks do. Clock-change rules are cronsim's.
+exactly one job whatever leaders and clocks do. What an expression means is cron.py's business, which
+is loaded when the first schedule is looked at: most programs never have one.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from cronsim import CronSim, CronSimError
 from msgspec import UNSET, UnsetType
 
 from taskharbor.errors import InvalidArgument
@@ -29,27 +28,9 @@ MAX_CATCH_UP = 100
 SKIP_AFTER = timedelta(seconds=60)
 """With `skip`, a tick older than this when the leader comes to it is dropped."""
 
-_ALIASES = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 SCHEDULE_HEADER = "taskharbor-schedule"
 """The header by which a job names the schedule that made it."""
 
-_VALUES = {
-    "second": "0-59, *, */5, lists and ranges",
-    "minute": "0-59, *, */5, lists and ranges",
-    "hour": "0-23, *, */6, lists and ranges",
-    "day-of-month": "1-31, *, */2, lists and ranges, or L for the last day",
-    "month": "1-12 or JAN-DEC, *, lists and ranges",
-    "day-of-week": "0-7 (0 and 7 are Sunday) or SUN-SAT, *, lists and ranges, 1#2 for the second Monday",
-}
-_MAX_EXPRESSION = 256
 _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
 
 
@@ -141,66 +122,27 @@ def ticks(schedule: Schedule, after: datetime) -> Iterator[datetime]:
             number += 1
             yield EPOCH + number * schedule.every
     else:
-        for tick in _cron(schedule.cron or "", after.astimezone(_zone(schedule.timezone))):
+        from taskharbor.model.cron import cron, zone
+
+        for tick in cron(schedule.cron or "", after.astimezone(zone(schedule.timezone))):
             yield tick.astimezone(UTC)
 
 
 def check_schedule(schedule: Schedule, now: datetime) -> None:
     """A schedule that can fire, or InvalidArgument with what is wrong with it."""
+    from taskharbor.model.cron import check_cron, zone
+
     check_name(schedule.name, "schedule name")
     if (schedule.cron is None) == (schedule.every is None):
         raise InvalidArgument("a schedule needs cron or every, one of them")
     if schedule.misfire not in ("latest", "skip", "all"):
         raise InvalidArgument(f"misfire={schedule.misfire!r} must be latest, skip or all")
     check_new_job(msgspec.structs.replace(schedule.template, id=_PLACEHOLDER_ID), now)
-    zone = _zone(schedule.timezone)
+    its_zone = zone(schedule.timezone)
     if schedule.every is not None:
         check_span(schedule.every, "every", least=timedelta(seconds=1))
     elif schedule.cron is not None:
-        try:
-            next(_cron(schedule.cron, now.astimezone(zone)))
-        except StopIteration:
-            raise InvalidArgument(f"cron {schedule.cron!r} never fires: no such day exists") from None
-
-
-def _cron(expression: str, after: datetime) -> CronSim:
-    if len(expression) > _MAX_EXPRESSION:
-        raise InvalidArgument(
-            f"a cron expression of {len(expression)} characters; {_MAX_EXPRESSION} are allowed"
-        )
-    plain = _ALIASES.get(expression.strip().lower(), expression)
-    try:
-        return CronSim(plain, after)
-    except CronSimError as error:
-        raise InvalidArgument(f"cron {expression!r} {_complaint(plain, str(error))}") from None
-
-
-def _complaint(expression: str, error: str) -> str:
-    """What is wrong with an expression, and what would be right."""
-    fields = expression.split()
-    if expression.lstrip().startswith("@"):
-        return f"is no alias that is known; there are {', '.join(_ALIASES)}"
-    if len(fields) not in (5, 6):
-        return f"has {len(fields)} fields; five are needed: minute hour day month weekday, as in 0 3 * * *"
-    name = error.removeprefix("Bad ")
-    if name == "day-of-month" and _is_a_day_of_some_month(fields):
-        return f"never fires: day {fields[-3]} does not come in month {fields[-2]}"
-    return f"is not understood: {name} takes {_VALUES.get(name, 'something else')}"
-
-
-def _is_a_day_of_some_month(fields: list[str]) -> bool:
-    try:
-        CronSim(" ".join([*fields[:-2], "*", fields[-1]]), EPOCH)
-    except CronSimError:
-        return False
-    return True
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(f"time zone {name!r} is not known; use a name like Europe/Berlin") from None
+        check_cron(schedule.cron, now.astimezone(its_zone))
 
 
 def _rule(schedule: Schedule) -> tuple[str | None, timedelta | None, str]:

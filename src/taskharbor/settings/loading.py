@@ -7,9 +7,7 @@ chosen by --profile or TASKHARBOR_PROFILE.
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -110,6 +108,8 @@ def _tables_of(path: Path, what: str) -> dict[str, Any]:
 
 
 def _toml(path: Path, what: str) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -232,5 +232,7 @@ def _printable(setting: Setting, value: Any) -> str:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, [*SETTINGS, *SECTIONS], n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*SETTINGS, *SECTIONS], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(SETTINGS))}"

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers.messages import CancelResult
 from taskharbor.errors import Unrecoverable
 from taskharbor.model.state import JobState

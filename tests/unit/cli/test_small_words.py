@@ -60,7 +60,7 @@ def test_a_schedule_that_cannot_be_read_is_a_row_that_says_so(
     def no_zone(name: str) -> None:
         raise InvalidArgument(f"time zone {name!r} is not known")
 
-    monkeypatch.setattr("taskharbor.model.schedule._zone", no_zone)
+    monkeypatch.setattr("taskharbor.model.cron.zone", no_zone)
     ran = shell("schedules", "list")
 
     assert ran.code == 0

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.client.portal import Portal
 from taskharbor.drivers import connect
 from taskharbor.drivers.capabilities import Capabilities
@@ -201,7 +201,7 @@ def test_a_client_that_nobody_holds_lets_its_thread_go():
 def test_a_forked_child_opens_its_own_handle():
     script = """
 import os, sys
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.tasks import JobRequest
 client = Client(connect("memory://"))
@@ -219,7 +219,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_program_that_forgets_to_close_ends_all_the_same():
     script = """
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.tasks import JobRequest
 client = Client(connect("memory://"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import CancelResult, EnqueueResult, Query
 from taskharbor.errors import (

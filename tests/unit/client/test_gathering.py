@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.client import Client
+from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.client import Client, JobHandle
+from taskharbor import Client, JobHandle
 from taskharbor.drivers import connect
 from taskharbor.errors import InvalidArgument, JobFailed, JobNotFound
 from taskharbor.model.queue import QueueSettings, Retention

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.client import AsyncTask, Task
+from taskharbor import AsyncTask, Task
 from taskharbor.drivers import connect
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import EnqueueResult

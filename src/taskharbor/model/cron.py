@@ -1,0 +1,82 @@
+"""Cron expressions and time zones, and what to say about one that is wrong.
+
+The rules for the two clock changes of a year are cronsim's.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.clock import EPOCH
+
+_ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_VALUES = {
+    "second": "0-59, *, */5, lists and ranges",
+    "minute": "0-59, *, */5, lists and ranges",
+    "hour": "0-23, *, */6, lists and ranges",
+    "day-of-month": "1-31, *, */2, lists and ranges, or L for the last day",
+    "month": "1-12 or JAN-DEC, *, lists and ranges",
+    "day-of-week": "0-7 (0 and 7 are Sunday) or SUN-SAT, *, lists and ranges, 1#2 for the second Monday",
+}
+_MAX_EXPRESSION = 256
+
+
+def cron(expression: str, after: datetime) -> CronSim:
+    """The instants of an expression after `after`, in its zone; InvalidArgument when it is no expression."""
+    if len(expression) > _MAX_EXPRESSION:
+        raise InvalidArgument(
+            f"a cron expression of {len(expression)} characters; {_MAX_EXPRESSION} are allowed"
+        )
+    plain = _ALIASES.get(expression.strip().lower(), expression)
+    try:
+        return CronSim(plain, after)
+    except CronSimError as error:
+        raise InvalidArgument(f"cron {expression!r} {_complaint(plain, str(error))}") from None
+
+
+def check_cron(expression: str, after: datetime) -> None:
+    """An expression that fires at least once after `after`, or InvalidArgument."""
+    try:
+        next(cron(expression, after))
+    except StopIteration:
+        raise InvalidArgument(f"cron {expression!r} never fires: no such day exists") from None
+
+
+def _complaint(expression: str, error: str) -> str:
+    """What is wrong with an expression, and what would be right."""
+    fields = expression.split()
+    if expression.lstrip().startswith("@"):
+        return f"is no alias that is known; there are {', '.join(_ALIASES)}"
+    if len(fields) not in (5, 6):
+        return f"has {len(fields)} fields; five are needed: minute hour day month weekday, as in 0 3 * * *"
+    name = error.removeprefix("Bad ")
+    if name == "day-of-month" and _is_a_day_of_some_month(fields):
+        return f"never fires: day {fields[-3]} does not come in month {fields[-2]}"
+    return f"is not understood: {name} takes {_VALUES.get(name, 'something else')}"
+
+
+def _is_a_day_of_some_month(fields: list[str]) -> bool:
+    try:
+        CronSim(" ".join([*fields[:-2], "*", fields[-1]]), EPOCH)
+    except CronSimError:
+        return False
+    return True
+
+
+def zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument(f"time zone {name!r} is not known; use a name like Europe/Berlin") from None
