@@ -16,7 +16,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from taskharbor.testing.servers import _for_this_process, _Server
+from taskharbor.testing.servers.process import Server, for_this_process
 
 _numbers = itertools.count(1)
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 @cache
 def http_url() -> str:
     """The server that tests of this process use."""
-    return _for_this_process(HttpServer()).url
+    return for_this_process(HttpServer()).url
 
 
 def fresh_http_url(*, durable: bool = False) -> str:
@@ -32,7 +32,7 @@ def fresh_http_url(*, durable: bool = False) -> str:
     return f"{http_url()}/{'file-' if durable else ''}{os.getpid()}-{next(_numbers)}"
 
 
-class HttpServer(_Server):
+class HttpServer(Server):
     """uvicorn on a free port of this machine. Killed and started again, it is found at the same place."""
 
     name = "http"

