@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 
 def help_text() -> str:
     """The help of the whole; `taskharbor COMMAND --help` tells the rest."""
-    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite or Postgres."]
+    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite, Postgres, Redis or a TaskHarbor server."]
     for title, commands in SECTIONS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {name:<10} {entry.summary}" for name, entry in commands.items()]
@@ -225,4 +225,4 @@ def _name_variables(command: Any, prefix: str) -> None:
 
 
 def _root() -> None:
-    """Background jobs on SQLite or Postgres."""
+    """Background jobs on SQLite, Postgres, Redis or a TaskHarbor server."""
