@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Self
 
+from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 
 
@@ -36,17 +36,15 @@ class Listeners:
                 listener.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
-class Listener:
-    """One reader of hints. A hint that it has not read yet is not repeated."""
+class Listener(Inbox):
+    """One reader of hints; they may come from any thread."""
 
     def __init__(self, listeners: Listeners, queues: tuple[str, ...], worker_id: str) -> None:
+        super().__init__()
         self.queues = frozenset(queues)
         self.worker_id = worker_id
         self._listeners = listeners
         self._loop = asyncio.get_running_loop()
-        self._unread: dict[Wakeup, None] = {}
-        self._news = asyncio.Event()
-        self._is_closed = False
 
     def tell(self, hint: Wakeup) -> None:
         """May be called from any thread."""
@@ -54,24 +52,9 @@ class Listener:
             self._unread[hint] = None
             self._ring()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Wakeup:
-        while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        hint = next(iter(self._unread))
-        del self._unread[hint]
-        return hint
-
     async def aclose(self) -> None:
         self._listeners.leave(self)
-        self._is_closed = True
-        self._unread.clear()
-        self._news.set()
+        self.end()
 
     def _ring(self) -> None:
         try:

@@ -14,8 +14,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
+from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.redis.faults import ours
 from taskharbor.drivers.redis.keys import Keys
@@ -160,42 +161,18 @@ async def _quietly(call: Any) -> None:
         await call
 
 
-class Reader:
-    """One reader of hints. A hint that it has not read yet is not repeated."""
+class Reader(Inbox):
+    """One reader of hints, of one worker about some queues."""
 
     def __init__(self, waking: Waking, queues: tuple[str, ...], worker_id: str) -> None:
+        super().__init__()
         self.queues = queues
         self.worker_id = worker_id
         self._waking = waking
-        self._unread: dict[Wakeup, None] = {}
-        self._news = asyncio.Event()
-        self._is_closed = False
-
-    def tell(self, hint: Wakeup) -> None:
-        self._unread[hint] = None
-        self._news.set()
 
     def look(self) -> None:
         for queue in self.queues:
             self.tell(Wakeup(WakeupKind.WORK, queue=queue))
-
-    def end(self) -> None:
-        self._is_closed = True
-        self._unread.clear()
-        self._news.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Wakeup:
-        while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        hint = next(iter(self._unread))
-        del self._unread[hint]
-        return hint
 
     async def aclose(self) -> None:
         self.end()

@@ -16,10 +16,10 @@ import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import Self
 
 import msgspec
 
+from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.sqlite.step import Hints
 from taskharbor.model.entropy import Entropy
@@ -151,15 +151,13 @@ class Bell:
         return self._socket
 
 
-class Listener:
-    """One reader of hints. A hint that it has not read yet is not repeated."""
+class Listener(Inbox):
+    """One reader of hints, with a socket that other processes can send them to."""
 
     def __init__(self, path: str, ear: Ear, entropy: Entropy, on_close: Callable[[Listener], None]) -> None:
+        super().__init__()
         self._ear = ear
         self._on_close = on_close
-        self._unread: dict[Wakeup, None] = {}
-        self._news = asyncio.Event()
-        self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._folder = Folder(path)
         self._name = entropy.bytes(8).hex()
@@ -170,25 +168,10 @@ class Listener:
             # No socket here, so no hints; whoever waits polls.
             self._deafen()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Wakeup:
-        while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        hint = next(iter(self._unread))
-        del self._unread[hint]
-        return hint
-
     async def aclose(self) -> None:
         if not self._is_closed:
-            self._is_closed = True
             self._deafen()
-            self._unread.clear()
-            self._news.set()
+            self.end()
             self._on_close(self)
 
     def _listen(self) -> None:
