@@ -92,7 +92,11 @@ def run(argv: Sequence[str]) -> int:
 
 def help_text() -> str:
     """The help of the whole; `taskharbor COMMAND --help` tells the rest."""
-    lines = ["Usage: taskharbor COMMAND [ARGUMENTS]", "", "Background jobs on SQLite, Postgres, Redis or a TaskHarbor server."]
+    lines = [
+        "Usage: taskharbor COMMAND [ARGUMENTS]",
+        "",
+        "Background jobs on SQLite, Postgres, Redis or a TaskHarbor server.",
+    ]
     for title, commands in SECTIONS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {name:<10} {entry.summary}" for name, entry in commands.items()]
