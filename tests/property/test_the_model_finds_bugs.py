@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory import MemoryDriver, driver, gates, store
+from taskharbor.drivers.memory import MemoryDriver, driver, gates, records, store
 from taskharbor.errors import LeaseLost
-from taskharbor.model import limits, transitions
+from taskharbor.model import limits, speculation, transitions
 from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.settlement import Retry, Settlement
 from taskharbor.model.state import JobState
@@ -110,6 +110,17 @@ def a_copy_does_not_complete_its_original(patch: Patch) -> None:
     patch.setattr(store.Store, "_win", lambda self, original_id, result, now: None)
 
 
+def a_run_has_a_copy_again_when_the_first_has_ended(patch: Patch) -> None:
+    patch.setattr(records.Records, "run_had_copy", lambda self, job: False)
+
+
+def a_slower_worker_takes_a_copy_at_once(patch: Patch) -> None:
+    def may_take(copy: JobRecord, original: JobRecord | None, worker_id: str, now: datetime) -> bool:
+        return speculation.may_take(copy, original, worker_id, now + timedelta(hours=1))
+
+    patch.setattr(store, "may_take", may_take)
+
+
 def a_later_run_at_loses_against_an_empty_one(patch: Patch) -> None:
     def absorb(there: JobRecord, job: NewJob, now: datetime) -> JobRecord:
         after = transitions.absorb(there, job, now)
@@ -132,6 +143,8 @@ BUGS: list[Callable[[Patch], None]] = [
     an_absorbed_idempotency_key_is_forgotten,
     a_fence_starts_anew_after_a_requeue,
     a_copy_does_not_complete_its_original,
+    a_run_has_a_copy_again_when_the_first_has_ended,
+    a_slower_worker_takes_a_copy_at_once,
     a_later_run_at_loses_against_an_empty_one,
 ]
 

@@ -82,6 +82,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import HeadStart, check_head_start
 
 NO_PROGRESS: Mapping[str, Progress] = {}
 
@@ -183,9 +184,9 @@ class Driver(OneJobForms, DriverSteps):
         is due, honours pause, execute rates and max_running of queue and harbor, and picks. The
         order is: queues as listed, within a queue lanes as listed, within a lane priority
         descending, then `run_at` (else `created_at`), then `seq`. Never a job with a valid lease.
-        A speculative copy only while its original runs, and never for the worker that runs that one,
-        or ran it when the copy was made. A gate that says no changes
-        no counter; a rate is spent only for jobs handed out.
+        A speculative copy only while its original runs, never for the worker that runs that one,
+        or ran it when the copy was made, and during its head start not for the slower ones. A gate
+        that says no changes no counter; a rate is spent only for jobs handed out.
 
         A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
         progress and no settled_token.
@@ -370,17 +371,21 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_configure_queue(settings, now)
 
     async def speculate(
-        self, job_id: str, *, now: datetime | None = None
+        self, job_id: str, *, head_start: HeadStart | None = None, now: datetime | None = None
     ) -> Speculated | JobNotFound | ConflictError:
         """Start one copy of a running job for another worker; see `settle` for who wins.
 
         Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
-        copy, or one copy already lives. The copy has its original's place in the line. Copies count
-        against max_running and execute rates, not against enqueue rates; find and count do not show them.
+        copy, one copy still lives, or this run (the claim that holds now) already had one, however
+        that ended. The copy has its original's place in the line. The workers that `head_start` calls
+        slower are not given it before the span is over, counted from now. Copies count against
+        max_running and execute rates, not against enqueue rates; find and count do not show them.
         """
         now = self._check(now)
         check_id(job_id)
-        return await self.do_speculate(job_id, now)
+        if head_start is not None:
+            check_head_start(head_start)
+        return await self.do_speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 

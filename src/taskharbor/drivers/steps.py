@@ -38,6 +38,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import HeadStart
 
 
 class DriverSteps(ABC):
@@ -124,7 +125,7 @@ class DriverSteps(ABC):
 
     @abstractmethod
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError: ...
 
     @abstractmethod

@@ -40,6 +40,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.speculation import HeadStart
 
 PROTOCOL = 1
 """Raised when old and new can no longer talk; what is only added does not count."""
@@ -184,7 +185,7 @@ _VERBS = (
     ),
     _verb("delete", _OPERATOR, list[Deleted | Failure], ids=list[str]),
     _verb("configure_queue", _OPERATOR, QueueRules, settings=QueueSettings),
-    _verb("speculate", _WORKER, Speculated | Failure, job_id=str),
+    _verb("speculate", _WORKER, Speculated | Failure, job_id=str, head_start=(HeadStart | None, None)),
     _verb("get", ("viewer", "producer"), list[JobRecord | None], ids=list[str]),
     _verb("find", _VIEWER, Page, query=Query),
     _verb("count", _VIEWER, dict[str, Counts], queues=(list[str] | None, None)),

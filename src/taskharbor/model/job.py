@@ -143,7 +143,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     history: tuple[AttemptRecord, ...] = ()
     update: Update | None = None  # the flags that a blocked job keeps for a later merge
     speculates_on: str | None = None
-    avoid_worker: str | None = None  # who ran the original when its copy was made
+    avoid_worker: str | None = None  # whom a copy avoids, for good or for now: see speculation.py
     merged_into: str | None = None
 
     @property

@@ -32,6 +32,7 @@ from taskharbor.model.job import (
     Update,
 )
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
+from taskharbor.model.speculation import HeadStart, avoided
 from taskharbor.model.state import JobState
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 
@@ -323,10 +324,12 @@ def failure_job(job: JobRecord, fail_queue: str, now: datetime) -> NewJob:
     )
 
 
-def speculative_copy(job: JobRecord, seq: int, now: datetime) -> JobRecord:
+def speculative_copy(
+    job: JobRecord, seq: int, now: datetime, head_start: HeadStart | None = None
+) -> JobRecord:
     """A second run of a straggler, as a record of its own that the straggler's worker cannot claim."""
     return JobRecord(
-        id=derived_id(job.id, job.fence, f"copy {seq}", now),  # a second copy may follow one that ended
+        id=derived_id(job.id, job.fence, f"copy {seq}", now),
         seq=seq,
         type=job.type,
         queue=job.queue,
@@ -345,7 +348,7 @@ def speculative_copy(job: JobRecord, seq: int, now: datetime) -> JobRecord:
         max_stalls=1,
         fence=job.fence,  # its first claim then lies above the original's, for the handler's own writes
         speculates_on=job.id,
-        avoid_worker=job.claimed_by,
+        avoid_worker=avoided(job.claimed_by, head_start, now),
     )
 
 

@@ -323,3 +323,17 @@ async def test_a_cancel_reaches_a_running_handler_within_a_second(pier):
             await cancelled(pier, job_id)
             await pier.ended(job_id)
             assert told_at[-1] - asked < 1.0
+
+
+@pytest.mark.long
+async def test_a_cancel_ends_a_handler_in_a_process_of_its_own_within_a_second(pier, tmp_path):
+    """The same figure, to the end of its job."""
+    async with pier.working(handlers.loops_forever, run_in="process", lease=LONG_LEASE):
+        for number in range(5):
+            begun = tmp_path / str(number)
+            job_id = await pier.add(payload=str(begun).encode())
+            await pier.until(begun.exists, "the handler")
+            asked = time.monotonic()
+            await cancelled(pier, job_id)
+            record = await pier.ended(job_id)
+            assert (record.state, time.monotonic() - asked < 1.0) == (JobState.CANCELLED, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from taskharbor.drivers.messages import Claim
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack
@@ -22,8 +24,16 @@ async def claim(pier, queue, worker_id="worker-a", lease_for=timedelta(hours=1))
 
 
 async def test_killed_after_every_duty_it_leaves_each_done_once(ground_of_sqlite):
-    """Every step is one of the store's, so that it does not matter which store this is."""
-    pier = ground_of_sqlite
+    """Every step is one of the store's, so that it hardly matters which store this is."""
+    await killed_after_every_duty(ground_of_sqlite)
+
+
+@pytest.mark.long
+async def test_killed_after_every_duty_it_does_so_on_every_store(shared_pier):
+    await killed_after_every_duty(shared_pier)
+
+
+async def killed_after_every_duty(pier):
     await pier.driver.configure_queue(QueueSettings(queue="old", retention=Retention(completed=MOMENT)))
     lapsed = await pier.add(queue="lapsed", max_stalls=9)
     await claim(pier, "lapsed", lease_for=MOMENT)

@@ -9,10 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from taskharbor.drivers.messages import Speculated
 from taskharbor.errors import ConflictError
 from taskharbor.events import EventBus, LeaseWasLost
 from taskharbor.model.clock import SystemClock
-from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
+from taskharbor.model.speculation import SPECULATE_HEADER, HeadStart, Speculate, header_of
 from taskharbor.model.state import JobState
 from taskharbor.scheduler import Scheduler
 from taskharbor.scheduler.duty import Now
@@ -157,6 +158,28 @@ async def test_a_keyed_job_never_has_a_second_run(pier):
             assert runs["keyed"] == 1
             may_end.set()
             await pier.ended(keyed)
+
+
+async def test_a_slower_worker_leaves_the_copy_to_a_faster_one_although_it_is_idle(pier):
+    """It passes the copy over, for the job that stands behind it, and whoever comes then takes the copy."""
+    straggler = Straggler()
+
+    async def slow(ctx, job):
+        return "by the slower one"
+
+    async with pier.working(straggler, concurrency=1):
+        job_id = await pier.add()
+        await straggler.begins()
+        async with pier.working(slow, concurrency=1) as slower:
+            await pier.ended(await pier.add())  # it is there, and has its name
+            start = HeadStart(slower=(slower.id,), span=timedelta(hours=1))
+            assert isinstance(await pier.driver.speculate(job_id, head_start=start), Speculated)
+            behind = await pier.ended(await pier.add())
+            assert (await pier.job(job_id)).state is JobState.RUNNING
+            async with pier.working(quick):
+                record = await pier.ended(job_id)
+
+    assert (behind.result, record.result) == (b'"by the slower one"', b'"by the copy"')
 
 
 async def test_a_frozen_process_is_overtaken_long_before_its_lease_is_over(shared_pier):

@@ -348,6 +348,41 @@ async def test_a_run_whose_copy_failed_gets_no_other_and_the_next_run_does(
     assert second_copy.speculates_on == again.id
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["lives", "failed"])
+async def test_a_leader_that_takes_over_makes_the_same_run_no_second_copy(
+    driver: Driver, clock: HandClock, ended: bool
+) -> None:
+    """What the first leader knew died with it; the store remembers."""
+    await straggler(driver)
+    clock.at += 6 * SECOND
+    await SpeculateOnStragglers(driver, Now(driver, clock)).run_once()
+    [copy] = await take(driver, "fast")
+    if ended:
+        await driver.settle([Fail(copy.lease, "broken")])
+    clock.at += SECOND
+
+    assert await SpeculateOnStragglers(driver, Now(driver, clock)).run_once() == 0
+    assert await take(driver, "another") == []
+
+
+async def test_the_faster_half_of_the_workers_is_first_to_be_offered_a_copy(
+    driver: Driver, clock: HandClock
+) -> None:
+    for name, seconds in (("quick", 1), ("brisk", 2), ("lame", 3), ("slow", 4)):
+        report = WorkerReport(worker_id=name, queues=("default",))
+        await driver.report_worker(report, [Sample("other", seconds * SECOND)], ttl=MINUTE)
+    for _ in range(2):
+        await straggler(driver)
+    clock.at += 6 * SECOND
+    assert await SpeculateOnStragglers(driver, Now(driver, clock)).run_once() == 2
+
+    assert await take(driver, "lame") == []
+    [first] = await take(driver, "brisk", limit=1)
+    clock.at += 2 * SECOND
+    [second] = await take(driver, "lame")
+    assert first.speculates_on != second.speculates_on
+
+
 async def test_without_anything_to_copy_the_look_around_is_rarer(driver: Driver, clock: HandClock) -> None:
     duty = SpeculateOnStragglers(driver, Now(driver, clock), every_seconds=1.0)
     await duty.run_once()
@@ -409,7 +444,7 @@ async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(
     def no_zone(name: str) -> None:
         raise InvalidArgument(f"time zone {name!r} is not known")
 
-    monkeypatch.setattr("taskharbor.model.schedule._zone", no_zone)  # a machine without that zone
+    monkeypatch.setattr("taskharbor.model.cron.zone", no_zone)  # a machine without that zone
     clock.at += MINUTE
     await scheduler(driver, clock).run_once()
 

@@ -46,6 +46,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Settlement
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.transitions import (
     cancelled,
@@ -191,7 +192,7 @@ class MemoryDriver(Driver):
             return rules
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         with self._step(now) as (store, at):
             job = store.records.find(job_id)
@@ -199,8 +200,8 @@ class MemoryDriver(Driver):
                 return JobNotFound(job_id)
             if not _may_have_copy(store, job, at):
                 return NotAllowedInState(job_id, verb="speculate", state=shown(job, at).state)
-            copy = speculative_copy(job, store.records.next_seq(), at)
-            store.records.put(copy)
+            copy = speculative_copy(job, store.records.next_seq(), at, head_start)
+            store.records.add_copy(copy, job)
             return Speculated(job.id, copy.id, at, copy.version)
 
     # ------------------------------------------------------------------ looking
@@ -367,7 +368,8 @@ def _may_have_copy(store: Store, job: JobRecord, now: datetime) -> bool:
         and not job.cancel_requested
         and job.key is None
         and job.speculates_on is None
-        and job.id not in store.records.copies
+        and store.records.live_copy_of(job.id) is None
+        and not store.records.run_had_copy(job)
     )
 
 

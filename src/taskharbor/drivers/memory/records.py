@@ -35,7 +35,7 @@ class Records:
     def __init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.aliases: dict[str, str] = {}
-        self.copies: dict[str, str] = {}  # original → its live speculative copy
+        self.copies: dict[str, tuple[str, int]] = {}  # original → its last copy, and the fence that got it
         self.ready: dict[tuple[str, str], dict[str, Ordered[Ready]]] = defaultdict(
             dict
         )  # (queue, lane) → type
@@ -92,7 +92,20 @@ class Records:
                     entry = next(entries.above((entry[0], _END_OF_TIME)), None)
         return min(heads, default=None)
 
+    def live_copy_of(self, job_id: str) -> JobRecord | None:
+        copy_id, _ = self.copies.get(job_id, ("", 0))
+        copy = self.jobs.get(copy_id)
+        return None if copy is None or copy.state.is_terminal else copy
+
+    def run_had_copy(self, job: JobRecord) -> bool:
+        """Whether the run of this job that goes on now has or had a copy."""
+        return job.id in self.copies and self.copies[job.id][1] == job.fence
+
     # ------------------------------------------------------------------ writing
+
+    def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
+        self.copies[original.id] = copy.id, original.fence
+        self.put(copy)
 
     def put(self, job: JobRecord) -> None:
         """Store a record in place of what was there under its id."""
@@ -143,10 +156,6 @@ class Records:
             self._enter_slot(job)
         if job.speculates_on is None:
             self.listed[job.queue, state].add((job.seq, job.id))
-        elif state.is_terminal:
-            self.copies.pop(job.speculates_on, None)
-        else:
-            self.copies[job.speculates_on] = job.id
 
     def _unindex(self, job: JobRecord) -> None:
         state = job.state

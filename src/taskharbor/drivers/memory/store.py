@@ -24,6 +24,7 @@ from taskharbor.drivers.messages import Claim, Enqueued, EnqueueResult, Reclaime
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, NewJob
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import may_take
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import (
     absorb,
@@ -142,18 +143,10 @@ class Store:
             job = self.records.jobs[job_id]
             # The first test: a clock that went back makes a promoted job wait again.
             if (job.run_at is None or job.run_at <= now) and (
-                job.speculates_on is None or self._may_copy(job, claim.worker_id)
+                job.speculates_on is None
+                or may_take(job, self.records.jobs.get(job.speculates_on), claim.worker_id, now)
             ):
                 yield job
-
-    def _may_copy(self, copy: JobRecord, worker_id: str) -> bool:
-        """Beside its running original only, and never for a worker that runs that one."""
-        original = self.records.jobs.get(copy.speculates_on or "")
-        return (
-            original is not None
-            and original.state is JobState.RUNNING
-            and worker_id not in (copy.avoid_worker, original.claimed_by)
-        )
 
     # ------------------------------------------------------------------ ends
 
@@ -233,14 +226,18 @@ class Store:
             self.records.put(after)
             if original.state is JobState.RUNNING:
                 self.listeners.cancel(original.id, original.claimed_by)
+            self.records.copies.pop(original_id, None)
             self.end(after, now)
 
     def drop_copy_of(self, job: JobRecord, now: datetime) -> None:
-        copy_id = self.records.copies.get(job.id)
-        if copy_id is not None:
-            copy = self.records.jobs[copy_id]
+        if job.id not in self.records.copies:
+            return
+        copy = self.records.live_copy_of(job.id)
+        if copy is not None:
             self.records.put(dropped(copy, now))
             self.listeners.cancel(copy.id, copy.claimed_by)
+        if job.state.is_terminal:
+            del self.records.copies[job.id]
 
 
 def _expired(leases: Ordered[Timed], now: datetime) -> Iterator[Timed]:

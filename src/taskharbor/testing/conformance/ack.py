@@ -101,6 +101,39 @@ async def test_the_name_of_another_worker_acknowledges_nothing(driver: Driver) -
     await settle_one(driver, Ack(Lease(job.id, job.token, claimed_by=WORKER)))
 
 
+@pytest.mark.parametrize("foreign_at", [0, 1, 2])
+async def test_a_lease_in_a_foreign_name_is_refused_beside_good_ones(driver: Driver, foreign_at: int) -> None:
+    """D03: the jobs of one claim share a token; each lease of a batch is still judged by its own name."""
+    await driver.enqueue(new_jobs(3), now=START)
+    jobs = await reserve(driver, limit=3)
+    leases = [job.lease for job in jobs]
+    leases[foreign_at] = msgspec.structs.replace(leases[foreign_at], claimed_by=OTHER_WORKER)
+
+    extended = await driver.extend_leases(leases, LEASE, now=START)
+    settled = await driver.settle([Ack(lease) for lease in leases], now=START)
+
+    for answers in (extended, settled):
+        assert [isinstance(answer, LeaseMismatch) for answer in answers] == [
+            place == foreign_at for place in range(3)
+        ]
+    states = [(await get_one(driver, job.id)).state for job in jobs]
+    assert states.count(JobState.COMPLETED) == 2
+    assert states[foreign_at] is JobState.RUNNING
+
+
+async def test_jobs_with_and_without_a_result_end_in_one_call(driver: Driver) -> None:
+    """D01: each with its own; an empty result is one too."""
+    await driver.enqueue(new_jobs(4), now=START)
+    jobs = await reserve(driver, limit=4)
+    results = [b"one", None, b"", None]
+
+    await driver.settle(
+        [Ack(job.lease, result) for job, result in zip(jobs, results, strict=True)], now=START
+    )
+
+    assert [(await get_one(driver, job.id)).result for job in jobs] == results
+
+
 async def test_a_late_worker_does_not_harm_the_next_one(driver: Driver) -> None:
     """D04: refused after the job was handed on, and the new holder ends it."""
     old = await running(driver)

@@ -254,6 +254,43 @@ async def test_no_jobs_are_no_work(driver: Driver) -> None:
         assert await driver.enqueue([], now=START) == []
 
 
+async def test_jobs_of_one_call_that_differ_in_one_field_keep_it(driver: Driver) -> None:
+    """A01: the value of one job never becomes that of its neighbours, before or after it."""
+    shared: dict[str, Any] = {"timeout": 9 * SECOND, "min_backoff": SECOND, "max_backoff": 5 * SECOND}
+    differing: list[dict[str, Any]] = [
+        {"type": "kit.other"},
+        {"requires": "gpu"},
+        {"timeout": 8 * SECOND},
+        {"min_backoff": 2 * SECOND},
+        {"max_backoff": 6 * SECOND},
+        {"priority": 3},
+        {"max_attempts": 4},
+        {"max_stalls": 5},
+        {"headers": {"a": "b"}},
+        {"run_at": START + HOUR},
+        {"run_at": START + MINUTE},
+    ]
+    fields = [shared | extra for one in differing for extra in ({}, one, {})]
+
+    ids = await enqueue(driver, *(new_job(**one) for one in fields))
+
+    for job_id, said in zip(ids, fields, strict=True):
+        record = await get_one(driver, job_id)
+        for name in {name for one in (shared, *differing) for name in one}:
+            assert getattr(record, name) == said.get(name, getattr(new_job(), name)), (name, said)
+
+
+async def test_jobs_of_one_call_wait_each_for_its_own_delay(driver: Driver) -> None:
+    """A05: also beside others that differ in nothing else, or do not wait at all."""
+    delays = [None, 5 * SECOND, 7 * SECOND, None, 7 * SECOND]
+
+    ids = await enqueue(driver, *(new_job(delay=delay) for delay in delays))
+
+    assert [(await get_one(driver, job_id)).run_at for job_id in ids] == [
+        None if delay is None else START + delay for delay in delays
+    ]
+
+
 async def test_a_call_beyond_the_batch_limit_is_refused(driver: Driver) -> None:
     """A16: ten thousand and one jobs are an invalid argument."""
     async with unchanged(driver):

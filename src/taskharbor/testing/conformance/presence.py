@@ -129,6 +129,15 @@ async def test_a_worker_that_leaves_is_forgotten(driver: Driver) -> None:
     assert (await latencies(driver))["a"] is None
 
 
+async def test_a_worker_whose_report_has_lapsed_was_not_there(driver: Driver) -> None:
+    """G15: leaving at that very instant is too late, one microsecond earlier it is not."""
+    await report(driver, "a")
+    await report(driver, "b")
+
+    assert await driver.forget_worker("a", now=START + LEASE - MICROSECOND)
+    assert not await driver.forget_worker("b", now=START + LEASE)
+
+
 async def test_types_have_a_usual_duration_over_all_workers(driver: Driver) -> None:
     """R003-28: by name, and kept when the workers are gone."""
     await report(driver, "a", Sample("kit.b", ms(100)), Sample("kit.a", ms(7)))
@@ -141,6 +150,15 @@ async def test_types_have_a_usual_duration_over_all_workers(driver: Driver) -> N
         ("kit.a", ms(7), 1),
         ("kit.b", ms(120), 2),
     ]
+
+
+async def test_several_samples_of_a_type_in_one_report_are_folded_in_their_order(driver: Driver) -> None:
+    """R003-28: as if each had come by itself."""
+    await report(driver, "a", *(Sample("kit.a", ms(number)) for number in (100, 200, 20)))
+
+    [info] = await driver.types(now=START)
+
+    assert (info.usual, info.samples) == (ms(100), 3)
 
 
 async def test_every_handle_sees_the_same_workers(driver: Driver) -> None:

@@ -171,6 +171,20 @@ async def test_retention_zero_holds_for_cancel_and_reclaim_too(driver: Driver) -
     assert await driver.get([waiting.id, stalled.id, died.id], now=START) == [None] * 3
 
 
+@pytest.mark.parametrize("has_run", [False, True], ids=["new", "released"])
+async def test_retention_zero_takes_a_cancelled_job_out_of_the_line(driver: Driver, has_run: bool) -> None:
+    """R08 H01: it is not counted any more, and nobody finds it there."""
+    await keep(driver, retention=Retention(cancelled=NOTHING))
+    job = await enqueue_one(driver)
+    if has_run:
+        await settle_one(driver, ENDS["Release"]((await reserve_one(driver)).lease))
+
+    await driver.cancel([job.id], now=START)
+
+    assert (await driver.count([QUEUE], now=START))[QUEUE].total == 0
+    assert await reserve(driver, limit=10) == []
+
+
 async def test_retention_zero_still_unblocks_and_still_tells_the_failure_queue(driver: Driver) -> None:
     """F17 R004-31: what follows from the end does not need the record."""
     zero = Retention(failed=NOTHING)

@@ -7,9 +7,9 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelResult, Counts, Speculated
 from taskharbor.errors import JobNotFound, JobNotInflight, NotAllowedInState
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import NO_TIME, JobRecord
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
@@ -206,6 +206,26 @@ async def test_any_settlement_of_the_original_ends_the_copy(
     assert copy_id not in claimable
 
 
+@pytest.mark.parametrize("is_running", [False, True], ids=["waiting", "running"])
+async def test_the_copy_ends_with_an_original_that_is_forgotten_at_once(
+    driver: Driver, is_running: bool
+) -> None:
+    """R05 R003-38: retention zero takes the record in the same step, and its copy is over too."""
+    nothing = QueueSettings(queue=QUEUE, retention=Retention(completed=NO_TIME))
+    await driver.configure_queue(nothing, now=START)
+    original = await running(driver, lease_for=HOUR)
+    copy_id = await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER) if is_running else None
+
+    await settle_one(driver, Ack(original.lease))
+
+    assert await driver.get([original.id], now=START) == [None]
+    assert await state_of(driver, copy_id) is JobState.CANCELLED
+    if copy is not None:
+        assert isinstance(await refused(driver, Ack(copy.lease, b"late")), JobNotInflight)
+    assert await reserve(driver, worker_id="worker-c", limit=10) == []
+
+
 @pytest.mark.parametrize("end", [name for name in ENDS if name != "Ack"])
 async def test_any_other_end_of_the_copy_leaves_the_original_alone(driver: Driver, end: str) -> None:
     """R003-38: it runs on as if nothing had been."""
@@ -298,6 +318,26 @@ async def test_a_copy_outlives_the_reclaim_of_its_original_and_can_still_win(dri
     assert await reserve(driver, now=then, limit=10) == []
 
 
+async def test_a_copy_that_wins_over_a_waiting_original_without_retention_leaves_nothing_in_the_line(
+    driver: Driver,
+) -> None:
+    """R08 G01: it is not counted as ready any more, and nobody is given it."""
+    await driver.configure_queue(
+        QueueSettings(queue=QUEUE, retention=Retention(completed=NO_TIME)), now=START
+    )
+    original = await running(driver)
+    await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
+    then = START + LEASE
+    await driver.reclaim(now=then)
+
+    await settle_one(driver, Ack(copy.lease), now=then)
+
+    assert await driver.get([original.id], now=then) == [None]
+    assert (await driver.count([QUEUE], now=then))[QUEUE].total == 0
+    assert await reserve(driver, now=then, limit=10) == []
+
+
 async def test_a_copy_can_win_over_the_next_run_of_its_original(driver: Driver) -> None:
     """D04: whoever runs it now is refused."""
     original = await running(driver)
@@ -369,6 +409,49 @@ async def test_a_job_has_one_copy_at_most_and_a_copy_none(driver: Driver) -> Non
     assert isinstance(await driver.speculate(original.id, now=START), NotAllowedInState)
     assert isinstance(await driver.speculate(copy_id, now=START), NotAllowedInState)
     assert await reserve(driver, worker_id="worker-c", limit=10) == []
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "without retention"])
+@pytest.mark.parametrize("end", ["Fail", "Cancelled", "Stalled", "expired", "cancelled by hand"])
+async def test_a_run_never_has_a_second_copy_however_the_first_ended(
+    driver: Driver, end: str, keeps: bool
+) -> None:
+    """R003-38: a leader that took over a moment ago knows nothing of the first; the store does."""
+    if not keeps:
+        nothing = Retention(completed=NO_TIME, failed=NO_TIME, cancelled=NO_TIME)
+        await driver.configure_queue(QueueSettings(queue=QUEUE, retention=nothing), now=START)
+    original = await running(driver, lease_for=HOUR)
+    await copy_of(driver, original)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=MINUTE)
+    if end == "expired":
+        await driver.reclaim(now=START + MINUTE)
+    elif end == "cancelled by hand":
+        await driver.cancel([copy.id], now=START)
+        await settle_one(driver, Ack(copy.lease))
+    else:
+        await settle_one(driver, ENDS[end](copy.lease))
+
+    async with driver.another() as other_leader:
+        answer = await other_leader.speculate(original.id, now=START + MINUTE)
+
+    assert isinstance(answer, NotAllowedInState), answer
+    assert await reserve(driver, now=START + MINUTE, worker_id="worker-c", limit=10) == []
+
+
+async def test_the_next_run_of_a_job_may_have_a_copy_again(driver: Driver) -> None:
+    """R003-38: one to a run, and not one to a job."""
+    original = await running(driver)
+    first = await copy_of(driver, original)
+    await settle_one(driver, ENDS["Retry"](original.lease))
+    again = await reserve_one(driver, now=START + HOUR, lease_for=HOUR)
+    assert (again.id, await state_of(driver, first)) == (original.id, JobState.CANCELLED)
+
+    second = await driver.speculate(original.id, now=START + HOUR)
+    assert isinstance(second, Speculated)
+    copy = await reserve_one(driver, now=START + HOUR, worker_id=OTHER_WORKER)
+
+    assert (copy.id, copy.id != first) == (second.copy_id, True)
+    assert isinstance(await driver.speculate(original.id, now=START + HOUR), NotAllowedInState)
 
 
 async def test_no_copy_after_the_lease_is_over_or_a_cancel_was_requested(driver: Driver) -> None:

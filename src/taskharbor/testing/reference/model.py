@@ -51,6 +51,7 @@ from taskharbor.model.job import (
     Update,
 )
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
+from taskharbor.model.speculation import HeadStart, avoided
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.testing.reference.ends import Ending
 from taskharbor.testing.reference.shelf import DATA, UNSAID, WAITS, after_delay, choose, order, plain, waiting
@@ -147,17 +148,20 @@ class ReferenceModel(Ending):
             and job.requires in claim.lanes
             and self.state_of(job, now) is JobState.READY
             and (claim.types is None or job.type in claim.types)
-            and self._may_copy(job, claim.worker_id)
+            and self._may_copy(job, claim.worker_id, now)
         ]
         return sorted(fits, key=lambda job: (claim.lanes.index(job.requires), *order(job)))
 
-    def _may_copy(self, job: Any, worker_id: str) -> bool:
+    def _may_copy(self, job: Any, worker_id: str, now: datetime) -> bool:
         """A copy is run beside its running original, by somebody else; any other job by anybody."""
         if job.speculates_on is None:
             return True
         original = self.jobs[job.speculates_on]
-        is_elsewhere = worker_id not in (job.avoid_worker, original.claimed_by)
-        return original.state is JobState.RUNNING and is_elsewhere
+        slower, until = self.head_starts.get(job.id, ((), now))
+        is_elsewhere = worker_id not in (self.made_beside[job.id], original.claimed_by)
+        return (
+            original.state is JobState.RUNNING and is_elsewhere and (worker_id not in slower or now >= until)
+        )
 
     def _claim(self, job: Any, claim: Claim, token: str, now: datetime) -> None:
         for what, whose, _ in self._execute_budgets(job.queue, claim):
@@ -371,18 +375,26 @@ class ReferenceModel(Ending):
 
     # ------------------------------------------------------------------ copies
 
-    def speculate(self, job_id: str, copy_id: str, now: datetime) -> Speculated | JobNotFound | ConflictError:
+    def speculate(
+        self, job_id: str, copy_id: str, now: datetime, start: HeadStart | None = None
+    ) -> Speculated | JobNotFound | ConflictError:
         """`copy_id` is the store's choice, and must be new."""
         job = self.jobs.get(self.resolve(job_id))
         if job is None:
             return JobNotFound(job_id)
         is_alone = job.key is None and job.speculates_on is None and not self._copies(job.id)
+        is_first = (job.id, job.fence) not in self.copied_runs
         is_running = job.state is JobState.RUNNING and job.lease_expires_at > now
-        if not (is_running and is_alone and not job.cancel_requested):
+        if not (is_running and is_alone and is_first and not job.cancel_requested):
             return NotAllowedInState(job.id, verb="speculate", state=job.state)
         values = {name: getattr(job, name) for name in DATA}
         place = min(job.run_at or job.created_at, now) - MICROSECOND
         new = NewJob(id=copy_id, queue=job.queue, run_at=place, max_attempts=1, max_stalls=1, **values)
         copy = self._create(new, now)
-        copy.fence, copy.speculates_on, copy.avoid_worker = job.fence, job.id, job.claimed_by
+        copy.fence, copy.speculates_on = job.fence, job.id
+        copy.avoid_worker = avoided(job.claimed_by, start, now)
+        self.copied_runs.add((job.id, job.fence))
+        self.made_beside[copy_id] = job.claimed_by
+        if start is not None:
+            self.head_starts[copy_id] = start.slower, now + start.span
         return Speculated(job.id, copy_id, now, 1)

@@ -33,6 +33,9 @@ class Shelf:
         self.store_seqs: dict[str, int] = {}
         self.moves: Counter[tuple[JobState, JobState]] = Counter()
         self.touched: set[str] = set()
+        self.copied_runs: set[tuple[str, int]] = set()  # (job, fence)
+        self.made_beside: dict[str, str] = {}  # copy: who ran its original then
+        self.head_starts: dict[str, tuple[tuple[str, ...], datetime]] = {}  # copy: not for these until then
         self._seq = 0
         self._shown: dict[str, JobRecord] = {}
 

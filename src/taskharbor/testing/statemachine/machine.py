@@ -18,6 +18,7 @@ from taskharbor.model.edit import Edit
 from taskharbor.model.job import Lease, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.settlement import Ack, Fail, Retry
+from taskharbor.model.speculation import HeadStart
 from taskharbor.testing.statemachine import plans
 from taskharbor.testing.statemachine.coverage import RULES
 from taskharbor.testing.statemachine.pair import START, PairMachine
@@ -233,17 +234,16 @@ class DriverMachine(PairMachine):
     def open_queue(self, level: str, rules: dict[str, Any]) -> None:
         self._do(self.pair.configure(plans.settings_of(level, rules)))
 
-    @counted(which=plans.WHICH, known=st.integers(-3, 30))
-    def speculate(self, which: int, known: int) -> None:
-        self._do(
-            self.pair.speculate(self._known_id(known) if known > 25 else self._lease(which, "none").job_id)
-        )
+    @counted(which=plans.WHICH, known=st.integers(-3, 30), start=plans.HEAD_STARTS)
+    def speculate(self, which: int, known: int, start: HeadStart | None) -> None:
+        job_id = self._known_id(known) if known > 25 else self._lease(which, "none").job_id
+        self._do(self.pair.speculate(job_id, start))
 
-    @counted(end=plans.END_NAMES, is_reclaimed=st.sampled_from([False, True, True]))
-    def race_a_copy(self, end: str, is_reclaimed: bool) -> None:
-        """Start a copy, let another worker take it, perhaps lose the original's lease, end the copy."""
+    @counted(end=plans.END_NAMES, is_reclaimed=st.sampled_from([False, True, True]), start=plans.HEAD_STARTS)
+    def race_a_copy(self, end: str, is_reclaimed: bool, start: HeadStart | None) -> None:
+        """Start a copy, have it taken, perhaps lose the original's lease, end the copy and want another."""
         for lease in self._run({}):
-            self._do(self.pair.speculate(lease.job_id))
+            self._do(self.pair.speculate(lease.job_id, start))
             self.pair.now += is_reclaimed * 4 * plans.SECOND
             self._do(self.pair.reserve(plans.wide_claim("w3", 9 * plans.SECOND)))
             if is_reclaimed:
@@ -252,6 +252,7 @@ class DriverMachine(PairMachine):
             ending = plans.ENDS["ack with a result" if is_reclaimed else end]
             copies = self._copies_of(lease.job_id)
             self._do(self.pair.settle([ending(copy, self.pair.now) for copy in copies]))
+            self._do(self.pair.speculate(lease.job_id))
 
     @counted(holder=st.sampled_from(plans.WORKERS), ttl=st.sampled_from(plans.LEASES))
     def hold_role(self, holder: str, ttl: timedelta) -> None:

@@ -18,6 +18,7 @@ from taskharbor.model.job import Lease, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 
 SECOND = timedelta(seconds=1)
@@ -111,6 +112,9 @@ CLAIMS = st.builds(
     st.sampled_from(list(product(_TYPE_LISTS, LEASES, (None, None, None, RATE)))),
 )
 LIMITS = st.integers(1, 4)
+HEAD_STARTS = st.sampled_from(
+    [None, *(HeadStart(slower=names, span=SECOND) for names in (("w1",), ("w2", "w3"), WORKERS))]
+)
 WHICH = st.integers(0, 7)
 
 

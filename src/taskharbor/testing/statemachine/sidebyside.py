@@ -21,6 +21,7 @@ from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from taskharbor.testing.reference import ReferenceModel
 from taskharbor.testing.reference.roles import Roles
@@ -157,11 +158,11 @@ class SideBySide:
         self.witness.configured(settings.queue, answer)
         await self._look()
 
-    async def speculate(self, job_id: str) -> None:
-        answer = await self.driver.speculate(job_id, now=self.now)
+    async def speculate(self, job_id: str, start: HeadStart | None = None) -> None:
+        answer = await self.driver.speculate(job_id, head_start=start, now=self.now)
         copy_id = answer.copy_id if isinstance(answer, Speculated) else ""
         assert copy_id not in self.ids, f"the copy of {job_id} got the known id {copy_id}"
-        self._agree(answer, self.model.speculate(job_id, copy_id, self.now))
+        self._agree(answer, self.model.speculate(job_id, copy_id, self.now, start))
         await self._look([job_id])
 
     async def hold_role(self, role: str, holder: str, ttl: timedelta) -> None:
