@@ -81,7 +81,7 @@ class TaskHarborRedis(_base.Adapter):
 
     def remaining(self) -> int:
         # Waiting and running jobs stand on one shelf of the list.
-        return int(_base.redis_command("ZLEXCOUNT", "{taskharbor}:q:default:list", "[l", "(m"))
+        return int(_base.redis_command("ZCOUNT", "{taskharbor}:q:default:list", 0, f"({2**50}"))
 
 
 async def _delete_completed() -> None:

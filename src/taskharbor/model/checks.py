@@ -137,16 +137,16 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     if len(jobs) == 1:
         check_new_job(jobs[0], now, max_payload)
         return
-    are_ids = _are_ids([job.id for job in jobs])
+    have_ids = are_ids([job.id for job in jobs])
     like: NewJob | None = None
     for job in jobs:
-        if like is not None and are_ids and _is_like(job, like, max_payload):
+        if like is not None and have_ids and _is_like(job, like, max_payload):
             continue
         check_new_job(job, now, max_payload)
         like = job
 
 
-def _are_ids(values: list[str]) -> bool:
+def are_ids(values: list[str]) -> bool:
     """Whether all of these are ids. Looked at as one long text: a tenth of the work of one pattern per id."""
     if any(type(value) is not str or len(value) != ID_LENGTH for value in values):
         return False

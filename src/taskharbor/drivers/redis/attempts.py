@@ -16,7 +16,9 @@ from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.ledger import Ledger
 from taskharbor.drivers.redis.packing import (
-    claimed_record,
+    Handed,
+    claimed_records,
+    head_fields,
     id_bytes,
     id_text,
     is_id,
@@ -27,6 +29,7 @@ from taskharbor.drivers.redis.packing import (
 from taskharbor.drivers.redis.picture import ask_for_job
 from taskharbor.drivers.redis.server import Server
 from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
+from taskharbor.model.checks import are_ids
 from taskharbor.model.clock import instant, span_micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, Progress
@@ -36,6 +39,54 @@ from taskharbor.model.state import JobState
 Answer = Settled | LeaseLost
 _LOST: dict[bytes, type[LeaseLost]] = {b"N": JobNotInflight, b"M": LeaseMismatch, b"E": LeaseExpired}
 SWEPT_PER_CLAIM = 100
+
+
+class _Group:
+    """Acks of one claim: what they share is said once."""
+
+    __slots__ = ("claimed_by", "has_results", "ids", "places", "queue", "results", "token")
+
+    def __init__(self, lease: Lease, queue: str, *, has_results: bool) -> None:
+        self.queue = queue
+        self.token = lease.token
+        self.claimed_by = lease.claimed_by
+        self.has_results = has_results
+        self.places: list[int] = []
+        self.ids: list[str] = []
+        self.results: list[bytes] = []
+
+
+def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
+    """Acks in groups; None when they are not for exchange.lua: others among them, or a job twice."""
+    groups: dict[tuple[str, str, str | None, bool], _Group] = {}
+    ids: list[str] = []
+    last: _Group | None = None
+    for place, item in enumerate(settlements):
+        if type(item) is not Ack:
+            return None
+        lease, has_results = item.lease, item.result is not None
+        queue = lease.queue
+        if queue is None:
+            return None
+        if (
+            last is None
+            or lease.token != last.token
+            or queue != last.queue
+            or lease.claimed_by != last.claimed_by
+            or has_results is not last.has_results
+        ):
+            name = (queue, lease.token, lease.claimed_by, has_results)
+            last = groups.get(name)
+            if last is None:
+                last = groups[name] = _Group(lease, queue, has_results=has_results)
+        last.places.append(place)
+        last.ids.append(lease.job_id)
+        ids.append(lease.job_id)
+        if item.result is not None:
+            last.results.append(b"r" + item.result)
+    if len(set(ids)) != len(ids) or not are_ids(ids):
+        return None
+    return list(groups.values())
 
 
 class HarborLimited(Exception):
@@ -64,15 +115,12 @@ class Attempts:
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
     ) -> tuple[list[Answer], list[JobRecord]]:
+        if not settlements and claim is not None:
+            return [], await self._at_once_claimed(claim, now)
         answers: dict[int, Answer] = {}
-        acks = [
-            place
-            for place, item in enumerate(settlements)
-            if type(item) is Ack and item.lease.queue is not None and is_id(item.lease.job_id)
-        ]
         jobs: list[JobRecord] | None = None
-        if len(acks) == len(settlements):
-            jobs = await self._at_once(answers, settlements, acks, claim, now)
+        if (groups := _acks_in(settlements)) is not None:
+            jobs = await self._at_once(answers, settlements, groups, claim, now)
         left = [place for place in range(len(settlements)) if place not in answers]
         if left:
             answers |= zip(left, await self._settle([settlements[p] for p in left], now), strict=True)
@@ -82,29 +130,33 @@ class Attempts:
             jobs = await self._claim(claim, now)
         return [answers[place] for place in range(len(settlements))], jobs
 
+    async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        jobs = await self._at_once({}, (), [], claim, now)
+        return await self._claim(claim, now) if jobs is None else jobs
+
     async def _at_once(
         self,
         answers: dict[int, Answer],
         settlements: Sequence[Settlement],
-        acks: Sequence[int],
+        groups: Sequence[_Group],
         claim: Claim | None,
         now: datetime | None,
     ) -> list[JobRecord] | None:
         """One script for everything; None when something is left over and nothing was claimed."""
-        chosen = [settlements[place] for place in acks]
         token = self._entropy.token()
-        call = await self._call(chosen, claim, token, now)
+        call = await self._call(groups, claim, token, now)
         reply = await self._server.run_in_epoch("exchange", *call)
         at = instant(int(reply[0]))
-        for place, answer in zip(acks, reply[1:], strict=False):
-            lease = settlements[place].lease
+        places = [place for group in groups for place in group.places]
+        for place, answer in zip(places, reply[1:], strict=False):
+            job_id = settlements[place].lease.job_id
             if type(answer) is int:
-                answers[place] = Settled(lease.job_id, JobState.COMPLETED, at, answer)
+                answers[place] = Settled(job_id, JobState.COMPLETED, at, answer)
             elif answer != b"S":
-                answers[place] = _LOST[answer](lease.job_id)
+                answers[place] = _LOST[answer](job_id)
         if claim is None:
             return []
-        return self._handed_out(reply, len(acks) + 1, claim, token)
+        return self._handed_out(reply, len(places) + 1, claim, token)
 
     def _handed_out(
         self, reply: Sequence[Any], start: int, claim: Claim, token: str
@@ -116,25 +168,24 @@ class Attempts:
             self._sees_rates = self._sees_rates or said == b"rates"
             self._sees_leases = self._sees_leases or said == b"leases"
             return None
-        at, worker = instant(int(reply[0])), claim.worker_id
-        expires_at = at + claim.lease_for
-        jobs = []
-        for place in range(start + 1, len(reply), 4):
-            packed_id, head, body, more = reply[place : place + 4]
-            if more:
-                story, key = more[0] or None, more[1].partition(b"\0")[2] or None
-                job = claimed_record(packed_id, head, body, token, worker, at, expires_at, story, key)
-            else:
-                job = claimed_record(packed_id, head, body, token, worker, at, expires_at)
-            jobs.append(job)
-        return jobs
+        at_us = int(reply[0])
+        at = instant(at_us)
+        first, beyond = start + 2, start + 2 + 3 * reply[start + 1]
+        more = {
+            number - 1: (story or None, key.partition(b"\0")[2] or None)
+            for number, story, key in zip(
+                reply[beyond::3], reply[beyond + 1 :: 3], reply[beyond + 2 :: 3], strict=True
+            )
+        }
+        handed = Handed(token, claim.worker_id, at, at_us, at + claim.lease_for)
+        return claimed_records(reply[first:beyond], more, handed)
 
     async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim after the expired leases of its queues were dealt with."""
         await self.sweep(claim.queues, SWEPT_PER_CLAIM, now)
         while True:
             token = self._entropy.token()
-            call = await self._call((), claim, token, now, expired_is_done=True)
+            call = await self._call([], claim, token, now, expired_is_done=True)
             reply = await self._server.run_in_epoch("exchange", *call)
             jobs = self._handed_out(reply, 1, claim, token)
             if jobs is not None:
@@ -142,7 +193,7 @@ class Attempts:
 
     async def _call(
         self,
-        acks: Sequence[Settlement],
+        groups: Sequence[_Group],
         claim: Claim | None,
         token: str,
         now: datetime | None,
@@ -153,22 +204,21 @@ class Attempts:
         keys = self._keys
         queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
         arguments: list[Any] = []
-        for item in acks:
-            lease = item.lease
-            number = queues.setdefault(lease.queue or "", len(queues) + 1)
-            result = item.result if type(item) is Ack else None
+        for group in groups:
             arguments += (
-                number,
-                id_bytes(lease.job_id),
-                token_bytes(lease.token),
-                lease.claimed_by or "",
-                b"" if result is None else b"r" + result,
+                queues.setdefault(group.queue, len(queues) + 1),
+                token_bytes(group.token),
+                group.claimed_by or "",
+                len(group.results),
+                head_fields(group.ids),
+                *group.results,
             )
         named = [keys.data, keys.idempotency_ends]
         for queue in queues:
             own = keys.queue(queue)
-            named += (own.list, own.ready, own.lines, own.later, own.leases, own.done, own.wake)
-        head = [stated(now), len(queues), *queues, len(acks)]
+            named += (own.list, own.ready, own.later, own.leases, own.done, own.wake)
+        count = sum(len(group.ids) for group in groups)
+        head = [stated(now), len(queues), *queues, count, len(groups)]
         if claim is None:
             return named, *head, *arguments
         with_rates = self._sees_rates or claim.rate is not None
@@ -298,13 +348,13 @@ class Attempts:
     async def expired(
         self, queues: Sequence[str], limit: int, now: datetime | None
     ) -> list[tuple[float, bytes, str]]:
-        """Leases that have run out, oldest first: when, its place, its id."""
+        """Leases that have run out, oldest first: when, its seq, its id."""
         if not queues:
             return []
-        keys = [self._keys.queue(queue).leases for queue in queues]
+        keys = [self._keys.data, *(self._keys.queue(queue).leases for queue in queues)]
         reply = await self._server.run("expired", keys, stated(now), limit, writes=False)
-        pairs = zip(reply[1::2], reply[2::2], strict=True)
-        return sorted((float(when), place[:8], id_text(place[8:])) for when, place in pairs)
+        found = zip(reply[1::3], reply[2::3], reply[3::3], strict=True)
+        return sorted((float(when), seq, id_text(packed)) for when, seq, packed in found)[:limit]
 
     async def reclaim_these(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
         if not ids:

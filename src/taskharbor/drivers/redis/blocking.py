@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ import hiredis
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import Host
-from taskharbor.drivers.redis.entering import answered, call_of, call_of_one, created, is_plain
+from taskharbor.drivers.redis.entering import ENQUEUE_ONE, answered, call_of, created, is_plain, packed_one
 from taskharbor.drivers.redis.link import Command, greeting, packed
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.server import Server, is_of_another_epoch
@@ -39,9 +40,12 @@ class Line:
         try:
             plain = socket.create_connection(host, address.connect_timeout)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.settimeout(address.timeout)
             context: ssl.SSLContext | None = address.tls_context()
-            self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=host[0])
+            if context is None:
+                self._socket = _timed(plain, address.timeout)
+            else:
+                plain.settimeout(address.timeout)
+                self._socket = context.wrap_socket(plain, server_hostname=host[0])
         except OSError as error:
             raise faults.unreachable(error, where) from error
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -55,8 +59,12 @@ class Line:
 
     def call(self, command: Command) -> Any:
         """The answer. An error of the server is raised as it is."""
+        return self.send(packed(command))
+
+    def send(self, command: bytes) -> Any:
+        """The same for a command that is packed already."""
         try:
-            self._socket.sendall(packed(command))
+            self._socket.sendall(command)
             while (answer := self._reader.gets()) is _NOTHING:
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
@@ -66,7 +74,8 @@ class Line:
             if isinstance(error, hiredis.ReplyError):
                 raise
             self.close()
-            raise faults.lost(error, done=None) from error
+            why = TimeoutError() if isinstance(error, BlockingIOError) else error
+            raise faults.lost(why, done=None) from error
         if isinstance(answer, hiredis.ReplyError):
             raise answer
         return answer
@@ -75,6 +84,16 @@ class Line:
         self.is_open = False
         with suppress(OSError):
             self._socket.close()
+
+
+def _timed(plain: socket.socket, seconds: float) -> socket.socket:
+    """Let the system count the seconds: Python would ask it before every send and every receive."""
+    plain.settimeout(None)
+    whole = int(seconds)
+    limit = struct.pack("@ll", whole, int((seconds - whole) * 1_000_000))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return plain
 
 
 _NOTHING = object()
@@ -92,13 +111,10 @@ class Blocking:
         self._with_care = with_care
         self._sees_rates = False
         self._idle: list[Line] = []
-        self._lock = threading.Lock()
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        if len(jobs) == 1 and is_plain(jobs[0]):
-            keys, arguments = call_of_one(self._server.keys, jobs[0], now)
-            if reply := self._run("enqueue_one", keys, arguments):
-                return created(jobs[0], reply)
+        if len(jobs) == 1 and is_plain(jobs[0]) and (at := self._one(jobs[0], now)):
+            return created(jobs[0], at)
         while True:
             keys, arguments = call_of(self._server.keys, jobs, now, with_rates=self._sees_rates)
             answers = answered(jobs, self._run("enqueue", keys, arguments))
@@ -108,9 +124,23 @@ class Blocking:
                 return self._decide(jobs, now)
             self._sees_rates = True
 
+    def _one(self, job: NewJob, now: datetime | None) -> int:
+        """When a plain job was created, by enqueue_one.lua; 0 when it did nothing."""
+        line, server = self._take(), self._server
+        try:
+            at: int = line.send(packed_one(server.keys, server.epoch, job, now))
+        except (
+            hiredis.ReplyError
+        ) as error:  # it did nothing; what follows meets the same, and knows what to do
+            if faults.word_of(error) == "NOSCRIPT":
+                line.call(("SCRIPT", "LOAD", ENQUEUE_ONE.source))
+            return 0
+        finally:
+            self._give_back(line)
+        return at
+
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
+        idle, self._idle = self._idle, []
         for line in idle:
             line.close()
 
@@ -173,9 +203,10 @@ class Blocking:
                 raise faults.ours(error) from error
 
     def _take(self) -> Line:
-        with self._lock:
-            while self._idle:
-                line = self._idle.pop()
+        idle = self._idle
+        with suppress(IndexError):  # pop and append are steps of their own, so threads need no lock
+            while True:
+                line = idle.pop()
                 if line.is_open:
                     return line
         return self._connected()
@@ -193,5 +224,4 @@ class Blocking:
 
     def _give_back(self, line: Line) -> None:
         if line.is_open:
-            with self._lock:
-                self._idle.append(line)
+            self._idle.append(line)

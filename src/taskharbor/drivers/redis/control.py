@@ -14,6 +14,7 @@ from taskharbor.drivers.redis.picture import ask_for_job, scoped
 from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, NotAllowedInState
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import JobRecord
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.transitions import requeued, speculative_copy, starting_at
 
@@ -63,9 +64,11 @@ class Control:
 
         return await self._books.step(_asked(ids), decide, now)
 
-    async def speculate(self, job_id: str, now: datetime | None) -> Speculated | JobNotFound | ConflictError:
+    async def speculate(
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError:
         return await self._books.step(
-            _asked([job_id]), lambda ledger: _speculate(ledger, job_id), now, seqs=1
+            _asked([job_id]), lambda ledger: _speculate(ledger, job_id, head_start), now, seqs=1
         )
 
 
@@ -100,13 +103,15 @@ def _delete(ledger: Ledger, job_id: str) -> Deleted | JobNotFound | ConflictErro
     return Deleted(job.id, now)
 
 
-def _speculate(ledger: Ledger, job_id: str) -> Speculated | JobNotFound | ConflictError:
+def _speculate(
+    ledger: Ledger, job_id: str, head_start: HeadStart | None
+) -> Speculated | JobNotFound | ConflictError:
     job, now = ledger.find(job_id), ledger.now
     if job is None:
         return JobNotFound(job_id)
     if not _may_have_copy(ledger, job):
         return NotAllowedInState(job_id, verb="speculate", state=shown(job, now).state)
-    copy = speculative_copy(job, ledger.next_seq(), now)
+    copy = speculative_copy(job, ledger.next_seq(), now, head_start)
     ledger.put(copy)
     return Speculated(job.id, copy.id, now, copy.version)
 
@@ -120,4 +125,5 @@ def _may_have_copy(ledger: Ledger, job: JobRecord) -> bool:
         and job.key is None
         and job.speculates_on is None
         and ledger.copy_of(job) is None
+        and not ledger.run_had_copy(job)
     )

@@ -58,6 +58,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Settlement
+from taskharbor.model.speculation import HeadStart
 
 log = logging.getLogger("taskharbor.drivers.redis")
 
@@ -197,11 +198,10 @@ class RedisDriver(Driver):
         return await self._attempts.reclaim(limit, now)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
-        keys: list[str] = []
-        for queue in await self._books.queue_names():
-            own = self._keys.queue(queue)
-            keys += (own.later, own.ready, own.lines, own.wake)
-        return int(await self._server.run("promote", keys, stated(now), limit))
+        queues = await self._books.queue_names()
+        return int(
+            await self._server.run("promote", self._keys.for_promote(queues), stated(now), limit, *queues)
+        )
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         keys = [self._keys.data, self._keys.idempotency_ends]
@@ -239,9 +239,9 @@ class RedisDriver(Driver):
         return await self._presence.configure(settings)
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._control.speculate(job_id, now)
+        return await self._control.speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 

@@ -30,8 +30,8 @@ def settle(ledger: Ledger, settlement: Settlement) -> Settled | LeaseLost:
     after = settled(job, settlement, now)
     if after.state is JobState.COMPLETED and job.speculates_on is not None and isinstance(settlement, Ack):
         _win(ledger, job.speculates_on, settlement.result)
+    drop_copy_of(ledger, job)  # first: without retention, the job that leads to it is gone afterwards
     after = leave(ledger, job, after)
-    drop_copy_of(ledger, after)
     return Settled(after.id, after.state, now, after.version)
 
 
@@ -41,9 +41,10 @@ def reclaim(ledger: Ledger, job_id: str) -> Reclaimed | None:
     if job is None or job.lease_expires_at is None or job.lease_expires_at > now:
         return None
     had_blocked = ledger.blocked_behind(job) is not None
-    after = leave(ledger, job, stalled(job, "", now))
+    after = stalled(job, "", now)
     if after.state.is_terminal:
-        drop_copy_of(ledger, after)
+        drop_copy_of(ledger, job)
+    after = leave(ledger, job, after)
     return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version)
 
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.ledger import Ledger
-from taskharbor.drivers.redis.packing import body_of_new, id_bytes, id_text, line_of, rank_of
+from taskharbor.drivers.redis.link import ServerError, packed
+from taskharbor.drivers.redis.packing import (
+    body_of_new,
+    head_fields,
+    id_bytes,
+    id_text,
+    line_of,
+    rank_of,
+)
 from taskharbor.drivers.redis.picture import ask_for_job, scoped
+from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.server import Server
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.clock import instant, micros, span_micros
@@ -23,6 +34,7 @@ from taskharbor.model.state import JobState
 from taskharbor.model.transitions import absorb, new_record
 
 Call = tuple[list[str], list[Any]]
+ENQUEUE_ONE = SCRIPTS["enqueue_one"]
 
 
 def call_of(
@@ -36,28 +48,56 @@ def call_of(
     """The keys and the arguments of enqueue.lua, behind the epoch."""
     queues: dict[str, int] = {}
     arguments: list[Any] = []
-    for job in jobs:
-        number = queues.get(job.queue)
-        if number is None:
-            number = queues[job.queue] = len(queues) + 1
-        arguments += (
-            number,
-            id_bytes(job.id),
-            line_of(job.requires, job.type),
-            rank_of(job.priority),
-            _when(job),
-            body_of_new(job),
-            job.key or b"",
-            job.idempotency_key or b"",
-        )
+    start, count = 0, len(jobs)
+    while start < count:
+        like, end = jobs[start], start + 1
+        while end < count and _are_alike(jobs[end], like):
+            end += 1
+        number = queues.setdefault(like.queue, len(queues) + 1)
+        arguments += _run_of(jobs[start:end], number)
+        start = end
     named = [keys.data, keys.queues]
     for queue in queues:
         own = keys.queue(queue)
-        named += (own.list, own.ready, own.lines, own.later, own.wake)
+        named += (own.list, own.ready, own.later, own.wake)
     if with_rates:
         named += [keys.queue(queue).enqueue_rate for queue in queues]
         named.append(keys.enqueue_rate)
-    return named, [stated(now), first_seq, "1" if with_rates else "", len(queues), *queues, *arguments]
+    head = [stated(now), first_seq, "1" if with_rates else "", len(queues), *queues, count]
+    return named, head + arguments
+
+
+def _are_alike(one: NewJob, other: NewJob) -> bool:
+    """Whether two jobs go into the same line at the same time: then what they share is said once."""
+    return (
+        one.type == other.type
+        and one.queue == other.queue
+        and one.requires == other.requires
+        and one.priority == other.priority
+        and one.run_at == other.run_at
+        and one.delay == other.delay
+        and (one.key is None and one.idempotency_key is None)
+        == (other.key is None and other.idempotency_key is None)
+    )
+
+
+def _run_of(jobs: Sequence[NewJob], queue: int) -> list[Any]:
+    like = jobs[0]
+    has_keys = like.key is not None or like.idempotency_key is not None
+    run: list[Any] = [
+        len(jobs),
+        queue,
+        line_of(like.requires, like.type),
+        rank_of(like.priority),
+        _when(like),
+        "1" if has_keys else "",
+        head_fields([job.id for job in jobs]),
+        *map(body_of_new, jobs),
+    ]
+    if has_keys:
+        for job in jobs:
+            run += (job.key or b"", job.idempotency_key or b"")
+    return run
 
 
 def is_plain(job: NewJob) -> bool:
@@ -65,22 +105,29 @@ def is_plain(job: NewJob) -> bool:
     return job.key is job.idempotency_key is None and job.run_at is None and not job.delay
 
 
-def call_of_one(keys: Keys, job: NewJob, now: datetime | None) -> Call:
-    """The keys and the arguments of enqueue_one.lua, behind the epoch."""
-    own = keys.queue(job.queue)
-    return [keys.data, own.list, own.ready, own.lines, own.wake], [
-        stated(now),
-        job.queue,
-        id_bytes(job.id),
-        line_of(job.requires, job.type),
-        rank_of(job.priority),
-        body_of_new(job),
-    ]
+def packed_one(keys: Keys, epoch: bytes, job: NewJob, now: datetime | None) -> bytes:
+    """A call of enqueue_one.lua as it goes over the wire."""
+    front = _front_of_one(keys, epoch, job.queue, job.requires, job.type, job.priority)
+    body = body_of_new(job)
+    said = b"" if now is None else b"%d" % micros(now)
+    parts = (front, id_bytes(job.id), len(body), body, len(said), said)
+    return b"%b$16\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % parts
 
 
-def created(job: NewJob, reply: bytes) -> list[Enqueued]:
+@lru_cache(maxsize=1024)
+def _front_of_one(keys: Keys, epoch: bytes, queue: str, requires: str, type_: str, priority: int) -> bytes:
+    """That call up to what differs from job to job."""
+    own = keys.queue(queue)
+    line, rank = line_of(requires, type_), bytes((rank_of(priority),))
+    named = (keys.data, own.list, own.ready, own.wake)
+    head = b"\0\0" + rank + b"\0\0\0\1"  # waiting, no flags, version 1
+    command = ("EVALSHA", ENQUEUE_ONE.digest, len(named), *named, epoch, queue, line, line + rank, head)
+    return b"*%d\r\n" % (len(command) + 3) + packed(command).partition(b"\r\n")[2]
+
+
+def created(job: NewJob, at: int) -> list[Enqueued]:
     """What enqueue_one.lua said when it did it."""
-    return [Enqueued(job.id, EnqueueResult.CREATED, instant(int(reply)), 1)]
+    return [Enqueued(job.id, EnqueueResult.CREATED, instant(at), 1)]
 
 
 def _when(job: NewJob) -> str:
@@ -128,10 +175,13 @@ class Entering:
     async def enqueue(
         self, jobs: Sequence[NewJob], now: datetime | None, first_seq: int | str = ""
     ) -> list[Enqueued]:
-        if len(jobs) == 1 and first_seq == "" and is_plain(jobs[0]):
-            keys, arguments = call_of_one(self._keys, jobs[0], now)
-            if reply := await self._server.run("enqueue_one", keys, self._server.epoch, *arguments):
-                return created(jobs[0], reply)
+        if len(jobs) == 1 and first_seq == "" and is_plain(jobs[0]) and (link := self._server.at_hand()):
+            try:
+                if at := await link.send(packed_one(self._keys, self._server.epoch, jobs[0], now)):
+                    return created(jobs[0], at)
+            except ServerError as error:  # it did nothing; what follows meets the same, and knows what to do
+                if faults.word_of(error) == "NOSCRIPT":
+                    await self._server.command("SCRIPT", "LOAD", ENQUEUE_ONE.source)
         while True:
             keys, arguments = call_of(self._keys, jobs, now, with_rates=self.sees_rates, first_seq=first_seq)
             answers = answered(jobs, await self._server.run_in_epoch("enqueue", keys, *arguments))

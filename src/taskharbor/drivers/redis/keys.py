@@ -5,6 +5,7 @@ The part in braces is the hash tag: all keys with the same tag are in the same s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -13,7 +14,6 @@ class QueueKeys(NamedTuple):
 
     list: str
     ready: str
-    lines: str
     later: str
     leases: str
     done: str
@@ -50,6 +50,14 @@ class Keys:
             keys = self._queues[name] = QueueKeys(*(f"{self._tag(name)}:{part}" for part in _PARTS))
         return keys
 
+    def for_promote(self, queues: Iterable[str]) -> list[str]:
+        """What promote.lua is to be given."""
+        keys = [self.data]
+        for queue in queues:
+            own = self.queue(queue)
+            keys += (own.later, own.ready, own.wake)
+        return keys
+
     def worker_rate(self, worker_id: str) -> str:
         return f"{self._home}:rate:worker:{worker_id}"
 
@@ -64,7 +72,6 @@ class Keys:
 _PARTS = (
     "list",
     "ready",
-    "lines",
     "later",
     "leases",
     "done",

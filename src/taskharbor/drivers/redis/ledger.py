@@ -28,16 +28,18 @@ from taskharbor.drivers.redis.packing import (
     head_of,
     id_bytes,
     line_of,
-    listed_as,
+    list_score,
     place_of,
     progress_bytes,
     story_of,
 )
 from taskharbor.drivers.redis.picture import (
     Picture,
+    copy_in,
     ids_in,
     keys_in,
     memory_in,
+    packed_copy,
     packed_ids,
     packed_keys,
     packed_memory,
@@ -130,8 +132,14 @@ class Ledger:
         """The live copy of a job."""
         if not self._flags.get(job.id, 0) & COPIED:
             return None
-        copy = self.field(b"c" + id_bytes(job.id))
-        return None if copy is None else self.get(ids_in(copy)[0])
+        packed = self.field(b"c" + id_bytes(job.id))
+        copy = None if packed is None else self.get(copy_in(packed)[0])
+        return None if copy is None or copy.state.is_terminal else copy
+
+    def run_had_copy(self, job: JobRecord) -> bool:
+        """Whether the run of this job that goes on now has or had a copy."""
+        packed = self.field(b"c" + id_bytes(job.id))
+        return packed is not None and copy_in(packed)[1] == job.fence
 
     def rules(self, queue: str) -> QueueRules:
         self._rules_looked_at.add(queue)
@@ -201,14 +209,12 @@ class Ledger:
         self._touched[job_id] = None
 
     def _note_copy(self, copy: JobRecord, original: str) -> None:
+        """Kept as long as the original, so that no other leader makes the same run a second copy."""
         field = b"c" + id_bytes(original)
-        if copy.state.is_terminal:
-            if self.field(field) == id_bytes(copy.id):
-                self._fields[field] = None
-        else:
-            self._fields[field] = id_bytes(copy.id)
-            if original in self.jobs:
-                self._add_flag(original, COPIED)
+        packed = self.field(field)
+        if original in self.jobs and (packed is None or copy_in(packed)[0] != copy.id):
+            self._fields[field] = packed_copy(copy.id, self.jobs[original].fence)
+            self._add_flag(original, COPIED)
 
     def _enter_slot(self, job: JobRecord) -> None:
         if job.key is not None and (sign := _SLOT_SIGNS.get(job.state)) is not None:
@@ -289,7 +295,8 @@ class Ledger:
         for job_id in self._touched:
             self._write_job(writing, job_id)
         for name, value in self._fields.items():
-            if value != self._picture.fields.get(name):
+            # The heads of ids that stood for a job are not in its picture, and must go with it.
+            if value is None or value != self._picture.fields.get(name):
                 writing.set_field(name, value)
         for name, ends in self._ended_keys.items():
             if ends is None:
@@ -330,10 +337,10 @@ class Ledger:
         for place in old.keys() - new.keys():
             writing.leave(keys, place)
         for place in new.keys() - old.keys():
-            writing.enter(keys, place, new[place])
+            writing.enter(job.queue, keys, place, new[place])
         if before is None:
             writing.add("SADD", self._keys.queues, job.queue)
-            writing.set_field(b"Q" + job.queue.encode(), b"1")
+            writing.add("HSETNX", self._keys.data, f"Q{job.queue}", b"")
         packed = id_bytes(job_id)
         had, has = _parts(before), _parts(after)
         if after is not None:
@@ -362,14 +369,15 @@ def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
     return parts
 
 
-Place = tuple[str, bytes, bytes]  # (which set, its member, the line of a waiting one)
+Place = tuple[str, bytes, bytes]  # (which set, its member, the line of a waiting one or the place in `list`)
 
 
 def _places(job: JobRecord, now: datetime) -> dict[Place, int]:
     """Where a job stands in the sets of its queue, each with its score."""
     places: dict[Place, int] = {}
     if job.speculates_on is None:
-        places["list", listed_as(job), b""] = 0
+        score = list_score(job)
+        places["list", place_of(job), b"%d" % score] = score
     elif not job.state.is_terminal:
         places["copies", id_bytes(job.id), b""] = 0
     if job.state in (JobState.READY, JobState.SCHEDULED):
@@ -407,7 +415,7 @@ class _Writing:
     def set_field(self, name: bytes, value: bytes | None) -> None:
         self._fields[name] = value
 
-    def enter(self, keys: QueueKeys, place: Place, score: int) -> None:
+    def enter(self, queue: str, keys: QueueKeys, place: Place, score: int) -> None:
         what, member, line = place
         if what == "copies":
             self.add("SADD", keys.copies, member)
@@ -417,17 +425,17 @@ class _Writing:
             if score:
                 self.add("ZADD", keys.later, score, member)
             else:
-                self.add("ENTER", keys.ready, self.number(keys.lines), member, line)
+                self.add("ENTER", keys.ready, queue, member, line)
             self.add("WAKE", keys.wake)
 
     def leave(self, keys: QueueKeys, place: Place) -> None:
-        what, member, line = place
+        what, member, _ = place
         if what == "copies":
             self.add("SREM", keys.copies, member)
         elif what != "waiting":
             self.add("ZREM", getattr(keys, what), member)
         else:
-            self.add("LEAVE", keys.ready, self.number(keys.lines), self.number(keys.later), member, line)
+            self.add("LEAVE", keys.ready, self.number(keys.later), member)
 
     def arguments(self) -> list[Any]:
         arguments: list[Any] = []

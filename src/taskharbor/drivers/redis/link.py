@@ -50,11 +50,15 @@ class Link(asyncio.Protocol):
 
         `writes`: whether a lost answer may have been a change.
         """
+        return self.send(packed(command), writes=writes)
+
+    def send(self, command: bytes, *, writes: bool = True) -> asyncio.Future[Any]:
+        """The same for a command that is packed already."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open or self._transport is None:
             future.set_exception(faults.lost(self._gone, done=False))
             return future
-        self._transport.write(packed(command))
+        self._transport.write(command)
         self._waiting.append((future, writes))
         if self._watch is None and self._timeout is not None:
             self._answered = self._loop.time()

@@ -108,7 +108,7 @@ class Looking:
         keys = [self._keys.data]
         for name in names:
             own = self._keys.queue(name)
-            keys += (own.list, own.ready, own.lines, own.later, own.leases, own.copies)
+            keys += (own.list, own.ready, own.later, own.leases, own.copies)
             keys.append(self._keys.execute_rate if name == EVERY_QUEUE else own.execute_rate)
         reply = await self._server.run(
             "count", keys, stated(now), "1" if wants_more else "", *names, writes=False
@@ -132,7 +132,7 @@ def _record(parts: Sequence[bytes]) -> JobRecord:
 def _shelves(query: Query) -> tuple[str, str]:
     """Which shelves to walk, and which of the live jobs to give; '' for all of them."""
     states = query.states or tuple(JobState)
-    shelves = "".join(sorted({SHELVES[state].decode() for state in states}))
+    shelves = "".join(sorted({str(SHELVES[state]) for state in states}))
     signs = "".join(sorted({sign for state, sign in _LIVE_SIGNS.items() if state in states}))
     return shelves, "" if len(signs) == len(_LIVE_SIGNS) else signs
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,15 +46,17 @@ _CODES = {
 }
 _STATES = {code: state for state, code in _CODES.items()} | {0: JobState.READY}
 SHELVES = {
-    JobState.READY: b"l",
-    JobState.SCHEDULED: b"l",
-    JobState.RUNNING: b"l",
-    JobState.BLOCKED: b"b",
-    JobState.COMPLETED: b"c",
-    JobState.FAILED: b"f",
-    JobState.CANCELLED: b"x",
+    JobState.READY: 0,
+    JobState.SCHEDULED: 0,
+    JobState.RUNNING: 0,
+    JobState.BLOCKED: 1,
+    JobState.COMPLETED: 2,
+    JobState.FAILED: 3,
+    JobState.CANCELLED: 4,
 }
-"""The first sign of an entry of `list` and `done`: waiting and running jobs share one."""
+"""Where a job stands in `list`: waiting and running jobs share one shelf."""
+_SHELF = 2**50
+_END_SIGNS = {JobState.COMPLETED: b"c", JobState.FAILED: b"f", JobState.CANCELLED: b"x"}
 
 
 class Body(msgspec.Struct, array_like=True, frozen=True):
@@ -72,6 +75,15 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
     idempotency_key: bytes | None = None
     speculates_on: str | None = None
     avoid_worker: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return (
+            not self.timeout
+            and self.headers is None
+            and self.min_backoff is None
+            and self.max_backoff is None
+        )
 
 
 class Story(msgspec.Struct, array_like=True, frozen=True):
@@ -101,6 +113,11 @@ def is_id(text: str) -> bool:
 
 def id_bytes(job_id: str) -> bytes:
     return bytes.fromhex(job_id.replace("-", ""))
+
+
+def head_fields(ids: Sequence[str]) -> bytes:
+    """The names of the heads of these jobs in the data hash, one behind the other, 17 bytes each."""
+    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is an h
 
 
 def id_text(packed: bytes) -> str:
@@ -136,16 +153,18 @@ def entry_of(job: JobRecord) -> bytes:
 
 
 def place_of(job: JobRecord) -> bytes:
-    return _SEQ.pack(job.seq) + id_bytes(job.id)
+    """What stands for a job in `list`, `leases` and `done`: the field of its head."""
+    return b"h" + id_bytes(job.id)
 
 
-def listed_as(job: JobRecord) -> bytes:
-    return SHELVES[job.state] + place_of(job)
+def list_score(job: JobRecord) -> int:
+    """Shelf and seq in one number that a double holds exactly."""
+    return SHELVES[job.state] * _SHELF + job.seq
 
 
 def done_as(job: JobRecord) -> bytes:
     """A finished job by the time of its end."""
-    return SHELVES[job.state] + packed_us(job.finished_at) + place_of(job)
+    return _END_SIGNS[job.state] + packed_us(job.finished_at) + place_of(job)
 
 
 def packed_us(at: datetime | None) -> bytes:
@@ -368,50 +387,78 @@ def record_of(
     )
 
 
-def claimed_record(
-    packed_id: bytes,
-    head: bytes,
-    body: bytes,
-    token: str,
-    worker_id: str,
-    at: datetime,
-    expires_at: datetime,
-    story: bytes | None = None,
-    key: bytes | None = None,
-) -> JobRecord:
-    """A record that was just handed out. Hot: what all jobs of a claim share is made once."""
-    _, flags, rank, version, _, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
-    if story or flags & ~(KEYED | REMEMBERED | ALIASED):
-        return record_of(packed_id, head, body, story=story, key=key)
-    starts, fence = _STARTS.unpack_from(head, _HEAD.size)
-    what = _decode_body(body)
-    if what.headers or what.timeout or what.min_backoff is not None or what.max_backoff is not None:
-        return record_of(packed_id, head, body, key=key)
-    return JobRecord(
-        id=id_text(packed_id),
-        seq=seq,
-        type=what.type,
-        queue=what.queue,
-        state=JobState.RUNNING,
-        payload=what.payload,
-        created_at=instant(created),
-        updated_at=at,
-        version=version,
-        key=key,
-        idempotency_key=what.idempotency_key,
-        priority=100 - rank,
-        requires=what.requires,
-        run_at=instant(run_at - 1) if run_at else None,
-        attempts=attempts,
-        max_attempts=what.max_attempts,
-        stalls=stalls,
-        max_stalls=what.max_stalls,
-        starts=starts,
-        token=token,
-        fence=fence,
-        lease_expires_at=expires_at,
-        claimed_by=worker_id,
-        started_at=at,
+class Handed(NamedTuple):
+    """What all jobs of one claim share."""
+
+    token: str
+    worker_id: str
+    at: datetime
+    at_us: int
+    expires_at: datetime
+
+
+def claimed_records(
+    parts: Sequence[bytes], more: Mapping[int, tuple[bytes | None, bytes | None]], handed: Handed
+) -> list[JobRecord]:
+    """The records that were just handed out: id, head and body of each; `more`: story and key by place."""
+    token, worker_id, at, at_us, expires_at = handed
+    jobs = []
+    last_created, created_at = -1, at
+    for place, (packed_id, head, body) in enumerate(zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
+        code, flags, rank, version, _, attempts, stalls, seq, created, run_at = _unpack_head(head)
+        story, key = more.get(place, _NO_MORE)
+        if story or flags & _RARE:
+            jobs.append(record_of(packed_id, head, body, story=story, key=key))
+            continue
+        if code == _RUNNING:
+            starts, fence = _STARTS.unpack_from(head, _HEAD.size)
+        else:  # its head before the claim: it never ran and has no flags
+            version, starts, fence = version + 1, 1, at_us
+        if created != last_created:
+            last_created, created_at = created, instant(created)
+        what = _decode_body(body)
+        job = JobRecord(
+            id=id_text(packed_id),
+            seq=seq,
+            type=what.type,
+            queue=what.queue,
+            state=JobState.RUNNING,
+            payload=what.payload,
+            created_at=created_at,
+            updated_at=at,
+            version=version,
+            key=key,
+            idempotency_key=what.idempotency_key,
+            priority=100 - rank,
+            requires=what.requires,
+            run_at=instant(run_at - 1) if run_at else None,
+            attempts=attempts,
+            max_attempts=what.max_attempts,
+            stalls=stalls,
+            max_stalls=what.max_stalls,
+            starts=starts,
+            token=token,
+            fence=fence,
+            lease_expires_at=expires_at,
+            claimed_by=worker_id,
+            started_at=at,
+        )
+        jobs.append(job if what.is_plain else _with_options(job, what))
+    return jobs
+
+
+_NO_MORE = (None, None)
+_RARE = ~(KEYED | REMEMBERED | ALIASED)
+_unpack_head = _HEAD.unpack_from
+
+
+def _with_options(job: JobRecord, what: Body) -> JobRecord:
+    return msgspec.structs.replace(
+        job,
+        headers=what.headers or {},
+        timeout=timedelta(microseconds=what.timeout) if what.timeout else NO_TIME,
+        min_backoff=span(what.min_backoff),
+        max_backoff=span(what.max_backoff),
     )
 
 

@@ -95,5 +95,14 @@ def packed_memory(job_id: str, ends: int) -> bytes:
     return id_bytes(job_id) + _ENDS.pack(ends)
 
 
+def packed_copy(copy_id: str, fence: int) -> bytes:
+    """The last copy of a job, and the fence of the run that got it."""
+    return id_bytes(copy_id) + _ENDS.pack(fence)
+
+
+def copy_in(packed: bytes) -> tuple[str, int]:
+    return memory_in(packed)
+
+
 def memory_in(packed: bytes) -> tuple[str, int]:
     return id_text(packed[:16]), _ENDS.unpack_from(packed, 16)[0]

@@ -66,6 +66,11 @@ class Server:
             await self.adopt_epoch()
         raise DriverUnavailable("the store was emptied again and again; nothing was written", done=False)
 
+    def at_hand(self) -> Link | None:
+        """The connection, if there is one: for a call that can as well be made otherwise."""
+        link = self._link
+        return link if link is not None and link.is_open else None
+
     async def command(self, *command: Part, writes: bool = False) -> Any:
         """One command of the server's own."""
         return await self._tried(lambda link: link.call(command, writes=writes))
@@ -133,8 +138,14 @@ class Server:
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.wait([connecting])
+            # It may have a connection in its hands that nobody has taken over.
+            if self._shared is None and not connecting.cancelled() and connecting.exception() is None:
+                connecting.result().close()
         if self._link is not None and self._shared is None:
             self._link.close()
         self._link = None

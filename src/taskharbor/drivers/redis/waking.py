@@ -64,6 +64,11 @@ class Waking:
 
     async def close(self) -> None:
         task, self._task = self._task, None
+        interrupting = [one for one in self._interrupting if not one.done()]
+        for one in interrupting:
+            one.cancel()
+        if interrupting:
+            await asyncio.wait(interrupting)
         for reader in list(self._readers):
             reader.end()
         if task is not None:
@@ -137,11 +142,7 @@ class Waking:
         return min([_LONGEST_BLOCK, *(max(due, 0.0) for due in dues)])
 
     async def _move_due(self, queues: Sequence[str]) -> None:
-        keys: list[str] = []
-        for queue in queues:
-            own = self._keys.queue(queue)
-            keys += (own.later, own.ready, own.lines, own.wake)
-        await self._server.run("promote", keys, "", 1000)
+        await self._server.run("promote", self._keys.for_promote(queues), "", 1000, *queues)
 
     # ------------------------------------------------------------------ what was heard
 

@@ -64,6 +64,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Settlement
+from taskharbor.model.speculation import HeadStart
 
 _T = TypeVar("_T")
 
@@ -286,9 +287,8 @@ class ClusterDriver(Driver):
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         moved = 0
         for part in await self._parts.all():
-            own = part.keys.queue(part.queue)
-            keys = [own.later, own.ready, own.lines, own.wake]
-            moved += int(await part.server.run("promote", keys, stated(now), limit - moved))
+            keys = part.keys.for_promote([part.queue])
+            moved += int(await part.server.run("promote", keys, stated(now), limit - moved, part.queue))
         return moved
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
@@ -351,10 +351,10 @@ class ClusterDriver(Driver):
         return rules
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         part = (await self._parts.where([job_id])).get(job_id, self._home)
-        return await part.control.speculate(job_id, now)
+        return await part.control.speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 

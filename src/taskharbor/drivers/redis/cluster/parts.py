@@ -38,8 +38,13 @@ class Parts:
     async def close(self) -> None:
         for waking in (self.home.waking, *(part.waking for part in self.met)):
             await waking.close()
-        for task in self._opening.values():
+        opening = [task for task in self._opening.values() if not task.done()]
+        for task in opening:
             task.cancel()
+        if opening:
+            await asyncio.wait(opening)
+        for server in (self.home.server, *(part.server for part in self.met)):
+            await server.close()
         self._shared.close()
 
     async def part(self, queue: str) -> Part:

@@ -39,16 +39,16 @@ while at <= #ARGV do
   local command, key = ARGV[at + 1], KEYS[tonumber(ARGV[at + 2])]
   if command == 'WAKE' then
     wake(key)
-  elseif command == 'ENTER' then -- ready; lines, entry, line
-    if call('ZADD', key, 0, ARGV[at + 4]) == 1 then
-      call('HINCRBY', KEYS[tonumber(ARGV[at + 3])], ARGV[at + 5], 1)
+  elseif command == 'ENTER' then -- ready; queue, entry, line
+    local field = 'Q' .. ARGV[at + 3]
+    local lines, is_changed = with_lines(call('HGET', KEYS[1], field), { [ARGV[at + 5]] = true })
+    call('ZADD', key, '0', ARGV[at + 4])
+    if is_changed then
+      call('HSET', KEYS[1], field, lines)
     end
-  elseif command == 'LEAVE' then -- ready; lines, later, entry, line: it waits in one of the two
-    local lines = KEYS[tonumber(ARGV[at + 3])]
-    if call('ZREM', key, ARGV[at + 5]) == 0 then
-      call('ZREM', KEYS[tonumber(ARGV[at + 4])], ARGV[at + 5])
-    elseif call('HINCRBY', lines, ARGV[at + 6], -1) <= 0 then
-      call('HDEL', lines, ARGV[at + 6])
+  elseif command == 'LEAVE' then -- ready; later, entry: it waits in one of the two
+    if call('ZREM', key, ARGV[at + 4]) == 0 then
+      call('ZREM', KEYS[tonumber(ARGV[at + 3])], ARGV[at + 4])
     end
   else
     call(command, key, unpack(ARGV, at + 3, last))

@@ -1,6 +1,6 @@
 -- The numbers of some queues.
 --
--- KEYS  data, then per queue: list, ready, lines, later, leases, copies, execute rate
+-- KEYS  data, then per queue: list, ready, later, leases, copies, execute rate
 -- ARGV  now, '1' to look also for the oldest ready job and for a spent rate, the names of the queues
 -- Gives {now, per queue: {scheduled, ready, blocked, running, completed, failed, cancelled, oldest ready ('' none),
 --       throttled until ('' it is not), rules ('' none)}}
@@ -9,8 +9,8 @@ local data = KEYS[1]
 local now = clock(ARGV[1])
 local reply = { text(now) }
 
-local function shelf(list, sign)
-  return call('ZLEXCOUNT', list, '[' .. sign, '(' .. string.char(string.byte(sign) + 1))
+local function shelf(list, number)
+  return call('ZCOUNT', list, text(number * SHELF), '(' .. text((number + 1) * SHELF))
 end
 
 -- Copies are not counted: how many of them run, and how many wait for a time.
@@ -34,7 +34,7 @@ local function oldest_ready(ready, lines, later)
   local function consider(at)
     oldest = math.min(oldest or at, at)
   end
-  for _, line in ipairs(call('HKEYS', lines)) do
+  for line in string.gmatch(lines or '', '\1([^\1]*)') do
     local beyond = '(' .. string.sub(line, 1, -2) .. '\1'
     local from = '[' .. line
     while true do
@@ -68,24 +68,25 @@ local function throttled_until(rules, key)
   return text(tonumber(last[2]) + rate[2])
 end
 
-for at = 2, #KEYS, 7 do
-  local list, ready, lines, later = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3]
-  local copies_running, copies_scheduled = copies_of(KEYS[at + 5])
-  local running = call('ZCARD', KEYS[at + 4]) - copies_running
+for at = 2, #KEYS, 6 do
+  local list, ready, later = KEYS[at], KEYS[at + 1], KEYS[at + 2]
+  local copies_running, copies_scheduled = copies_of(KEYS[at + 4])
+  local running = call('ZCARD', KEYS[at + 3]) - copies_running
   local scheduled = call('ZCOUNT', later, '(' .. text(now), '+inf') - copies_scheduled
-  local packed = call('HGET', data, 'R' .. ARGV[2 + (at + 5) / 7])
+  local name = ARGV[2 + (at + 4) / 6]
+  local packed, lines = unpack(call('HMGET', data, 'R' .. name, 'Q' .. name))
   local rules = rules_in(packed)
   local wants_more = ARGV[2] == '1'
   reply[#reply + 1] = {
     scheduled,
-    shelf(list, 'l') - running - scheduled,
-    shelf(list, 'b'),
+    shelf(list, 0) - running - scheduled,
+    shelf(list, 1),
     running,
-    shelf(list, 'c'),
-    shelf(list, 'f'),
-    shelf(list, 'x'),
+    shelf(list, 2),
+    shelf(list, 3),
+    shelf(list, 4),
     wants_more and oldest_ready(ready, lines, later) or '',
-    wants_more and throttled_until(rules, KEYS[at + 6]) or '',
+    wants_more and throttled_until(rules, KEYS[at + 5]) or '',
     packed or '',
   }
 end

@@ -1,20 +1,21 @@
 -- Takes jobs in: all of them, or none. Jobs that meet others of their key are left to commit.lua.
 --
--- KEYS  data, queues; then per queue: list, ready, lines, later, wake; then, when asked for, the enqueue rates of
---       each queue and of the harbor
+-- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
+--       and of the harbor
 -- ARGV  epoch, now, first seq ('' for the store's own count), whether the rates are there ('1'), number of queues,
---       their names; then per job: queue, id, line, rank, '' | 'a' run_at | 'd' delay, body, key, idempotency key
+--       their names, number of jobs; then runs of like jobs, per run: how many, queue, line, rank, '' | 'a' run_at |
+--       'd' delay, whether there are keys ('1'), the ids ('h' before each), the bodies, and where there are keys:
+--       per job its key and its idempotency key
 -- Gives {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (a ledger must
 --       decide), {now, 'rates'} (ask again with them), {now, 'never', queue, count} or {now, 'wait', queue,
 --       microseconds}; else {now, 'some', then per job: id, version plus 1 (0: created)}
 
 local data, now = KEYS[1], clock(ARGV[2])
 local has_rates, queue_count = ARGV[4] == '1', tonumber(ARGV[5])
-local first, width = 6 + queue_count, 8
-local job_count = (#ARGV - first + 1) / width
-local LIST, READY, LINES, LATER, WAKE = 1, 2, 3, 4, 5
+local job_count = tonumber(ARGV[6 + queue_count])
+local LIST, READY, LATER, WAKE = 1, 2, 3, 4
 local function key_of(queue, part)
-  return KEYS[2 + (queue - 1) * 5 + part]
+  return KEYS[2 + (queue - 1) * 4 + part]
 end
 
 -- ------------------------------------------------------------------ look
@@ -25,16 +26,26 @@ for queue = 1, queue_count do
   fields[2 + 2 * queue] = 'Q' .. ARGV[5 + queue]
 end
 local before = 2 + 2 * queue_count
-for i = 1, job_count do
-  fields[before + i] = 'h' .. ARGV[first + (i - 1) * width + 1]
+local runs, run_count, at, seen_jobs = {}, 0, 7 + queue_count, before
+while ARGV[at] do
+  local count, heads = tonumber(ARGV[at]), ARGV[at + 6]
+  local run = { count = count, queue = tonumber(ARGV[at + 1]), line = ARGV[at + 2], rank = tonumber(ARGV[at + 3]),
+    when = ARGV[at + 4], has_keys = ARGV[at + 5] == '1', bodies = at + 6, keys = at + 6 + count, first = seen_jobs }
+  for i = 1, count do
+    fields[seen_jobs + i] = sub(heads, 17 * i - 16, 17 * i)
+  end
+  seen_jobs = seen_jobs + count
+  run_count = run_count + 1
+  runs[run_count] = run
+  at = at + 7 + (run.has_keys and 3 or 1) * count
 end
 local known
-if before + job_count <= 3000 then
+if seen_jobs <= 3000 then
   known = call('HMGET', data, unpack(fields))
 else
   known = {}
-  for from = 1, before + job_count, 3000 do
-    local part = call('HMGET', data, unpack(fields, from, math.min(from + 2999, before + job_count)))
+  for from = 1, seen_jobs, 3000 do
+    local part = call('HMGET', data, unpack(fields, from, math.min(from + 2999, seen_jobs)))
     for i = 1, #part do
       known[from + i - 1] = part[i]
     end
@@ -52,47 +63,63 @@ local function duplicate(id, head)
   return { id, head and unpack_from('>I4', head, 4) or 0 }
 end
 
-local answers, new, new_count, came, seen_ids, seen_keys, seen_remembered = {}, {}, 0, {}, {}, {}, {}
-for i = 1, job_count do
-  local at = first + (i - 1) * width
-  local id, key, remembered = ARGV[at + 1], ARGV[at + 6], ARGV[at + 7]
-  local queue = tonumber(ARGV[at])
-  local answer = false
-  if known[before + i] then
-    answer = duplicate(id, known[before + i])
-  elseif seen_ids[id] then
-    answer = { id, 1 }
-  elseif remembered ~= '' then
-    local name = ARGV[5 + queue] .. '\0' .. remembered
-    local entry = call('HGET', data, 'i' .. name)
-    if entry then
-      local ends = unpack_from('>I8', entry, 17)
-      if ends ~= 0 and ends <= now then
-        return { text(now), 'care' }
-      end
-      local target = sub(entry, 1, 16)
-      answer = duplicate(target, call('HGET', data, 'h' .. target))
-    elseif seen_remembered[name] then
-      answer = { seen_remembered[name], 1 }
-    else
-      seen_remembered[name] = id
-    end
+local answers, old_count, came, seen_fields, seen_keys, seen_remembered = {}, 0, {}, {}, {}, {}
+
+-- What answers for a job that is known already; false when it is new, nil when a ledger must decide.
+local function answer_of(run, place, i)
+  local field = fields[place]
+  if known[place] then
+    return duplicate(sub(field, 2), known[place])
+  elseif seen_fields[field] then
+    return { sub(field, 2), 1 }
   end
-  if not answer then
+  if run.has_keys then
+    local queue = ARGV[5 + run.queue] .. '\0'
+    local key, remembered = ARGV[run.keys + 2 * i - 1], ARGV[run.keys + 2 * i]
+    if remembered ~= '' then
+      local name = queue .. remembered
+      local entry = call('HGET', data, 'i' .. name)
+      if entry then
+        local ends = unpack_from('>I8', entry, 17)
+        if ends ~= 0 and ends <= now then
+          return nil
+        end
+        local target = sub(entry, 1, 16)
+        return duplicate(target, call('HGET', data, 'h' .. target))
+      elseif seen_remembered[name] then
+        return { sub(seen_remembered[name], 2), 1 }
+      end
+      seen_remembered[name] = field
+    end
     if key ~= '' then
-      local name = ARGV[5 + queue] .. '\0' .. key
-      if seen_keys[name] or call('HEXISTS', data, 'k' .. name) == 1 then
-        return { text(now), 'care' }
+      if seen_keys[queue .. key] or call('HEXISTS', data, 'k' .. queue .. key) == 1 then
+        return nil
       end
-      seen_keys[name] = true
+      seen_keys[queue .. key] = true
     end
-    seen_ids[id] = true
-    new_count = new_count + 1
-    new[new_count] = at
-    came[queue] = (came[queue] or 0) + 1
   end
-  answers[i] = answer
+  seen_fields[field] = true
+  return false
 end
+
+for r = 1, run_count do
+  local run, new = runs[r], 0
+  for i = 1, run.count do
+    local place = run.first + i
+    local answer = answer_of(run, place, i)
+    if answer == nil then
+      return { text(now), 'care' }
+    end
+    if answer then
+      answers[place] = answer
+      old_count = old_count + 1
+    else
+      new = new + 1
+    end
+  end
+  came[run.queue] = (came[run.queue] or 0) + new
+end
+local new_count = job_count - old_count
 
 -- ------------------------------------------------------------------ rates
 
@@ -109,7 +136,7 @@ for queue = 1, queue_count + 1 do
     if count > rate[1] then
       return { text(now), 'never', is_harbor and 0 or queue, count }
     end
-    spends[#spends + 1] = { KEYS[2 + queue_count * 5 + queue], rate, count, is_harbor and 0 or queue }
+    spends[#spends + 1] = { KEYS[2 + queue_count * 4 + queue], rate, count, is_harbor and 0 or queue }
   end
 end
 for _, spend in ipairs(spends) do
@@ -124,65 +151,92 @@ end
 for _, spend in ipairs(spends) do
   rate_spend(spend[1], spend[3], now)
 end
+local seq, writes, w, sets = 0, {}, 0, {}
+local now8 = us(now)
+
+local function write_keys(run, id, i)
+  local queue, flags = ARGV[5 + run.queue] .. '\0', 0
+  local key, remembered = ARGV[run.keys + 2 * i - 1], ARGV[run.keys + 2 * i]
+  if key ~= '' then
+    local name = queue .. key
+    flags = KEYED
+    writes[w + 1], writes[w + 2], writes[w + 3], writes[w + 4] = 'K' .. id, name, 'k' .. name, 'w' .. id
+    w = w + 4
+  end
+  if remembered ~= '' then
+    local name = queue .. remembered
+    flags = flags + REMEMBERED
+    writes[w + 1], writes[w + 2] = 'i' .. name, id .. us(0)
+    writes[w + 3], writes[w + 4] = 'I' .. id, pack('>Hc0', #name, name)
+    w = w + 4
+  end
+  return flags
+end
+
+local function write_run(run)
+  local set, when, run_at = sets[run.queue], run.when, -1
+  if when ~= '' then
+    run_at = tonumber(sub(when, 2)) + (sub(when, 1, 1) == 'd' and now or 0)
+  end
+  local plain = pack('>BBBI4I8I8', WAITING, 0, run.rank, 1, now, 0)
+  local tail, entry_front = now8 .. us(run_at + 1), run.line .. string.char(run.rank) .. us(run_at < 0 and now or run_at)
+  local is_later, score, entries, e, list, l = run_at > now, '0', set.ready, set.r, set.list, set.l
+  if is_later then
+    score, entries, e = text(run_at), set.later, set.t
+  end
+  for i = 1, run.count do
+    local place = run.first + i
+    if not answers[place] then
+      local field = fields[place]
+      local id = sub(field, 2)
+      local flags = run.has_keys and write_keys(run, id, i) or 0
+      seq = seq + 1
+      local seq8 = us(seq)
+      writes[w + 1] = field
+      writes[w + 2] = (flags == 0 and plain or pack('>BBBI4I8I8', WAITING, flags, run.rank, 1, now, 0)) .. seq8 .. tail
+      writes[w + 3] = 'b' .. id
+      writes[w + 4] = ARGV[run.bodies + i]
+      w = w + 4
+      list[l + 1], list[l + 2] = seq, field
+      l = l + 2
+      entries[e + 1], entries[e + 2] = score, entry_front .. seq8 .. id
+      e = e + 2
+    end
+  end
+  set.l = l
+  if is_later then
+    set.t = e
+  elseif e > set.r then
+    set.r = e
+    set.lines[run.line] = true
+  end
+end
+
 if new_count > 0 then
-  local seq
   if ARGV[3] ~= '' then
     seq = tonumber(ARGV[3]) - 1
   else
     seq = call('HINCRBY', data, 'n', new_count) - new_count
   end
-  local writes, w = {}, 0
-  local sets = {}
-  for queue in pairs(came) do
-    sets[queue] = { list = {}, l = 0, ready = {}, r = 0, later = {}, t = 0, lines = {} }
+  for queue, count in pairs(came) do
+    sets[queue] = count > 0 and { list = {}, l = 0, ready = {}, r = 0, later = {}, t = 0, lines = {} } or nil
   end
-  local now8 = us(now)
-  for i = 1, new_count do
-    local at = new[i]
-    local queue, id, line, rank, when = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-    local key, remembered = ARGV[at + 6], ARGV[at + 7]
-    local set, flags = sets[queue], 0
-    seq = seq + 1
-    if key ~= '' then
-      local name = ARGV[5 + queue] .. '\0' .. key
-      flags = KEYED
-      writes[w + 1], writes[w + 2], writes[w + 3], writes[w + 4] = 'K' .. id, name, 'k' .. name, 'w' .. id
-      w = w + 4
+  for r = 1, run_count do
+    if sets[runs[r].queue] then
+      write_run(runs[r])
     end
-    if remembered ~= '' then
-      local name = ARGV[5 + queue] .. '\0' .. remembered
-      flags = flags + REMEMBERED
-      writes[w + 1], writes[w + 2] = 'i' .. name, id .. us(0)
-      writes[w + 3], writes[w + 4] = 'I' .. id, pack('>Hc0', #name, name)
-      w = w + 4
-    end
-    local run_at, seq8, eligible8 = -1, us(seq), now8
-    if when ~= '' then
-      run_at = tonumber(sub(when, 2)) + (sub(when, 1, 1) == 'd' and now or 0)
-      eligible8 = us(run_at)
-    end
-    writes[w + 1] = 'h' .. id
-    writes[w + 2] = pack('>BBBI4I8I8', WAITING, flags, rank, 1, now, 0) .. seq8 .. now8 .. us(run_at + 1)
-    writes[w + 3] = 'b' .. id
-    writes[w + 4] = ARGV[at + 5]
-    w = w + 4
-    set.list[set.l + 1], set.list[set.l + 2] = '0', 'l' .. seq8 .. id
-    set.l = set.l + 2
-    local entry = line .. string.char(rank) .. eligible8 .. seq8 .. id
-    if run_at > now then
-      set.later[set.t + 1], set.later[set.t + 2] = text(run_at), entry
-      set.t = set.t + 2
-    else
-      set.ready[set.r + 1], set.ready[set.r + 2] = '0', entry
-      set.r = set.r + 2
-      set.lines[line] = (set.lines[line] or 0) + 1
+  end
+  for queue, set in pairs(sets) do
+    local lines, is_changed = with_lines(known[2 + 2 * queue], set.lines)
+    if is_changed then
+      writes[w + 1], writes[w + 2] = 'Q' .. ARGV[5 + queue], lines
+      w = w + 2
     end
   end
   each_part('HSET', data, writes, w)
   for queue, set in pairs(sets) do
     if not known[2 + 2 * queue] then
       call('SADD', KEYS[2], ARGV[5 + queue])
-      call('HSET', data, 'Q' .. ARGV[5 + queue], '1')
     end
     each_part('ZADD', key_of(queue, LIST), set.list, set.l)
     if set.t > 0 then
@@ -196,21 +250,18 @@ if new_count > 0 then
     end
     if set.r > 0 then
       each_part('ZADD', key_of(queue, READY), set.ready, set.r)
-      for line, count in pairs(set.lines) do
-        call('HINCRBY', key_of(queue, LINES), line, count)
-      end
       wake(key_of(queue, WAKE))
     end
   end
 end
 
-if new_count == job_count then
+if old_count == 0 then
   return { text(now) }
 end
 local reply = { text(now), 'some' }
 for i = 1, job_count do
-  local answer = answers[i]
-  reply[2 * i + 1] = answer and answer[1] or ARGV[first + (i - 1) * width + 1]
+  local answer = answers[before + i]
+  reply[2 * i + 1] = answer and answer[1] or sub(fields[before + i], 2)
   reply[2 * i + 2] = answer and answer[2] + 1 or 0
 end
 return reply

@@ -1,46 +1,63 @@
 -- Ends attempts that succeeded and concern nobody else, then hands out jobs: one step.
 --
--- KEYS  data, idempotency ends; then per queue: list, ready, lines, later, leases, done, wake; then, when asked for,
---       the execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
+-- KEYS  data, idempotency ends; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
+--       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
 --       only the harbor's max_running needs
--- ARGV  epoch, now, number of queues, their names; number of acks, then per ack: queue, id, token, claimed_by
---       ('' when not said), '' | 'r' result; then nothing more, or a claim: number of queues (the first ones),
+-- ARGV  epoch, now, number of queues, their names; number of acks, no id twice, and of groups of them, then per group:
+--       queue, token, claimed_by ('' when not said), how many results, the ids ('h' before each), the results ('' |
+--       'r' result: of each, or none at all); then nothing more, or a claim: number of queues (the first ones),
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
 --       whether expired leases were dealt with ('1'), number of further leases ('' when they are not there), number
 --       of lanes, lanes, types
 -- Gives {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
 --       | 'E' run out | 'S' a ledger must decide, then why nothing was handed out: 'later' (an ack was left over),
---       'expired', 'rates', 'leases' (ask again with them); or 'jobs' and per job: id, head, body,
---       '' | {story, scoped key}}
+--       'expired', 'rates', 'leases' (ask again with them); or 'jobs', how many, and per job: id, head, body; then per
+--       job with more to it: its number, story, scoped key. The head of a job that never ran and has no flags is the
+--       one before this step.
 -- An ack that is left over, and an expired lease, keep the claim from being made: they come first.
 
 local data, now = KEYS[1], clock(ARGV[2])
 local queue_count = tonumber(ARGV[3])
 local at = 4 + queue_count
-local ack_count = tonumber(ARGV[at])
-at = at + 1
+local ack_count, group_count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+at = at + 2
 local reply, size = { text(now) }, 1
 local now8 = us(now)
-local LIST, READY, LINES, LATER, LEASES, DONE, WAKE = 1, 2, 3, 4, 5, 6, 7
+local LIST, READY, LATER, LEASES, DONE, WAKE = 1, 2, 3, 4, 5, 6
 local function key_of(queue, part)
-  return KEYS[2 + (queue - 1) * 7 + part]
+  return KEYS[2 + (queue - 1) * 6 + part]
 end
 
 -- ------------------------------------------------------------------ look
 
 local fields = { 'e', 'R*' }
 for queue = 1, queue_count do
-  fields[2 + queue] = 'R' .. ARGV[3 + queue]
+  fields[1 + 2 * queue] = 'R' .. ARGV[3 + queue]
+  fields[2 + 2 * queue] = 'Q' .. ARGV[3 + queue]
 end
-local before = 2 + queue_count
-for i = 1, ack_count do
-  fields[before + i] = 'h' .. ARGV[at + (i - 1) * 5 + 1]
+local before = 2 + 2 * queue_count
+local groups, last = {}, before
+for g = 1, group_count do
+  local results, heads = tonumber(ARGV[at + 3]), ARGV[at + 4]
+  local group = { queue = tonumber(ARGV[at]), token = ARGV[at + 1], claimed_by = ARGV[at + 2], first = last,
+    count = #heads / 17, results = results > 0 and at + 4 }
+  for i = 1, group.count do
+    fields[last + i] = sub(heads, 17 * i - 16, 17 * i)
+  end
+  last = last + group.count
+  groups[g] = group
+  at = at + 5 + results
 end
-local known = {}
-for from = 1, before + ack_count, 3000 do
-  local part = call('HMGET', data, unpack(fields, from, math.min(from + 2999, before + ack_count)))
-  for i = 1, #part do
-    known[from + i - 1] = part[i]
+local known
+if last <= 3000 then
+  known = call('HMGET', data, unpack(fields))
+else
+  known = {}
+  for from = 1, last, 3000 do
+    local part = call('HMGET', data, unpack(fields, from, math.min(from + 2999, last)))
+    for i = 1, #part do
+      known[from + i - 1] = part[i]
+    end
   end
 end
 if known[1] ~= ARGV[1] then
@@ -48,13 +65,13 @@ if known[1] ~= ARGV[1] then
 end
 local harbor, rules = rules_in(known[2]) or false, {}
 for queue = 1, queue_count do
-  rules[queue] = rules_in(known[2 + queue]) or false
+  rules[queue] = rules_in(known[1 + 2 * queue]) or false
 end
 
 -- ------------------------------------------------------------------ acks
 
 local sets, s, deletes, d, ends = {}, 0, {}, 0, {}
-local by_queue, seen = {}, {}
+local by_queue = {}
 local has_left_over = false
 
 -- The keys of an idempotent job are remembered for a day from now on.
@@ -74,7 +91,7 @@ local function remember_for_a_day(id)
   end
 end
 
-local function unusual(head, queue, id, flags, forget)
+local function unusual(id, flags, forget)
   if band(flags, COPY + CANCEL + COPIED) ~= 0 or (forget and band(flags, ALIASED) ~= 0) then
     return true
   end
@@ -92,76 +109,116 @@ local function unusual(head, queue, id, flags, forget)
   return false
 end
 
-local last_until8, last_until
-local function ack(head, queue, id, token, claimed_by, result)
-  if not head or byte(head, 1) ~= RUNNING then
-    return 'N'
-  end
-  local worker_end = 92 + byte(head, 92)
-  if sub(head, 76, 91) ~= token or (claimed_by ~= '' and claimed_by ~= sub(head, 93, worker_end)) then
-    return 'M'
-  end
-  local until8 = sub(head, 68, 75)
-  if until8 ~= last_until8 then
-    last_until8, last_until = until8, unpack_from('>I8', until8)
-  end
-  if last_until <= now then
-    return 'E'
-  end
+local function set_of(queue)
   local set = by_queue[queue]
   if not set then
     local kept = rules[queue] and rules[queue][RETENTION] or harbor and harbor[RETENTION]
-    set = { unleased = {}, unlisted = {}, listed = {}, done = {}, n = 0, forget = kept and kept[1] == 0 }
+    set = { places = {}, listed = {}, n = 0, forget = kept and kept[1] == 0 }
     by_queue[queue] = set
   end
-  local flags = byte(head, 2)
-  if seen[id] or sub(head, 48, 51) ~= '\0\0\0\1' or sub(head, worker_end + 1) ~= ARGV[3 + queue]
-    or (flags ~= 0 and unusual(head, queue, id, flags, set.forget)) then
-    return 'S'
-  end
-  seen[id] = true
-  local version = unpack_from('>I4', head, 4) + 1
-  local place = sub(head, 24, 31) .. id
-  local n = set.n + 1
-  set.n = n
-  set.unleased[n] = place
-  set.unlisted[n] = 'l' .. place
-  if set.forget then
-    deletes[d + 1], deletes[d + 2], deletes[d + 3] = 'h' .. id, 'b' .. id, 's' .. id
-    deletes[d + 4], deletes[d + 5], deletes[d + 6] = 'p' .. id, 'K' .. id, 'I' .. id
-    d = d + 6
-    return version
-  end
-  sets[s + 1] = 'h' .. id
-  sets[s + 2] = pack('>BBBI4I8', COMPLETED, flags, byte(head, 3), version, now) .. sub(head, 16, 67) .. now8 .. token .. '\0'
-  s = s + 2
-  if result ~= '' then
-    sets[s + 1], sets[s + 2] = 'r' .. id, sub(result, 2)
-    s = s + 2
-  end
-  set.listed[2 * n - 1], set.listed[2 * n] = '0', 'c' .. place
-  set.done[2 * n - 1], set.done[2 * n] = '0', 'c' .. now8 .. place
-  return version
+  return set
 end
 
-if ack_count > 0 then
-  for i = 1, ack_count do
-    local answer = ack(known[before + i], tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+-- What jobs of one claim have in common is looked at once: how their heads begin, and how they end.
+local function ack_group(group)
+  local queue, set = group.queue, set_of(group.queue)
+  local token, claimed_by, name = group.token, group.claimed_by, ARGV[3 + queue]
+  local places, listed, n, forget = set.places, set.listed, set.n, set.forget
+  local front, new_front, version, flags, back, new_back, refusal
+
+  local function look_at_front(head)
+    front = sub(head, 1, 15)
+    local state, rank
+    state, flags, rank, version = unpack_from('>BBBI4', front)
+    version = version + 1
+    new_front = state == RUNNING and pack('>BBBI4I8', COMPLETED, flags, rank, version, now)
+  end
+
+  -- The lease: nil when it holds, else what to answer. Only a first start is plain.
+  local function look_at_back(head)
+    back = sub(head, 48)
+    local worker_end = 45 + byte(back, 45)
+    new_back = sub(back, 1, 20) .. now8 .. token .. '\0'
+    if sub(back, 29, 44) ~= token or (claimed_by ~= '' and claimed_by ~= sub(back, 46, worker_end)) then
+      return 'M'
+    elseif unpack_from('>I8', back, 21) <= now then
+      return 'E'
+    elseif sub(back, 1, 4) ~= '\0\0\0\1' or sub(back, worker_end + 1) ~= name then
+      return 'S'
+    end
+  end
+
+  local function ack(field, head, result)
+    if not head then
+      return 'N'
+    end
+    if sub(head, 1, 15) ~= front then
+      look_at_front(head)
+    end
+    if not new_front then
+      return 'N'
+    end
+    if sub(head, 48) ~= back then
+      refusal = look_at_back(head)
+    end
+    if refusal then
+      return refusal
+    end
+    if flags ~= 0 and unusual(sub(field, 2), flags, forget) then
+      return 'S'
+    end
+    n = n + 1
+    places[n] = field
+    if forget then
+      local id = sub(field, 2)
+      deletes[d + 1], deletes[d + 2] = field, 'b' .. id
+      d = d + 2
+      if flags ~= 0 then
+        deletes[d + 1], deletes[d + 2], deletes[d + 3], deletes[d + 4] = 's' .. id, 'p' .. id, 'K' .. id, 'I' .. id
+        d = d + 4
+      end
+      return version
+    end
+    sets[s + 1], sets[s + 2] = field, new_front .. sub(head, 16, 47) .. new_back
+    s = s + 2
+    if result ~= '' then
+      sets[s + 1], sets[s + 2] = 'r' .. sub(field, 2), sub(result, 2)
+      s = s + 2
+    end
+    listed[2 * n - 1], listed[2 * n] = 2 * SHELF + unpack_from('>I8', head, 24), field
+    return version
+  end
+
+  local first, results = group.first, group.results
+  for i = 1, group.count do
+    local answer = ack(fields[first + i], known[first + i], results and ARGV[results + i] or '')
     if answer == 'S' then
       has_left_over = true
     end
-    reply[1 + i] = answer
-    at = at + 5
+    size = size + 1
+    reply[size] = answer
   end
-  size = 1 + ack_count
+  set.n = n
+end
+
+if ack_count > 0 then
+  for g = 1, group_count do
+    ack_group(groups[g])
+  end
   each_part('HSET', data, sets, s)
   each_part('HDEL', data, deletes, d)
   each_part('ZADD', KEYS[2], ends, #ends)
   for queue, set in pairs(by_queue) do
-    each_part('ZREM', key_of(queue, LEASES), set.unleased, set.n)
-    each_part('ZREM', key_of(queue, LIST), set.unlisted, set.n)
-    each_part('ZADD', key_of(queue, LIST), set.listed, #set.listed)
-    each_part('ZADD', key_of(queue, DONE), set.done, #set.done)
+    each_part('ZREM', key_of(queue, LEASES), set.places, set.n)
+    if set.forget then
+      each_part('ZREM', key_of(queue, LIST), set.places, set.n)
+    else
+      each_part('ZADD', key_of(queue, LIST), set.listed, 2 * set.n)
+      for from = 1, set.n, 500 do
+        local together = table.concat(set.places, '', from, math.min(from + 499, set.n))
+        call('ZADD', key_of(queue, DONE), '0', 'c' .. now8 .. together)
+      end
+    end
   end
 end
 
@@ -186,7 +243,7 @@ if ARGV[at + 11 + lane_count] then
     types[ARGV[i]] = true
   end
 end
-local beyond = 2 + queue_count * 7 -- the last key of the queues
+local beyond = 2 + queue_count * 6 -- the last key of the queues
 
 if harbor and harbor[MAX_RUNNING] and not further then
   reply[size + 1] = 'leases'
@@ -203,6 +260,12 @@ for queue = 1, claimed_queues do
   end
 end
 
+-- The lines of each queue as this step has them by now; what has changed is written at its end.
+local lines_in = {}
+for queue = 1, claimed_queues do
+  lines_in[queue] = known[2 + 2 * queue] or ''
+end
+
 -- Due jobs move over as they are: what stands in `later` is what stands in `ready`.
 local function promote(queue)
   local later = key_of(queue, LATER)
@@ -210,18 +273,15 @@ local function promote(queue)
   if #due == 0 then
     return
   end
-  local entries, lines = {}, {}
+  local entries, more = {}, {}
   for i, entry in ipairs(due) do
     entries[2 * i - 1] = '0'
     entries[2 * i] = entry
-    local line = sub(entry, 1, -34)
-    lines[line] = (lines[line] or 0) + 1
+    more[sub(entry, 1, -34)] = true
   end
   call('ZREM', later, unpack(due))
   call('ZADD', key_of(queue, READY), unpack(entries))
-  for line, count in pairs(lines) do
-    call('HINCRBY', key_of(queue, LINES), line, count)
-  end
+  lines_in[queue] = with_lines(lines_in[queue], more)
 end
 
 -- Unexpired leases of one key.
@@ -272,7 +332,7 @@ local function room_of(queue, left)
 end
 
 -- The ready entries of some lines, best first. Numbers are compared, never strings: those follow the locale.
-local function best_first(ready, lines, chunk)
+local function best_first(ready, lines, chunk, on_empty)
   local heads = {}
   local function fill(head)
     head.entries = call('ZRANGEBYLEX', ready, head.from, head.to, 'LIMIT', 0, chunk)
@@ -292,8 +352,15 @@ local function best_first(ready, lines, chunk)
   for _, line in ipairs(lines) do
     local head = { line = line, from = '[' .. line, to = '(' .. sub(line, 1, -2) .. '\1' }
     fill(head)
-    step(head)
-    heads[#heads + 1] = head
+    if head.size == 0 then
+      on_empty(line)
+    else
+      step(head)
+      heads[#heads + 1] = head
+    end
+  end
+  if #heads == 0 then
+    return nil
   end
   if #heads == 1 then
     local only = heads[1]
@@ -302,8 +369,8 @@ local function best_first(ready, lines, chunk)
       if entry then
         step(only)
       end
-      return entry, only.line
-    end
+      return entry
+    end, true
   end
   return function()
     local best
@@ -314,16 +381,16 @@ local function best_first(ready, lines, chunk)
       end
     end
     if best then
-      local entry, line = best.entry, best.line
+      local entry = best.entry
       step(best)
-      return entry, line
+      return entry
     end
   end
 end
 
 local function lines_of(queue, lane)
   local found = {}
-  for _, line in ipairs(call('HKEYS', key_of(queue, LINES))) do
+  for line in string.gmatch(lines_in[queue], '\1([^\1]*)') do
     if sub(line, 1, #lane + 1) == lane .. '\0' and (not types or types[sub(line, #lane + 2, -2)]) then
       found[#found + 1] = line
     end
@@ -331,17 +398,23 @@ local function lines_of(queue, lane)
   return found
 end
 
--- A copy runs only beside its running original, and never for a worker that runs that one.
+-- A copy runs only beside its running original, and never for a worker that runs that one. Who ran it stands in the
+-- first line of `v`; in the second, from when on the slower workers behind it may have the copy too.
 local function may_copy(id)
   local original = call('HGET', data, 'h' .. call('HGET', data, 'o' .. id))
-  return original and byte(original, 1) == RUNNING
-    and sub(original, 93, 92 + byte(original, 92)) ~= worker and call('HGET', data, 'v' .. id) ~= worker
+  if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
+    return false
+  end
+  local never, from, slower = string.match(call('HGET', data, 'v' .. id), '^([^\n]*)\n?(%d*)(.*)$')
+  return never ~= worker and (from == '' or tonumber(from) <= now or not string.find(slower, '\n' .. worker .. '\n', 1, true))
 end
 
 local expires = now + lease_us
 local expires_text = text(expires)
 local lease_tail = us(expires) .. token .. string.char(#worker) .. worker
 local first_lease = pack('>I4I8I8', 1, now, now) .. lease_tail
+
+local told, more_of, more_count = 0, {}, 0
 
 -- Hands out up to `count` jobs of one lane of a queue; says how many.
 local function take(queue, lane, count)
@@ -351,19 +424,27 @@ local function take(queue, lane, count)
   end
   local name = ARGV[3 + queue]
   local ready = key_of(queue, READY)
-  local next_entry = best_first(ready, lines, math.min(math.ceil(count / #lines) + 1, 1000))
-  local writes, w, drops, entries, leases, from_line, taken = {}, 0, {}, {}, {}, {}, 0
+  local next_entry, is_one_line = best_first(ready, lines, math.min(math.ceil(count / #lines) + 1, 1000), function(line)
+    local from, to = string.find(lines_in[queue], '\1' .. line, 1, true)
+    lines_in[queue] = sub(lines_in[queue], 1, from - 1) .. sub(lines_in[queue], to + 1)
+  end)
+  if not next_entry then
+    return 0
+  end
+  local writes, w, drops, entries, leases, taken = {}, 0, {}, {}, {}, 0
+  local is_first_part = is_one_line -- and nothing in between was left
+  local front, new_front, flags, first_back = '', '', 0, first_lease .. name
   while taken < count do
-    local wanted, its_line, ids, asked, found_count = {}, {}, {}, {}, 0
+    local wanted, ids, asked, found_count = {}, {}, {}, 0
     local most = math.min(count - taken, 1000)
     while found_count < most do
-      local entry, line = next_entry()
+      local entry = next_entry()
       if not entry then
         break
       end
       found_count = found_count + 1
       local id = sub(entry, -16)
-      wanted[found_count], its_line[found_count], ids[found_count] = entry, line, id
+      wanted[found_count], ids[found_count] = entry, id
       asked[2 * found_count - 1], asked[2 * found_count] = 'h' .. id, 'b' .. id
     end
     if found_count == 0 then
@@ -371,23 +452,31 @@ local function take(queue, lane, count)
     end
     local found = call('HMGET', data, unpack(asked))
     for i = 1, found_count do
-      local id, head, line, entry = ids[i], found[2 * i - 1], its_line[i], wanted[i]
-      local _, flags, rank, version = unpack_from('>BBBI4', head)
+      local id, head, entry = ids[i], found[2 * i - 1], wanted[i]
+      if sub(head, 1, 15) ~= front then -- what the jobs of one enqueue have in common is looked at once
+        front = sub(head, 1, 15)
+        local _, rank, version
+        _, flags, rank, version = unpack_from('>BBBI4', front)
+        new_front = pack('>BBBI4I8', RUNNING, band(flags, 255 - PROGRESS), rank, version + 1, now)
+      end
       local run_at8 = sub(head, 40, 47)
       if run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
         -- The clock went back: what was due waits again.
         call('ZREM', ready, entry)
         call('ZADD', key_of(queue, LATER), text(unpack_from('>I8', run_at8) - 1), entry)
-        from_line[line] = (from_line[line] or 0) + 1
       elseif band(flags, COPY) == 0 or may_copy(id) then
-        local lease, more = first_lease, ''
-        if #head > 47 then
+        local after
+        if #head == 47 then
+          after = new_front .. sub(head, 16, 47) .. first_back
+        else
           local starts, fence = unpack_from('>I4I8', head, 48)
-          lease = pack('>I4I8I8', starts + 1, math.max(fence + 1, now), now) .. lease_tail
+          local lease = pack('>I4I8I8', starts + 1, math.max(fence + 1, now), now) .. lease_tail
+          after = new_front .. sub(head, 16, 47) .. lease .. name
         end
+        taken = taken + 1
+        told = told + 1
         if flags ~= 0 then
           if band(flags, PROGRESS) ~= 0 then
-            flags = flags - PROGRESS
             drops[#drops + 1] = 'p' .. id
           end
           local key = band(flags, KEYED) ~= 0 and call('HGET', data, 'K' .. id)
@@ -396,34 +485,37 @@ local function take(queue, lane, count)
             writes[w + 1], writes[w + 2] = 'k' .. key, 'r' .. id
             w = w + 2
           end
-          more = (story or key) and { story or '', key or '' } or ''
+          if story or key then
+            more_of[more_count + 1], more_of[more_count + 2], more_of[more_count + 3] = told, story or '', key or ''
+            more_count = more_count + 3
+          end
         end
-        head = pack('>BBBI4I8', RUNNING, flags, rank, version + 1, now) .. sub(head, 16, 47) .. lease .. name
-        writes[w + 1], writes[w + 2] = 'h' .. id, head
+        writes[w + 1], writes[w + 2] = asked[2 * i - 1], after
         w = w + 2
-        taken = taken + 1
         entries[taken] = entry
-        leases[2 * taken - 1], leases[2 * taken] = expires_text, sub(head, 24, 31) .. id
-        from_line[line] = (from_line[line] or 0) + 1
-        reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = id, head, found[2 * i], more
-        size = size + 4
+        leases[2 * taken - 1], leases[2 * taken] = expires_text, asked[2 * i - 1]
+        reply[size + 1], reply[size + 2], reply[size + 3] = id, (flags ~= 0 or #head > 47) and after or head, found[2 * i]
+        size = size + 3
+      else
+        is_first_part = false
       end
     end
   end
   each_part('HSET', data, writes, w)
   each_part('HDEL', data, drops, #drops)
-  each_part('ZREM', ready, entries, taken)
-  each_part('ZADD', key_of(queue, LEASES), leases, 2 * taken)
-  for line, number in pairs(from_line) do
-    if call('HINCRBY', key_of(queue, LINES), line, -number) <= 0 then
-      call('HDEL', key_of(queue, LINES), line)
-    end
+  if is_first_part and taken > 1 then
+    call('ZREMRANGEBYLEX', ready, '[' .. entries[1], '[' .. entries[taken])
+  else
+    each_part('ZREM', ready, entries, taken)
   end
+  each_part('ZADD', key_of(queue, LEASES), leases, 2 * taken)
   return taken
 end
 
 reply[size + 1] = 'jobs'
-size = size + 1
+size = size + 2
+local count_place = size
+reply[count_place] = 0
 local left = limit
 for queue = 1, claimed_queues do
   promote(queue)
@@ -444,6 +536,13 @@ for queue = 1, claimed_queues do
       call('DEL', key_of(queue, WAKE))
     end
   end
+  if lines_in[queue] ~= (known[2 + 2 * queue] or '') then
+    call('HSET', data, 'Q' .. ARGV[3 + queue], lines_in[queue])
+  end
   left = left - taken
+end
+reply[count_place] = told
+for i = 1, more_count do
+  reply[size + i] = more_of[i]
 end
 return reply

@@ -35,7 +35,7 @@ local function extend(queue, id, token, claimed_by, progress)
     call('HSET', data, 'p' .. id, sub(progress, 2))
     flags = bit.bor(flags, PROGRESS)
   end
-  call('ZADD', KEYS[1 + queue], text(expires), sub(head, 24, 31) .. id)
+  call('ZADD', KEYS[1 + queue], text(expires), 'h' .. id)
   call('HSET', data, 'h' .. id, pack('>BBBI4I8', RUNNING, flags, rank, version + 1, now)
     .. sub(head, 16, 67) .. us(expires) .. sub(head, 76))
   return { text(fence), band(flags, CANCEL) ~= 0 and 1 or 0, version + 1, worker }

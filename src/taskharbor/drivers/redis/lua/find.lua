@@ -1,7 +1,7 @@
 -- One page of a listing, in the order of enqueues.
 --
 -- KEYS  data, then per queue: list, leases
--- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves,
+-- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves (their numbers),
 --       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all)
 -- Gives {now, '1' when that was all, seq of the last one examined, per job what get.lua gives}
 
@@ -11,38 +11,34 @@ local newest, behind = ARGV[2] == 'newest', ARGV[3]
 local most, limit, shelves, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local entries = {}
 
-local function add(places)
-  for _, place in ipairs(places) do
-    local seq = unpack_from('>I8', place, #place - 23)
-    entries[#entries + 1] = { seq, string.sub(place, -16) }
-  end
-end
-
 local function add_shelf(list, shelf)
-  local from = shelf .. (behind ~= '' and us(tonumber(behind)) .. string.rep('\255', 16) or '')
+  local base = tonumber(shelf) * SHELF
+  local first, beyond, found = text(base), '(' .. text(base + SHELF), nil
   if newest then
-    local top = behind ~= '' and '(' .. shelf .. us(tonumber(behind)) or '(' .. string.char(string.byte(shelf) + 1)
-    add(call('ZREVRANGEBYLEX', list, top, '[' .. shelf, 'LIMIT', 0, most))
+    local top = behind ~= '' and '(' .. text(base + tonumber(behind)) or beyond
+    found = call('ZREVRANGEBYSCORE', list, top, first, 'WITHSCORES', 'LIMIT', 0, most)
   else
-    add(call('ZRANGEBYLEX', list, '(' .. from, '(' .. string.char(string.byte(shelf) + 1), 'LIMIT', 0, most))
+    local from = behind ~= '' and '(' .. text(base + tonumber(behind)) or first
+    found = call('ZRANGEBYSCORE', list, from, beyond, 'WITHSCORES', 'LIMIT', 0, most)
+  end
+  for i = 1, #found, 2 do
+    entries[#entries + 1] = { tonumber(found[i + 1]) - base, string.sub(found[i], 2) }
   end
 end
 
 -- Running jobs are few beside waiting ones, as a rule: then their leases are the shorter way.
 local function add_leases(leases)
-  local found = {}
-  for _, place in ipairs(call('ZRANGE', leases, 0, -1)) do
-    local seq = unpack_from('>I8', place)
+  for _, field in ipairs(call('ZRANGE', leases, 0, -1)) do
+    local seq = unpack_from('>I8', call('HGET', data, field), 24)
     if behind == '' or (newest and seq < tonumber(behind)) or (not newest and seq > tonumber(behind)) then
-      found[#found + 1] = place
+      entries[#entries + 1] = { seq, string.sub(field, 2) }
     end
   end
-  add(found)
 end
 
 for queue = 2, #KEYS, 2 do
   for shelf in string.gmatch(shelves, '.') do
-    if shelf == 'l' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
+    if shelf == '0' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
       add_leases(KEYS[queue + 1])
     else
       add_shelf(KEYS[queue], shelf)

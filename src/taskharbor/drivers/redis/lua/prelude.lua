@@ -6,8 +6,15 @@
 -- v<id> the worker that it must not meet. A key is scoped by its queue: <queue>\0<key>.
 -- Besides: h<id> of an id that stands for another job is a 9 and that one's id; k<scoped key> the jobs of a key
 -- ('w' waiting, 'r' running, 'b' blocked, each with its id); i<scoped key> the job of an idempotency key and when
--- that is forgotten (8 bytes of zero: not yet); R<queue> the settings of a queue, R* of the harbor; Q<queue> is
--- there when the queue is listed; n the last seq; e the epoch.
+-- that is forgotten (8 bytes of zero: not yet); R<queue> the settings of a queue, R* of the harbor; Q<queue> the
+-- lines of a listed queue, each behind a \1; n the last seq; e the epoch.
+--
+-- A line is a lane and a type: <lane>\0<type>\0. Every line with a ready job is among those of its queue; one that a
+-- claim finds empty is struck out, and comes back with its next job.
+-- Lists and leases name a job by the field of its head, h<id>: scripts have that string anyway, and making strings is
+-- what costs most in them. In a list, the score of a job is its seq, plus SHELF for blocked, twice that for completed,
+-- then failed, cancelled. An entry of `done` is a sign, when, and one job or several that were acked together. Those of
+-- a job that was started again meanwhile, or deleted, stay there until their time has come.
 --
 -- A head: 1 state, 2 flags, 3 rank, 4 version, 8 updated, 16 attempts, 20 stalls, 24 seq, 32 created, 40 run_at
 -- (plus 1, so that 0 means none); when it was ever started or is over: 48 starts, 52 fence, 60 started, 68 until
@@ -18,6 +25,7 @@ local WAITING, BLOCKED, RUNNING, COMPLETED, ALIAS = 0, 1, 2, 3, 9
 local KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local band = bit.band
+local SHELF = 1125899906842624 -- two to the power of 50
 
 -- The deciding clock: what the caller says, else the server's.
 local function clock(said)
@@ -48,6 +56,18 @@ local function rules_in(packed)
   return packed and cmsgpack.unpack(packed)
 end
 local PAUSED, MAX_RUNNING, ENQUEUE_RATE, EXECUTE_RATE, FAIL_QUEUE, RETENTION = 1, 2, 3, 4, 5, 6
+
+-- The lines of a queue with these among them, and whether that is a change.
+local function with_lines(lines, more)
+  local is_changed = not lines
+  lines = lines or ''
+  for line in pairs(more) do
+    if not string.find(lines, '\1' .. line, 1, true) then
+      lines, is_changed = lines .. '\1' .. line, true
+    end
+  end
+  return lines, is_changed
+end
 
 local function wake(key)
   if call('LLEN', key) == 0 then

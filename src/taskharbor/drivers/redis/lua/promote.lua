@@ -1,29 +1,29 @@
 -- Due jobs become ready, oldest first; somebody is woken for them.
 --
--- KEYS  per queue: later, ready, lines, wake
--- ARGV  now, limit
+-- KEYS  data, then per queue: later, ready, wake
+-- ARGV  now, limit, the names of the queues
 -- Gives how many
 
 local now, left, moved = clock(ARGV[1]), tonumber(ARGV[2]), 0
-for at = 1, #KEYS, 4 do
+for at = 2, #KEYS, 3 do
   while left > 0 do
     local due = call('ZRANGEBYSCORE', KEYS[at], '-inf', text(now), 'LIMIT', 0, math.min(left, 1000))
     if #due == 0 then
       break
     end
-    local entries, lines = {}, {}
+    local entries, more, field = {}, {}, 'Q' .. ARGV[2 + (at + 1) / 3]
     for i, entry in ipairs(due) do
-      entries[2 * i - 1] = 0
+      entries[2 * i - 1] = '0'
       entries[2 * i] = entry
-      local line = string.sub(entry, 1, -34)
-      lines[line] = (lines[line] or 0) + 1
+      more[string.sub(entry, 1, -34)] = true
     end
+    local lines, is_changed = with_lines(call('HGET', KEYS[1], field), more)
     call('ZREM', KEYS[at], unpack(due))
     call('ZADD', KEYS[at + 1], unpack(entries))
-    for line, count in pairs(lines) do
-      call('HINCRBY', KEYS[at + 2], line, count)
+    if is_changed then
+      call('HSET', KEYS[1], field, lines)
     end
-    wake(KEYS[at + 3])
+    wake(KEYS[at + 2])
     left = left - #due
     moved = moved + #due
   end

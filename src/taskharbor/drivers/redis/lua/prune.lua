@@ -23,22 +23,40 @@ local function forget(id)
   each_part('HDEL', data, fields, #fields)
 end
 
+-- The jobs of one entry of `done`, or as many as there may be; the rest keeps its place.
+local function prune(list, done, entry, state)
+  local at, listed = 10, {}
+  while at < #entry and left > pruned do
+    local field = string.sub(entry, at, at + 16)
+    local head = call('HGET', data, field)
+    -- Not one that was started again or deleted since.
+    if head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
+      forget(string.sub(field, 2))
+      listed[#listed + 1] = field
+      pruned = pruned + 1
+    end
+    at = at + 17
+  end
+  each_part('ZREM', list, listed, #listed)
+  call('ZREM', done, entry)
+  if at < #entry then
+    call('ZADD', done, '0', string.sub(entry, 1, 9) .. string.sub(entry, at))
+  end
+end
+
 for at = 3, #KEYS, 2 do
   local list, done, own = KEYS[at], KEYS[at + 1], rules_in(call('HGET', data, 'R' .. ARGV[2 + (at - 1) / 2]))
   local kept = own and own[RETENTION] or harbor and harbor[RETENTION] or DEFAULT
   for i, shelf in ipairs({ 'c', 'f', 'x' }) do
-    if kept[i] >= 0 and left > pruned and now - kept[i] >= 0 then
+    local over = kept[i] >= 0 and now - kept[i] >= 0 and { '' } or {}
+    while left > pruned and #over > 0 do
       local last = '(' .. shelf .. us(now - kept[i] + 1)
-      local over = call('ZRANGEBYLEX', done, '[' .. shelf, last, 'LIMIT', 0, left - pruned)
-      local listed = {}
-      for j, entry in ipairs(over) do
-        local place = string.sub(entry, -24)
-        listed[j] = shelf .. place
-        forget(string.sub(place, -16))
+      over = call('ZRANGEBYLEX', done, '[' .. shelf, last, 'LIMIT', 0, math.min(left - pruned, 100))
+      for _, entry in ipairs(over) do
+        if left > pruned then
+          prune(list, done, entry, COMPLETED + i - 1)
+        end
       end
-      each_part('ZREM', done, over, #over)
-      each_part('ZREM', list, listed, #listed)
-      pruned = pruned + #over
     end
   end
 end

@@ -53,7 +53,7 @@ local function read_job(id)
   end
   if band(flags, COPIED) ~= 0 then
     local copy = get('c' .. id)
-    if copy then read_job(copy) end
+    if copy then read_job(sub(copy, 1, 16)) end -- behind it: the fence of the run that got it
   end
   if band(flags, COPY) ~= 0 then
     read_job(get('o' .. id))

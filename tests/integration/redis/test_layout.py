@@ -1,0 +1,99 @@
+"""Where jobs stand in the sets of their queue, in the cases that no answer of a verb shows at once."""
+
+import asyncio
+
+from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.address import address_of
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.server import Server
+from taskharbor.model.settlement import Ack
+from taskharbor.model.state import JobState
+from taskharbor.testing.conformance.kit import (
+    HOUR,
+    LEASE,
+    START,
+    claim,
+    enqueue,
+    enqueue_one,
+    new_job,
+    new_jobs,
+    reserve,
+    state_of,
+)
+
+DATA = "{taskharbor}:data"
+READY_LINE = b"\1any\0kit.job\0"
+
+
+async def test_the_ids_that_stood_for_a_deleted_job_go_with_it(own_server, admin):
+    async with RedisDriver.from_url(own_server.url) as driver:
+        first, second = [await enqueue_one(driver, key=b"key") for _ in range(2)]
+        assert second.id == first.id
+        await driver.cancel([first.id], now=START)
+        await driver.delete([first.id], now=START)
+
+    assert [field for field in admin.hkeys(DATA) if field[:1] in (b"h", b"A", b"b")] == []
+
+
+async def test_a_kind_of_job_that_a_claim_finds_missing_is_struck_out_and_comes_back(own_server, admin):
+    async with RedisDriver.from_url(own_server.url) as driver:
+        await driver.enqueue(new_jobs(2), now=START)
+        assert admin.hget(DATA, "Qkit") == READY_LINE
+        assert len(await reserve(driver, limit=10)) == 2
+        assert admin.hget(DATA, "Qkit") == READY_LINE
+        assert await reserve(driver) == []
+        assert admin.hget(DATA, "Qkit") == b""
+        driver.enqueue_blocking([new_job()], now=START)
+        assert admin.hget(DATA, "Qkit") == READY_LINE
+        assert len(await reserve(driver)) == 1
+
+
+async def test_jobs_that_end_in_one_call_are_forgotten_each_by_itself(own_server, admin):
+    async with RedisDriver.from_url(own_server.url) as driver:
+        await driver.enqueue(new_jobs(5), now=START)
+        jobs = await reserve(driver, limit=5)
+        await driver.settle([Ack(job.lease) for job in jobs], now=START)
+        assert admin.zcard("{taskharbor}:q:kit:done") == 1
+        again, gone = jobs[0].id, jobs[1].id
+        await driver.requeue([again], now=START)
+        await driver.delete([gone], now=START)
+
+        assert await driver.prune(2, now=START + HOUR) == 2
+        assert (await driver.count(now=START + HOUR))["kit"].completed == 1
+        assert await driver.prune(now=START + HOUR) == 1
+        assert await state_of(driver, again, now=START + HOUR) is JobState.READY
+    assert admin.zcard("{taskharbor}:q:kit:done") == 0
+    assert admin.zcard("{taskharbor}:q:kit:list") == 1
+
+
+async def test_leases_that_end_together_are_reclaimed_in_the_order_of_enqueues(driver):
+    ids = sorted([job.id for job in new_jobs(9)], reverse=True)  # the opposite of how the store sorts them
+    await enqueue(driver, *(new_job(id=job_id) for job_id in ids))
+    await driver.reserve(claim(limit=9), now=START)
+
+    reclaimed = await driver.reclaim(4, now=START + LEASE)
+
+    assert [answer.id for answer in reclaimed] == ids[:4]
+
+
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed_with_its_server():
+    """Whoever asked for it was cancelled meanwhile, as a worker is that stops while it connects."""
+    accepted = asyncio.get_running_loop().create_future()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set_result((reader, writer))
+
+    async with asyncio.timeout(30), await asyncio.start_server(deaf, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        address = address_of(f"redis://:secret@127.0.0.1:{port}/0")
+        server = Server(address, Keys("kit"), lambda: b"epoch")
+        opening = asyncio.create_task(server.open())
+        reader, writer = await accepted
+        opening.cancel()
+        writer.write(b"+OK\r\n")
+        assert server._connecting is not None
+        await server._connecting
+        await server.close()
+        while await reader.read(1000):  # its greeting, and then the end
+            pass
+        writer.close()
