@@ -136,7 +136,15 @@ async def bare(meter: Meter, connection: Any, jobs: int) -> tuple[Cost, Cost]:
 
 
 async def filled(driver: PostgresDriver, jobs: int) -> None:
-    for batch in [new_jobs(1000) for _ in range(jobs // 1000)]:
+    await stored(driver, batches(jobs))
+
+
+def batches(jobs: int) -> list[list[NewJob]]:
+    return [new_jobs(1000) for _ in range(jobs // 1000)]
+
+
+async def stored(driver: PostgresDriver, jobs: list[list[NewJob]]) -> None:
+    for batch in jobs:
         await driver.enqueue(batch)
 
 
@@ -229,7 +237,7 @@ async def compare(options: argparse.Namespace, server: PostgresServer) -> list[l
         note("exchange 200: bare statement", exchange)
         for name, keeps in (("completed kept", True), ("completed deleted", False)):
             async with a_store(url, keeps=keeps) as driver:
-                note("enqueue 1,000", await meter.measure(jobs, filled(driver, jobs)))
+                note("enqueue 1,000", await meter.measure(jobs, stored(driver, batches(jobs))))
                 note(f"exchange 200: {name}", await meter.measure(jobs, drained(driver)))
         async with a_store(url) as driver, a_snapshot(url):
             await filled(driver, jobs)

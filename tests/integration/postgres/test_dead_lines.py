@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers.messages import EnqueueResult
-from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers.postgres import PostgresDriver, lines
+from taskharbor.drivers.postgres.address import Address
+from taskharbor.drivers.postgres.lines import Line
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
-from taskharbor.testing.conformance.kit import QUEUE, new_job
+from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
 from taskharbor.worker.hints import Hints
 from taskharbor.worker.timing import Timing
 from tests.chaos.framing import PostgresFraming
@@ -75,6 +78,39 @@ async def test_a_connection_that_comes_too_late_serves_the_next_call(proxy: Prox
 
     assert impatient.cancelled()
     assert proxy.requests["startup"] == before + 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_blocking_caller_is_told_when_no_answer_comes(
+    proxy: Proxy, proxied_url: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """One job goes without a cursor and several with one; neither waits for ever."""
+    async with PostgresDriver.from_url(proxied_url) as driver:
+        await asyncio.to_thread(driver.enqueue_blocking, new_jobs(count))
+        assert proxy.strand() > 0
+        jobs = new_jobs(count)
+        monkeypatch.setattr(Line, "answer_seconds", 0.3)
+        with pytest.raises(DriverUnavailable, match="in time") as caught:
+            await asyncio.to_thread(driver.enqueue_blocking, jobs)
+        monkeypatch.undo()
+        answers = await asyncio.to_thread(driver.enqueue_blocking, jobs)
+
+    assert caught.value.done is None
+    assert [answer.id for answer in answers] == [job.id for job in jobs]
+
+
+async def test_a_blocking_caller_is_told_when_nobody_answers_at_the_door(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        async with PostgresDriver.from_url(store_url) as driver:
+            dsn = f"postgresql://somebody@127.0.0.1:{deaf.getsockname()[1]}/nowhere"
+            monkeypatch.setattr(driver._blocking, "_address", Address(dsn=dsn))
+            monkeypatch.setattr(lines, "CONNECT_SECONDS", 2.0)
+            with pytest.raises(DriverUnavailable, match="nothing was written") as caught:
+                await asyncio.wait_for(asyncio.to_thread(driver.enqueue_blocking, [new_job()]), SLOW)
+
+    assert caught.value.done is False
 
 
 async def test_listening_goes_on_after_a_loss_in_the_middle_of_its_first_look(

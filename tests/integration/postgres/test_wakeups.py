@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from taskharbor.drivers.messages import WakeupKind
-from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers.postgres import PostgresDriver, listen
+from taskharbor.drivers.postgres.statements import enqueue_arguments, numbered
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_job, new_jobs
 
@@ -80,6 +81,75 @@ async def test_nothing_is_sent_while_every_worker_is_busy(driver: PostgresDriver
     assert len(taken) == 2
     assert await ear.so_far() == []
     await hints.aclose()
+
+
+async def test_who_claims_after_a_hint_waits_behind_no_other_write(
+    driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "_CLAIM_SECONDS", 0.0)
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)
+    await driver.reserve(claim())
+    sent: list[str] = []
+    rows = driver._connections.rows
+
+    async def noted(statement: str, *arguments: Any, **options: Any) -> Any:
+        sent.append(statement)
+        return await rows(statement, *arguments, **options)
+
+    monkeypatch.setattr(driver._connections, "rows", noted)
+    for _ in range(3):
+        await driver.enqueue([new_job()])
+        await asyncio.wait_for(anext(hints), 5)
+        assert len(await driver.reserve(claim(limit=5))) == 1
+
+    assert driver._sql["mark_hungry"] not in sent
+    await hints.aclose()
+
+
+async def test_who_does_not_claim_after_a_hint_is_told_of_the_next_job_all_the_same(
+    driver: PostgresDriver, database_url: str
+) -> None:
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)
+    for _ in range(3):
+        await until_hungry(driver, database_url)
+        await driver.enqueue([new_job()])
+        assert (await asyncio.wait_for(anext(hints), 5)).queue == QUEUE
+    await hints.aclose()
+
+
+async def test_a_job_that_is_committed_behind_the_back_of_a_claim_is_hinted(
+    driver: PostgresDriver, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its enqueue found nobody hungry, and the claim that then marked the queue did not see it yet."""
+    monkeypatch.setattr(listen, "_LOOK_AGAIN_SECONDS", 1.0)
+    hints = driver.wakeups([QUEUE], WORKER)
+    await asyncio.wait_for(anext(hints), 5)
+    await driver.reserve(claim())
+    await driver.enqueue([new_job()])
+    await asyncio.wait_for(anext(hints), 5)
+
+    arguments = enqueue_arguments([new_job()], None, always_wake=False, is_new=True)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(numbered(driver._sql["enqueue"], lambda _: "%s").encode(), arguments)
+        assert len(await driver.reserve(claim(limit=5))) == 1
+
+    assert (await asyncio.wait_for(anext(hints), 10)).queue == QUEUE
+    assert len(await driver.reserve(claim(limit=5))) == 1
+    await hints.aclose()
+
+
+async def until_hungry(driver: PostgresDriver, database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with asyncio.timeout(10):
+            while not await connection.fetchval(
+                f"select count(*) from {driver.address.identifier}.hungry where queue = $1", QUEUE
+            ):
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
 
 
 async def test_a_transaction_of_the_caller_always_tells_at_its_commit(

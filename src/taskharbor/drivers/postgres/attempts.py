@@ -6,12 +6,12 @@ settled record by record in a transaction that the claim then joins.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
 from taskharbor.drivers.postgres.connections import Connections
 from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
 from taskharbor.drivers.postgres.ledger import Ledger
@@ -38,7 +38,6 @@ from taskharbor.model.transitions import (
 
 Answer = Settled | LeaseLost
 _SWEPT_PER_CLAIM = 100
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AT, _FLAGS, _DONE, _VERSIONS = 5, 1, 12, 13  # of the first row of exchange.sql
 _MORE = 11  # of the others: set when a job is not plain
 
@@ -55,28 +54,30 @@ class Attempts:
         self._floors = Floors(clock)
         self.marks_hungry = False  # while somebody listens for wake-ups on this handle
         self.found_enough = False  # whether the last claim brought all it asked for
+        self.claims = 0  # begun so far
+        self.on_not_enough: Callable[[], None] = _nothing  # a claim has brought less, and marked its queues
 
     # ------------------------------------------------------------------ settle and claim
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
     ) -> tuple[list[Answer], list[JobRecord]]:
+        acks = acks_of(settlements)
         answers: dict[int, Answer] = {}
-        quick, others = _parted(settlements)
-        if not others:
-            handed_out = await self._at_once(answers, quick, settlements, claim, now)
+        if acks is not None:
+            settled, handed_out = await self._at_once(answers, acks, claim, now)
             if handed_out is not None:
-                return _in_order(answers), handed_out
+                return settled, handed_out
 
         self._floors.forget()
+        quick, others = ([], []) if acks is not None else _parted(settlements)
 
         async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
             done = dict(answers)
             if others and quick:
-                rows = await connection.fetch(
-                    self._sql["exchange"], *_arguments(quick, settlements, None, now), *NO_FLOORS
-                )
-                done |= _done(rows[0], quick, settlements)
+                some = numbered_acks([settlements[place] for place in quick])
+                rows = await connection.fetch(self._sql["exchange"], *_arguments(some, None, now), *NO_FLOORS)
+                done |= {quick[place]: answer for place, answer in _done(rows[0], some).items()}
             left = [place for place in range(len(settlements)) if place not in done]
             done |= await self._settle(connection, left, settlements, now)
             return done, await self._reserve(connection, claim, now) if claim is not None else []
@@ -85,28 +86,27 @@ class Attempts:
         return _in_order(answers), jobs
 
     async def _at_once(
-        self,
-        answers: dict[int, Answer],
-        quick: list[int],
-        settlements: Sequence[Settlement],
-        claim: Claim | None,
-        now: datetime | None,
-    ) -> list[JobRecord] | None:
-        """One statement for everything; None when something is left over and nothing was claimed."""
+        self, answers: dict[int, Answer], acks: Acks, claim: Claim | None, now: datetime | None
+    ) -> tuple[list[Answer], list[JobRecord] | None]:
+        """One statement for everything; no jobs, not even none, when something is left over: then nothing
+        was claimed, and `answers` says what is done.
+        """
+        self.claims += claim is not None
         token = self._entropy.token()
         floors = NO_FLOORS if claim is None else self._floors.arguments(claim, now)
         rows = await self._connections.rows(
             self._sql["exchange"],
-            *_arguments(quick, settlements, claim, now, token, sweeps=True, is_idle=self.marks_hungry),
+            *_arguments(acks, claim, now, token, sweeps=True, is_idle=self.marks_hungry),
             *floors,
         )
-        answers |= _done(rows[0], quick, settlements)
-        if rows[0][_FLAGS]:
-            return None
+        head = rows[0]
+        if head[_FLAGS]:
+            answers |= _done(head, acks)
+            return [], None
         jobs = self._handed_out(rows, claim, token)
         if claim is not None:
-            self._floors.learn(claim, jobs, rows[0][_AT], now)
-        return jobs
+            self._floors.learn(claim, jobs, head[_AT], now)
+        return _all_done(head, acks), jobs
 
     async def _reserve(self, connection: Any, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim inside a transaction, after the expired leases of its queues were dealt with."""
@@ -114,7 +114,7 @@ class Attempts:
         token = self._entropy.token()
         rows = await connection.fetch(
             self._sql["exchange"],
-            *_arguments([], (), claim, now, token, is_idle=self.marks_hungry),
+            *_arguments(NO_ACKS, claim, now, token, is_idle=self.marks_hungry),
             *NO_FLOORS,
         )
         return self._handed_out(rows, claim, token)
@@ -123,6 +123,8 @@ class Attempts:
         if claim is None:
             return []
         self.found_enough = len(rows) > claim.limit
+        if self.marks_hungry and not self.found_enough:
+            self.on_not_enough()
         if len(rows) == 1:
             return []
         lease = granted(token, claim.worker_id, rows[0][_AT], claim.lease_for)
@@ -190,7 +192,7 @@ class Attempts:
             self._sql["extend"],
             now,
             [lease.job_id for lease in asked],
-            *_numbered(asked),
+            *numbered(asked),
             texts if any(texts) else None,
             span_us(lease_for),
         )
@@ -239,6 +241,10 @@ class Attempts:
         return answers
 
 
+def _nothing() -> None:
+    """Nobody listens."""
+
+
 # ------------------------------------------------------------------ which acks can be quick
 
 
@@ -264,18 +270,13 @@ def _repeated(leases: Sequence[Lease]) -> list[int]:
     return again
 
 
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
-
-
 def is_usable(lease: Lease) -> bool:
     """Whether the server can be asked about it; one that nobody can hold is refused without."""
     return is_id(lease.job_id) and "\0" not in lease.token and "\0" not in (lease.claimed_by or "")
 
 
 def _arguments(
-    quick: list[int],
-    settlements: Sequence[Settlement],
+    acks: Acks,
     claim: Claim | None,
     now: datetime | None,
     token: str = "",
@@ -284,49 +285,35 @@ def _arguments(
     is_idle: bool = False,
 ) -> list[Any]:
     """The arguments of exchange.sql."""
-    acks: list[Any] = [settlements[place] for place in quick]
-    leases: list[Lease] = [ack.lease for ack in acks]
-    results = [ack.result for ack in acks]
-    mine = [
-        [lease.job_id for lease in leases] or None,
-        *_numbered(leases),
-        results if any(result is not None for result in results) else None,
-    ]
+    mine = (now, acks.text, acks.numbers, acks.tokens, acks.workers, acks.results)
     if claim is None:
-        return [now, *mine, [], [], "", 0, 0, "", None, None, None, False, False]
+        return [*mine, [], [], "", 0, 0, "", None, None, None, False, False]
     rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
     return [
-        *(
-            now,
-            *mine,
-            list(claim.queues),
-            list(claim.lanes),
-            claim.worker_id,
-            claim.limit,
-            span_us(claim.lease_for),
-        ),
-        *(token, None if claim.types is None else list(claim.types), *rate, sweeps, is_idle),
+        *(*mine, claim.queues, claim.lanes, claim.worker_id, claim.limit, span_us(claim.lease_for)),
+        *(token, None if claim.types is None else claim.types, *rate, sweeps, is_idle),
     ]
 
 
-def _numbered(leases: Sequence[Lease]) -> tuple[list[int], list[str], list[str | None]]:
-    """Few claims have made many leases: the number of its claim per lease, and token and worker per claim."""
-    numbers: dict[tuple[str, str | None], int] = {}
-    of_each = [numbers.setdefault((lease.token, lease.claimed_by), len(numbers) + 1) for lease in leases]
-    return of_each, [token for token, _ in numbers], [worker for _, worker in numbers]
+def _all_done(head: Sequence[Any], acks: Acks) -> list[Answer]:
+    """The answers when nothing is left over."""
+    if not acks.ids:
+        return []
+    if head[_DONE] is not None:
+        return _in_order(_done(head, acks))
+    at, [version], completed = head[_AT], head[_VERSIONS], JobState.COMPLETED
+    return [Settled(job_id, completed, at, version) for job_id in acks.ids]
 
 
-def _done(head: Sequence[Any], quick: list[int], settlements: Sequence[Settlement]) -> dict[int, Answer]:
-    """The acks that the statement has settled."""
-    at = head[_AT]
-    completed = JobState.COMPLETED
-    if not quick:
+def _done(head: Sequence[Any], acks: Acks) -> dict[int, Answer]:
+    """The acks that the statement has settled, by place."""
+    if not acks.ids:
         return {}
     if head[_DONE] is None:
-        [version] = head[_VERSIONS]
-        return {place: Settled(settlements[place].lease.job_id, completed, at, version) for place in quick}
+        return dict(enumerate(_all_done(head, acks)))
+    at, completed = head[_AT], JobState.COMPLETED
     return {
-        (place := quick[ord_ - 1]): Settled(settlements[place].lease.job_id, completed, at, version)
+        ord_ - 1: Settled(acks.ids[ord_ - 1], completed, at, version)
         for ord_, version in zip(head[_DONE], head[_VERSIONS], strict=True)
     }
 

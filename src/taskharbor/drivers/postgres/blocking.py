@@ -1,36 +1,40 @@
 """Enqueue for blocking callers, and inside a transaction of the caller's own.
 
-A blocking enqueue has psycopg connections of its own, one per thread that needs one at a time. With
-`tx` the statement runs on the caller's connection and nothing else happens there: no commit, no
-rollback, no retry. Its wake-up travels with the caller's commit.
+A blocking enqueue has psycopg connections of its own, one per thread that needs one at a time. The
+usual single job goes over them without a cursor: one message out, one answer back. With `tx` the
+statement runs on the caller's connection and nothing else happens there: no commit, no rollback, no
+retry. Its wake-up travels with the caller's commit.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.connections import CONNECT_SECONDS
-from taskharbor.drivers.postgres.faults import RETRYABLE, ours, sqlstate
+from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate
+from taskharbor.drivers.postgres.lines import Line, connected, instant_in
 from taskharbor.drivers.postgres.statements import (
+    ONE_FORMATS,
     Statements,
     enqueue_arguments,
     enqueued,
     enqueued_one,
     numbered,
-    one_arguments,
+    one_texts,
     usual_job,
 )
 from taskharbor.drivers.postgres.transactions import run_in
 from taskharbor.model.job import NewJob
 
+_T = TypeVar("_T")
 _TRIES = 6
+_IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
 class Blocking:
@@ -40,8 +44,8 @@ class Blocking:
         self._address = address
         self._statement = statements["enqueue"]
         self._for_many = numbered(self._statement, lambda _: "%s").encode()
-        self._for_one = numbered(statements["enqueue_one"], lambda _: "%s").encode()
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._for_one = statements["enqueue_one"].encode()
+        self._idle: list[Line] = []
         self._lock = threading.Lock()
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> Any:
@@ -50,63 +54,69 @@ class Blocking:
             return run_in(tx, self._statement, arguments, lambda rows: enqueued(jobs, rows))
         try:
             return self._enqueue(jobs, now)
-        except psycopg.Error as error:
+        except FOREIGN as error:
             raise ours(error) from error
 
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        for line in idle:
+            line.close()
 
     def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         try:
-            if (job := usual_job(jobs)) is not None:
-                rows = self._tried(self._for_one, one_arguments(job, now))
-                if answer := enqueued_one(job, rows):
-                    return answer
-            return enqueued(jobs, self._tried(self._for_many, _arguments(jobs, now, is_new=True)))
+            if (job := usual_job(jobs)) is not None and (answer := self._enqueue_one(job, now)):
+                return answer
+            return self._enqueue_many(jobs, now, is_new=True)
         except psycopg.errors.UniqueViolation:
-            return enqueued(jobs, self._tried(self._for_many, _arguments(jobs, now, is_new=False)))
+            return self._enqueue_many(jobs, now, is_new=False)
 
-    def _tried(self, statement: bytes, arguments: list[Any]) -> Sequence[Any]:
+    def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued] | None:
+        values = one_texts(job, now)
+        by_name = not self._address.behind_pooler
+        at = self._tried(
+            lambda line: instant_in(line.ask(self._for_one, values, ONE_FORMATS, by_name=by_name))
+        )
+        return None if at is None else enqueued_one(job, at)
+
+    def _enqueue_many(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
+        arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)
+        return enqueued(
+            jobs,
+            self._tried(lambda line: line.execute(self._for_many, arguments, binary=True).fetchall()),
+        )
+
+    def _tried(self, call: Callable[[Line], _T]) -> _T:
         for left in reversed(range(_TRIES)):
             try:
-                return self._rows(statement, arguments)
+                return self._once(call)
             except psycopg.Error as error:
                 if not left or sqlstate(error) not in RETRYABLE:
                     raise
         raise AssertionError("unreachable")
 
-    def _rows(self, statement: bytes, arguments: list[Any]) -> Sequence[Any]:
-        connection = self._take()
+    def _once(self, call: Callable[[Line], _T]) -> _T:
+        line = self._take()
         try:
-            return connection.execute(statement, arguments, binary=True).fetchall()
+            return call(line)
         finally:
-            self._give_back(connection)
+            self._give_back(line)
 
-    def _take(self) -> psycopg.Connection[Any]:
+    def _take(self) -> Line:
         with self._lock:
             while self._idle:
-                connection = self._idle.pop()
-                if not connection.closed:
-                    return connection
-        return psycopg.connect(
-            self._address.dsn,
-            autocommit=True,
-            connect_timeout=int(CONNECT_SECONDS),
-            prepare_threshold=None if self._address.behind_pooler else 2,
-            application_name="taskharbor",
-        )
+                line = self._idle.pop()
+                if not line.closed:
+                    return line
+        try:
+            return connected(self._address)
+        except FOREIGN as error:
+            raise ours(error, writes=False) from error
 
-    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
-        is_idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if connection.closed or not is_idle:
-            connection.close()
+    def _give_back(self, line: Line) -> None:
+        # Not idle: an answer is still to come, after a deadline or an interrupt.
+        if line.closed or line.pgconn.transaction_status != _IDLE:
+            line.close()
             return
         with self._lock:
-            self._idle.append(connection)
-
-
-def _arguments(jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Any]:
-    return enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)
+            self._idle.append(line)

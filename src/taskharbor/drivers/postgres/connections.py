@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from taskharbor.drivers.postgres.address import Address
+from taskharbor.drivers.postgres.arrays import Connection
 from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate, translated
 
 _T = TypeVar("_T")
@@ -168,6 +169,7 @@ async def connect(address: Address, *, to_listen: bool = False) -> Any:
         command_timeout=None if to_listen else ANSWER_SECONDS,
         statement_cache_size=0 if address.behind_pooler else 200,
         server_settings=settings,
+        connection_class=Connection,
     )
 
 

@@ -15,6 +15,7 @@ from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, NotAllowedInState
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import JobRecord
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import cancelled, requeued, speculative_copy, starting_at
 
@@ -77,12 +78,15 @@ class Control:
     ) -> list[Deleted | JobNotFound | ConflictError]:
         return await self._each(ids, now, _delete)
 
-    async def speculate(self, job_id: str, now: datetime | None) -> Speculated | JobNotFound | ConflictError:
+    async def speculate(
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
+    ) -> Speculated | JobNotFound | ConflictError:
         async def step(connection: Any) -> Speculated | JobNotFound | ConflictError:
             ledger = Ledger(connection, self._sql)
             await ledger.lock([job_id], now)
             # Drawn before it is known whether there will be a copy: its id depends on it.
-            answer = _speculate(ledger, job_id, await connection.fetchval(self._sql["next_seq"]))
+            seq = await connection.fetchval(self._sql["next_seq"])
+            answer = _speculate(ledger, job_id, seq, head_start)
             await ledger.write()
             return answer
 
@@ -149,14 +153,17 @@ def _delete(ledger: Ledger, job_id: str) -> Deleted | JobNotFound | ConflictErro
     return Deleted(job.id, ledger.at)
 
 
-def _speculate(ledger: Ledger, job_id: str, seq: int) -> Speculated | JobNotFound | ConflictError:
+def _speculate(
+    ledger: Ledger, job_id: str, seq: int, head_start: HeadStart | None
+) -> Speculated | JobNotFound | ConflictError:
     job = ledger.find(job_id)
     if job is None:
         return JobNotFound(job_id)
     if not _may_have_copy(ledger, job):
         return NotAllowedInState(job_id, verb="speculate", state=job.state)
-    copy = speculative_copy(job, seq, ledger.at)
+    copy = speculative_copy(job, seq, ledger.at, head_start)
     ledger.put(job)  # unchanged, but tied to its copy from now on
+    ledger.note_copy_of(job)
     ledger.put(copy)
     return Speculated(job.id, copy.id, ledger.at, copy.version)
 
@@ -170,4 +177,5 @@ def _may_have_copy(ledger: Ledger, job: JobRecord) -> bool:
         and job.key is None
         and job.speculates_on is None
         and ledger.copy_of(job.id) is None
+        and not ledger.run_had_copy(job)
     )

@@ -61,6 +61,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import HeadStart
 
 
 class PostgresDriver(Driver):
@@ -159,7 +160,8 @@ class PostgresDriver(Driver):
             if not is_known_id(error):
                 raise
             return None
-        return enqueued_one(job, rows)
+        at = rows[0][0]  # none: the job has to go the longer way
+        return None if at is None else enqueued_one(job, at)
 
     async def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
         arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)
@@ -265,9 +267,9 @@ class PostgresDriver(Driver):
         return await self._presence.configure(settings)
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._control.speculate(job_id, now)
+        return await self._control.speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 

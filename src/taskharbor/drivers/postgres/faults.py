@@ -100,13 +100,12 @@ def _lost(error: BaseException, writes: bool) -> DriverError:
         return StoreRefused("the server speaks no TLS, and sslmode asks for it")
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
         return DriverUnavailable("the server does not accept connections; nothing was written", done=False)
+    what = f"the connection was lost ({type(error).__name__})"
+    if isinstance(error, TimeoutError):
+        what = "the server did not answer in time"
     if writes:
-        return DriverUnavailable(
-            f"the connection was lost ({type(error).__name__}); the call may have been carried out", done=None
-        )
-    return DriverUnavailable(
-        f"the connection was lost ({type(error).__name__}); nothing was written", done=False
-    )
+        return DriverUnavailable(f"{what}; the call may have been carried out", done=None)
+    return DriverUnavailable(f"{what}; nothing was written", done=False)
 
 
 def _said(error: BaseException) -> str:

@@ -73,5 +73,6 @@ class Floors:
             self.forget()
             return
         self._checked_until = at
-        for job in jobs:
+        is_one_line = len(claim.queues) == len(claim.lanes) == 1
+        for job in jobs[-1:] if is_one_line else jobs:
             self._places[job.queue, job.requires] = (-job.priority, job.eligible_at, job.seq)

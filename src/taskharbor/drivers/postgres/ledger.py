@@ -18,6 +18,7 @@ from taskharbor.drivers.postgres.rows import (
     IS_COPY,
     IS_KEYED,
     IS_REMEMBERED,
+    RUN_HAD_COPY,
     flags_of,
     headers_text,
     history_text,
@@ -102,6 +103,10 @@ class Ledger:
         copies = (other for other in self.records.values() if other.speculates_on == job_id)
         return next((copy for copy in copies if not copy.state.is_terminal), None)
 
+    def run_had_copy(self, job: JobRecord) -> bool:
+        """Whether the run of this job that goes on now has or had a copy."""
+        return bool(self._ties.get(job.id, 0) & RUN_HAD_COPY)
+
     def retention(self, queue: str) -> Retention:
         return retention_of(self._rule(queue), self._rule(EVERY_QUEUE))
 
@@ -121,6 +126,10 @@ class Ledger:
             self._woken.add(job.queue)
         if job.speculates_on is not None and job.speculates_on in self._ties:
             self._ties[job.speculates_on] |= HAD_COPY
+
+    def note_copy_of(self, job: JobRecord) -> None:
+        """Its run gets a copy in this step, and no other one."""
+        self._ties[job.id] |= RUN_HAD_COPY
 
     def drop(self, job: JobRecord) -> None:
         """Forget a job and the ids that stand for it."""
@@ -160,6 +169,9 @@ class Ledger:
             await run.execute(self._sql["merge_away"], job_id, target)
         if self._gone:
             await run.execute(self._sql["forget"], self._gone)
+            lined_up = [job_id for job_id in self._gone if self._stored[job_id].state is JobState.READY]
+            if lined_up:
+                await run.execute(self._sql["leave_line"], lined_up)
         changed = [job for job in self._written.values() if job.id in self._stored]
         if changed:
             await run.executemany(self._sql["write_place"], [self._place(job) for job in changed])
@@ -191,10 +203,11 @@ class Ledger:
         )
 
     def _place(self, job: JobRecord) -> Sequence[object]:
-        ties = self._ties.get(job.id, 0) & (IS_REMEMBERED | HAD_COPY)
+        is_running = job.state is JobState.RUNNING
+        kept = IS_REMEMBERED | HAD_COPY | (RUN_HAD_COPY if is_running else 0)  # the next run may have one
+        ties = self._ties.get(job.id, 0) & kept
         ties |= IS_KEYED if job.key is not None else 0
         ties |= IS_COPY if job.speculates_on is not None else 0
-        is_running = job.state is JobState.RUNNING
         return (
             *(
                 job.id,

@@ -2,8 +2,9 @@
 
 A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue only when it is marked
 as hungry, and take the mark away; so hints never come faster than they are asked for. Marks are made
-when listening begins, when a claim found less than it asked for, and when a reader waits while the
-last claim was not full. A connection that is lost is made again; everybody is told to look then.
+when listening begins, and by every claim that found less than it asked for. A reader who does not claim
+after a hint has the mark made for it a moment later; one who does must not wait behind that commit.
+A connection that is lost is made again; everybody is told to look then.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ log = logging.getLogger("taskharbor.drivers.postgres")
 
 _PROBE_SECONDS = 15.0
 _LONGEST_PAUSE = 3.0
+_CLAIM_SECONDS = 0.05  # within that, who was told of work has asked for it, if it will at all
+_LOOK_AGAIN_SECONDS = 0.02
 
 
 class Listening:
@@ -51,11 +54,15 @@ class Listening:
         self._task: asyncio.Task[None] | None = None
         self._is_connected = asyncio.Event()
         self._lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_marked = False  # nobody has told us of work since we asked for it
+        self._marking: set[asyncio.Task[None]] = set()
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
         reader = Reader(self, queues, worker_id)
         self._readers.append(reader)
         self._attempts.marks_hungry = True
+        self._attempts.on_not_enough = self._has_marked
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
         elif self._is_connected.is_set():
@@ -71,15 +78,42 @@ class Listening:
 
     async def close(self) -> None:
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait((task,))
+        ending = [*self._marking] if task is None else [task, *self._marking]
+        for one in ending:
+            one.cancel()
+        if ending:
+            await asyncio.wait(ending)
 
-    async def mark_hungry(self, queues: tuple[str, ...]) -> None:
-        """Ask to be told. Best effort: without the mark, polling finds the work."""
-        if not self._attempts.found_enough:
-            with suppress(TaskHarborError):
-                await self._connections.rows(self._sql["mark_hungry"], list(queues))
+    # ------------------------------------------------------------------ asking to be told
+
+    def was_told(self, reader: Reader) -> None:
+        """A reader has a hint in its hands. Its claim will mark the queues; without one that is done here."""
+        self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader, self._attempts.claims)
+
+    def _mark_for(self, reader: Reader, claims: int) -> None:
+        if reader in self._readers and claims == self._attempts.claims and not self._attempts.found_enough:
+            task = self._loop.create_task(self._mark_hungry(reader.queues))
+            self._marking.add(task)
+            task.add_done_callback(self._marking.discard)
+
+    async def _mark_hungry(self, queues: tuple[str, ...]) -> None:
+        """Best effort: without the mark, polling finds the work."""
+        with suppress(TaskHarborError):
+            await self._connections.rows(self._sql["mark_hungry"], list(queues))
+            self._is_marked = True
+
+    def _has_marked(self) -> None:
+        """A claim found too little, so its queues are marked by now. What was committed between its look and
+        its mark told nobody: if no other claim finds that first, everybody looks once more.
+        """
+        if not self._is_marked:
+            self._is_marked = True
+            self._loop.call_later(_LOOK_AGAIN_SECONDS, self._look_again, self._attempts.claims)
+
+    def _look_again(self, claims: int) -> None:
+        if claims == self._attempts.claims:
+            for reader in self._readers:
+                reader.look()
 
     # ------------------------------------------------------------------ the connection
 
@@ -116,6 +150,7 @@ class Listening:
         """What was told while nobody listened is made good by one look."""
         queues = sorted({queue for reader in self._readers for queue in reader.queues})
         await self._connections.rows(self._sql["mark_hungry"], queues)
+        self._is_marked = True
         cancelled = await self._connections.rows(
             self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
         )
@@ -136,6 +171,7 @@ class Listening:
     def _heard(self, _connection: Any, _pid: int, _channel: str, said: object) -> None:
         kind, _, rest = str(said).partition(" ")
         if kind == "work":
+            self._is_marked = False
             for reader in self._readers:
                 if rest in reader.queues:
                     reader.tell(Wakeup(WakeupKind.WORK, queue=rest))
@@ -176,11 +212,11 @@ class Reader:
             if self._is_closed:
                 raise StopAsyncIteration
             self._news.clear()
-            await self._listening.mark_hungry(self.queues)
-            if not self._unread:
-                await self._news.wait()
+            await self._news.wait()
         hint = next(iter(self._unread))
         del self._unread[hint]
+        if hint.kind is WakeupKind.WORK:
+            self._listening.was_told(self)
         return hint
 
     async def aclose(self) -> None:

@@ -24,7 +24,7 @@ STATES = (
     JobState.CANCELLED,
 )
 CODES = {state: code for code, state in enumerate(STATES)}
-IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY = 1, 2, 4, 8
+IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY, RUN_HAD_COPY = 1, 2, 4, 8, 16
 
 COLUMNS = """
     p.id::text, p.seq, j.type, p.queue, p.state, j.payload, j.created_at, p.updated_at, p.version, j.key,

@@ -105,7 +105,7 @@ create table {schema}.place (
     rank              smallint not null default 0,
     state             smallint not null,
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key points to
-    -- it. 4: it is a copy. 8: it has had a copy.
+    -- it. 4: it is a copy. 8: it has had a copy. 16: the run that goes on now has had one.
     ties              smallint not null default 0,
     cancel_requested  boolean not null default false,
     queue             text collate "C" not null,

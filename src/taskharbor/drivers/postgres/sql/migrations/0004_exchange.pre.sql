@@ -1,7 +1,8 @@
 -- How jobs are handed out and how most attempts end: settle and claim in one statement.
 
 -- exchange: settle what can be settled by itself, then hand out jobs, in one statement.
---   p_ids, p_leases: acks, each with the place of its lease in p_tokens and p_workers; null for none.
+--   p_ids, p_leases: acks, each with the place of its lease in p_tokens and p_workers; p_ids null for none, p_leases
+--   null when all have the first.
 --   p_results: null when there are none. An ack is done here when its job is plain and its lease holds.
 --   The others are left alone, for the caller to look at.
 --   p_queues … p_rate_us: the claim; p_limit 0 for none. p_sweep: claim nothing, and say so, when a
@@ -124,7 +125,7 @@ begin
                     where c.queue = v_queue and c.lane = v_lane
                       and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
                       and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
-                      and (c.ties & 4 = 0 or may_copy(c.id, p_worker))
+                      and (c.ties & 4 = 0 or may_copy(c.id, p_worker, v_now))
                       and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
                       -- Whoever has locked the place of a job also decides about its place in line.
                       and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
@@ -176,12 +177,16 @@ begin
     end if;
 end $$;
 
--- A copy is handed out while its original runs, and not there.
-create function {schema}.may_copy(p_copy uuid, p_worker text) returns boolean
+-- A copy is handed out while its original runs, and not there; to the slower workers, which it names one to a line,
+-- from the instant on that stands in its second line.
+create function {schema}.may_copy(p_copy uuid, p_worker text, p_now timestamptz) returns boolean
 language plpgsql stable set search_path = {schema}, pg_temp as $$
 begin
     return (
-        select k.avoid_worker is distinct from p_worker and exists (
+        select split_part(k.avoid_worker, E'\n', 1) <> p_worker
+          and (strpos(k.avoid_worker, E'\n' || p_worker || E'\n') = 0
+               or micros(p_now) >= split_part(k.avoid_worker, E'\n', 2)::bigint)
+          and exists (
             select from place o where o.id = k.speculates_on and o.state + 0 = 3 and o.claimed_by <> p_worker)
         from job k where k.id = p_copy);
 end $$;
@@ -276,7 +281,8 @@ begin
         from (select ctid, * from held where token = any (p_tokens) and expires_at > p_now order by token, no for update) h
         cross join lateral unnest(h.ids, h.seqs) as m(id, seq)
         left join unnest(p_ids, p_leases) with ordinality as a(id, lease, ord)
-          on a.id = m.id and p_tokens[a.lease] = h.token and coalesce(p_workers[a.lease], h.worker) = h.worker
+          on a.id = m.id and p_tokens[coalesce(a.lease, 1)] = h.token
+          and coalesce(p_workers[coalesce(a.lease, 1)], h.worker) = h.worker
         group by h.ctid, h.no, h.token, h.queue, h.started_at, h.extensions
         order by h.token, h.queue, h.extensions
     loop
