@@ -69,6 +69,13 @@ class AttemptFinished(Event, frozen=True, kw_only=True):
     is_copy: bool = False
 
 
+class AttemptWentWrong(AttemptFinished, frozen=True, kw_only=True):
+    """One that did not succeed: retried, failed, stalled or cancelled; `error` says why.
+
+    Whoever listens to this alone costs a job that goes well nothing.
+    """
+
+
 class LeaseWasLost(Event, frozen=True, kw_only=True):
     """A worker no longer owns a job it ran; whatever the handler did was thrown away.
 

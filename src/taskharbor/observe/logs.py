@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TextIO
 
-from taskharbor.events import AttemptFinished, EventBus
+from taskharbor.events import AttemptFinished, AttemptWentWrong, EventBus
 from taskharbor.middleware import running
 from taskharbor.observe.plain_text import clean, without_passwords
 
@@ -88,10 +88,12 @@ class JobContext(logging.Filter):
 def tell_attempts(events: EventBus) -> None:
     """A line for every attempt that failed; for those that went well too where somebody watches.
 
-    A line costs more than a small job does, so without a terminal success is told at debug level only.
+    A line costs more than a small job does, so without a terminal success is told at debug level only;
+    where that level is off, attempts that go well are not even heard of.
     """
     success = logging.INFO if sys.stderr.isatty() else logging.DEBUG
-    events.listen(partial(_attempt, success), AttemptFinished)
+    wanted = AttemptFinished if _log.isEnabledFor(success) else AttemptWentWrong
+    events.listen(partial(_attempt, success), wanted)
 
 
 def _attempt(success: int, event: AttemptFinished) -> None:

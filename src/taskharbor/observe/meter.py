@@ -63,6 +63,15 @@ class _Jobs:
         self.wait = [0] * (len(WAIT_BUCKETS) + 1)
         self.wait_sum = 0.0
 
+    def waited(self, bucket: int, count: int, total: float) -> None:
+        self.wait[bucket] += count
+        self.wait_sum += total
+
+    def ran(self, ok: int, bucket: int, count: int, total: float) -> None:
+        self.ok += ok
+        self.run[bucket] += count
+        self.run_sum += total
+
 
 _NOBODYS = _Jobs(("", ""), "")
 _WAIT_EDGES = (float("-inf"), *WAIT_BUCKETS, float("inf"))
@@ -146,26 +155,26 @@ class Meter:
     # ------------------------------------------------------------------ jobs, a batch at a time
 
     # Neighbours in a batch are much alike: of one queue and task, and in the same bucket. What they have in
-    # common is looked up once; the bucket is searched for only when its bounds are left.
+    # common is looked up once, and they are added up as one; nothing is looked up or stored for a single job.
 
     def _claimed(self, event: JobsClaimed) -> None:
-        kind, queue, task, edges = event.kind, "", "", _WAIT_EDGES
-        jobs, waits, low, high, bucket = _NOBODYS, _NOBODYS.wait, 0.0, -1.0, 0
+        kind, queue, task = event.kind, "", ""
+        jobs, count, total, low, high, bucket = _NOBODYS, 0, 0.0, 0.0, -1.0, 0
         with self._lock:
             for record in event.jobs:
-                if record.type != task or record.queue != queue:
-                    queue, task = record.queue, record.type
-                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
-                    waits = jobs.wait
                 since = record.run_at or record.created_at
                 if record.starts > 1:
                     since = self._claimed_again(record, since)
                 waited = (record.started_at - since).total_seconds()  # type: ignore[operator]
-                if not low < waited <= high:
+                if not (low < waited <= high and record.type == task and record.queue == queue):
+                    jobs.waited(bucket, count, total)
+                    queue, task, count, total = record.queue, record.type, 0, 0.0
+                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
                     bucket = bisect_left(WAIT_BUCKETS, waited)
-                    low, high = edges[bucket], edges[bucket + 1]
-                waits[bucket] += 1
-                jobs.wait_sum += waited
+                    low, high = _WAIT_EDGES[bucket], _WAIT_EDGES[bucket + 1]
+                count += 1
+                total += waited
+            jobs.waited(bucket, count, total)
 
     def _claimed_again(self, record: JobRecord, since: datetime) -> datetime:
         """Since when it waited: the time of earlier runs was no wait."""
@@ -177,28 +186,28 @@ class Meter:
         return min(max(since, last.ended_at), record.started_at or since)
 
     def _answered(self, event: AttemptsAnswered) -> None:
-        kind, queue, task, edges, completed = event.kind, "", "", _RUN_EDGES, JobState.COMPLETED
-        jobs, runs, low, high, bucket = _NOBODYS, _NOBODYS.run, 0.0, -1.0, 0
+        kind, queue, task, completed = event.kind, "", "", JobState.COMPLETED
+        jobs, ok, count, total, low, high, bucket = _NOBODYS, 0, 0, 0.0, 0.0, -1.0, 0
         with self._lock:
             for attempt, answer in zip(event.attempts, event.answers, strict=True):
                 if type(answer) is not Settled:
                     continue
-                record = attempt.record
-                if record.type != task or record.queue != queue:
-                    queue, task = record.queue, record.type
+                record, started = attempt.record, attempt.started
+                ran = low if started is None else attempt.ended - started
+                if not (low < ran <= high and record.type == task and record.queue == queue):
+                    jobs.ran(ok, bucket, count, total)
+                    queue, task, ok, count, total = record.queue, record.type, 0, 0, 0.0
                     jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
-                    runs = jobs.run
+                    bucket = bisect_left(RUN_BUCKETS, ran)
+                    low, high = _RUN_EDGES[bucket], _RUN_EDGES[bucket + 1]
                 if answer.state is completed and record.speculates_on is None:
-                    jobs.ok += 1
+                    ok += 1
                 else:
                     self._ended_otherwise(jobs, attempt, answer)
-                if attempt.started is not None:
-                    ran = attempt.ended - attempt.started
-                    if not low < ran <= high:
-                        bucket = bisect_left(RUN_BUCKETS, ran)
-                        low, high = edges[bucket], edges[bucket + 1]
-                    runs[bucket] += 1
-                    jobs.run_sum += ran
+                if started is not None:
+                    count += 1
+                    total += ran
+            jobs.ran(ok, bucket, count, total)
 
     def _ended_otherwise(self, jobs: _Jobs, attempt: Any, answer: Settled) -> None:
         record: JobRecord = attempt.record

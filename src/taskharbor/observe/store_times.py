@@ -128,6 +128,18 @@ def _time_blocking(driver: Driver, meter: Meter, counts_jobs: bool) -> None:
 
 
 def _count(meter: Meter, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+    """Neighbours of one queue and task are counted together: most calls bring nothing else."""
+    queue, task, count = "", "", 0
     for job, answer in zip(jobs, answers, strict=True):
-        if answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED):
-            meter.add_job(names.JOBS_ENQUEUED, job.queue, job.type)
+        if answer.result not in _STORED:
+            continue
+        if job.type != task or job.queue != queue:
+            if count:
+                meter.add_job(names.JOBS_ENQUEUED, queue, task, count)
+            queue, task, count = job.queue, job.type, 0
+        count += 1
+    if count:
+        meter.add_job(names.JOBS_ENQUEUED, queue, task, count)
+
+
+_STORED = (EnqueueResult.CREATED, EnqueueResult.BLOCKED)

@@ -14,6 +14,7 @@ from taskharbor.errors import LeaseLost
 from taskharbor.events import (
     AttemptFinished,
     AttemptsAnswered,
+    AttemptWentWrong,
     DriverTrouble,
     EventBus,
     HandlerAbandoned,
@@ -26,7 +27,7 @@ from taskharbor.events import (
     WorkerStopped,
 )
 from taskharbor.model.job import JobRecord
-from taskharbor.model.outcome import Failed, Outcome, Snoozed
+from taskharbor.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.speculation import SPECULATE_HEADER
 from taskharbor.worker.config import WorkerConfig
@@ -98,8 +99,7 @@ class Announcer:
             )
 
     def started(self, held: Held) -> None:
-        if JobStarted not in self._events.heard:
-            return
+        """Called only when somebody listens to JobStarted."""
         record = held.record
         claimed_at = record.started_at or record.updated_at
         self._events.emit(
@@ -120,12 +120,17 @@ class Announcer:
         self.finished += 1
         if type(held.settlement) is Release:
             self._rare["released"] += 1
-        if AttemptFinished in self._events.heard:
-            self._events.emit(self._finish_of(held, answer))
+        outcome = held.outcome
+        error = None if type(outcome) is Succeeded else getattr(outcome, "reason", None)
+        kind = AttemptFinished if error is None else AttemptWentWrong
+        if kind in self._events.heard:
+            self._events.emit(self._finish_of(kind, held, answer, error))
 
-    def _finish_of(self, held: Held, answer: Settled) -> AttemptFinished:
+    def _finish_of(
+        self, event: type[AttemptFinished], held: Held, answer: Settled, error: str | None
+    ) -> AttemptFinished:
         record, outcome = held.record, held.outcome
-        return AttemptFinished(
+        return event(
             job_id=record.id,
             type=record.type,
             queue=record.queue,
@@ -136,7 +141,7 @@ class Announcer:
             outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(held.settlement)],
             state=str(answer.state),
             seconds=0.0 if held.started is None else held.ended - held.started,
-            error=getattr(outcome, "reason", None),
+            error=error,
             failure_kind=outcome.kind if isinstance(outcome, Failed) else None,
             is_copy=record.speculates_on is not None,
         )

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextvars import Token
 from datetime import timedelta
-from functools import partial
 from sys import modules
 from typing import Any
 
@@ -47,7 +46,7 @@ DONE = Succeeded()
 class Runner:
     """One type of job, ready to run: its handler, where it runs, and the layers around it."""
 
-    __slots__ = ("_call_for", "_layers", "_plain", "executor", "handler")
+    __slots__ = ("_call_for", "_layers", "executor", "handler", "plain")
 
     def __init__(self, handler: Handler, executor: Executor, layers: Sequence[AttemptMiddleware]) -> None:
         self.handler = handler
@@ -55,12 +54,9 @@ class Runner:
         self._call_for = executor.call_of(handler)
         self._layers = tuple(layers)
         # In the loop a call does not depend on the job, so that its onion is made once.
-        self._plain: Call | None = self._composed(None) if executor.where == "loop" else None
+        self.plain: Call | None = self.call_for(None) if executor.where == "loop" else None
 
-    def call_for(self, held: Held) -> Call:
-        return self._plain or self._composed(held)
-
-    def _composed(self, held: Held | None) -> Call:
+    def call_for(self, held: Held | None) -> Call:
         call: Call = compose(self._layers, self._call_for(held))  # type: ignore[arg-type]
         return call
 
@@ -87,11 +83,11 @@ async def run_attempt(
     if held.gpu is not None:
         ctx.gpu = held.gpu
     if transactions is not None:
-        ctx._begin = partial(transactions.begin, held)
+        ctx._begin, ctx._held = transactions.begin, held
     token = running.set(ctx)
     bound = bind_structlog(ctx) if "structlog" in modules else None
     try:
-        value = await runner.call_for(held)(ctx, job)
+        value = await (runner.plain or runner.call_for(held))(ctx, job)
     except BaseException as error:
         if held.is_over and isinstance(error, GeneratorExit):
             raise  # given up long ago, and the event loop is being closed

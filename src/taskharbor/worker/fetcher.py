@@ -22,8 +22,8 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.held import Held, Holdings
-from taskharbor.worker.settler import Settler, settlement_of
-from taskharbor.worker.timing import Alarm, Timing
+from taskharbor.worker.settler import Settler, settlements_of
+from taskharbor.worker.timing import Alarm, Timing, pause
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ _log = logging.getLogger("taskharbor.worker")
 
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
+GATHER_SECONDS = 0.005  # the longest that an ended job waits for those that are about to run
 POLL_SECONDS = 0.2
 POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # hints say when work arrives; the poll finds what has become due
 
@@ -48,6 +49,7 @@ class Fetcher:
         settler: Settler,
         timing: Timing,
         entropy: Entropy,
+        waiting: Callable[[], int],
         on_claimed: Callable[[list[JobRecord], float], None],
         on_trouble: Callable[[str, BaseException, int], None],
         on_idle: Callable[[], None],
@@ -59,6 +61,7 @@ class Fetcher:
         self._settler = settler
         self._timing = timing
         self._entropy = entropy
+        self._waiting = waiting
         self._on_claimed = on_claimed
         self._on_trouble = on_trouble
         self._on_idle = on_idle
@@ -78,6 +81,7 @@ class Fetcher:
         self._quiet_until = 0.0
         self._failures = 0
         self._turns = 0
+        self._settles_slowly = False
         self.may_claim = True
         self.expects_work = True  # a claim could bring something
         self.is_over = False
@@ -118,10 +122,22 @@ class Fetcher:
         while self._has_something_to_do():
             self._bell.clear()
             if not self._must_be_quiet():
+                await self._gather()
                 await self.turn()
             self._arm()
             if self._has_something_to_do():
                 await self._bell.wait()
+
+    async def _gather(self) -> None:
+        """Let the jobs in line start before what has ended leaves, as long as that takes hardly any time.
+
+        They run in this same event loop. Otherwise the first that ends would leave alone, those behind it
+        while it is under way, and so on for ever: two calls for what one can carry.
+        """
+        before, until = 0, self._timing.monotonic() + GATHER_SECONDS
+        while (waiting := self._waiting()) and waiting != before and self._timing.monotonic() < until:
+            before = waiting
+            await pause()
 
     def _has_something_to_do(self) -> bool:
         return not self.is_over or bool(self._settler) or bool(self._unclear)
@@ -131,16 +147,28 @@ class Fetcher:
         batch = self._settler.take()
         limit = self._room(batch)
         wants_jobs = limit > 0 and self.may_claim and (self.expects_work or bool(batch))
+        is_settling, began = bool(batch), self._timing.monotonic()
         try:
             await self._explain()
-            if wants_jobs:
+            if wants_jobs and not (batch and self._settles_slowly):
                 await self._exchange(batch, limit)
             elif batch:
                 await self._settle(batch)
+                self.expects_work = self.expects_work or wants_jobs  # on its own, in the next turn
         except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
             self._failed(batch, error, "exchange" if wants_jobs else "settle")
         else:
             self._failures = 0
+            if is_settling:
+                self._note_pace(self._timing.monotonic() - began)
+
+    def _note_pace(self, seconds: float) -> None:
+        """Where settling takes a good part of a lease, jobs that come with it have lost that part of theirs.
+
+        They would be handed back by the next call, which takes as long and brings the next ones, for ever:
+        then what ended goes first, and the claim follows alone.
+        """
+        self._settles_slowly = seconds > self._config.renew_every.total_seconds()
 
     async def _exchange(self, batch: list[Held], limit: int) -> None:
         claim = self._next_claim(limit)
@@ -150,8 +178,8 @@ class Fetcher:
         is_quiescent = self._holdings.count == len(batch)
         if batch:
             try:
-                settlements = [settlement_of(held) for held in batch]
-                answer = await self._answered(self._driver.exchange(settlements, claim, now=now))
+                call = self._driver.exchange(settlements_of(batch), claim, now=now)
+                answer = await self._answered(call)
             except InvalidArgument:
                 await self._settler.one_by_one(batch, self._unclear)
                 return
@@ -173,8 +201,7 @@ class Fetcher:
     async def _settle(self, batch: list[Held]) -> None:
         now = self._timing.stated()
         try:
-            settlements = [settlement_of(held) for held in batch]
-            answers = await self._answered(self._driver.settle(settlements, now=now))
+            answers = await self._answered(self._driver.settle(settlements_of(batch), now=now))
         except InvalidArgument:
             await self._settler.one_by_one(batch, self._unclear)
         else:

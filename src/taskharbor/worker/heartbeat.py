@@ -7,8 +7,11 @@ CPU-bound handler can starve it; in virtual time it is a task beside the others.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Extended
@@ -17,11 +20,13 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.context import Reason
 from taskharbor.worker.held import Held, Holdings
-from taskharbor.worker.timing import Timing
+from taskharbor.worker.timing import Timing, dropped
 
 _log = logging.getLogger("taskharbor.worker")
 
 MAX_BATCH = 1000
+
+T = TypeVar("T")
 
 Stop = Callable[[Held, Reason, str], None]
 """Called with a job that must stop, the reason, and the cause in words. From the heartbeat's thread."""
@@ -92,8 +97,8 @@ class Heartbeat:
         leases = [held.lease for held in batch]
         news = {held.record.id: held.progress for held in batch if held.progress is not None}
         try:
-            answers = await self._timing.within(
-                self._answer_seconds(sent),
+            answers = await self._answered(
+                sent,
                 self._driver.extend_leases(
                     leases, self._config.lease, progress=news, now=self._timing.stated()
                 ),
@@ -115,10 +120,31 @@ class Heartbeat:
         refused = sum(isinstance(answer, LeaseLost) for answer in answers)
         self._on_extended(len(batch), refused, self._timing.monotonic() - sent)
 
-    def _answer_seconds(self, now: float) -> float:
-        """How long to wait for an answer: the store may be a black hole, and leases end meanwhile."""
-        ends = (held.trusted_until for held in self._holdings if held.trusted_until > now)
-        return max(min(self._every, min(ends, default=now + self._every) - now), self._every / 20)
+    async def _answered(self, sent: float, call: Coroutine[Any, Any, T]) -> T:
+        """The answer, if it comes before the next beat is due.
+
+        The store may be a black hole, and leases end meanwhile: what runs on them is stopped at that
+        instant, and the answer that the others need is waited for all the same.
+        """
+        calling = asyncio.ensure_future(call)
+        try:
+            while not calling.done():
+                if self._timing.monotonic() >= sent + self._every:
+                    raise TimeoutError(f"no answer within {self._every:.3g} s")
+                with suppress(TimeoutError):
+                    await self._timing.within(self._wait_for_answer(sent), _over(calling))
+                if not calling.done():
+                    self.drop_overdue()
+            return calling.result()
+        finally:
+            await dropped(calling)
+
+    def _wait_for_answer(self, sent: float) -> float:
+        """How long until the next beat is due, or the next lease is over."""
+        now = self._timing.monotonic()
+        due = sent + self._every
+        ends = (held.trusted_until for held in self._holdings if not (held.is_over or held.is_lost))
+        return max(min(due, min((end for end in ends if end > now), default=due)) - now, self._every / 100)
 
     def _deal_with(self, batch: list[Held], answers: list[Extended | LeaseLost]) -> None:
         for held, answer in zip(batch, answers, strict=True):
@@ -135,3 +161,8 @@ class Heartbeat:
         for held in self._holdings:
             if held.trusted_until <= now and not (held.is_over or held.is_lost):
                 self._stop(held, "lease_lost", "deadline: no extension was answered in time")
+
+
+async def _over(calling: asyncio.Future[T]) -> None:
+    """Until it is over; it goes on when nobody waits for this any longer."""
+    await asyncio.wait([calling])

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from taskharbor.drivers.messages import Settled
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.outcome import Outcome
@@ -26,24 +28,25 @@ if TYPE_CHECKING:
     from taskharbor.worker.watch import Watch
 
 
-class Held:
-    """One job under a lease of ours, from its claim to the answer of its settlement.
+class Held(msgspec.Struct, eq=False):
+    """One job under a lease of ours, from its claim to the answer of its settlement."""
 
-    Most of it stays as it is here for most jobs: what does not change costs nothing to make.
-    """
-
+    record: JobRecord
+    extended: float  # when the call that last gave us time was sent
+    trusted_until: float
+    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
     renewed: Lease | None = None  # the newest lease, once there is a newer one than the claim's
     started: float | None = None
-    ended = 0.0
+    ended: float = 0.0
     ends: float | None = None  # the time limit of the attempt
     told: float | None = None  # when the handler was told to stop
     progress: Progress | None = None
-    is_extending = False
-    is_on_wire = False
-    is_lost = False
-    is_over = False  # the attempt has its outcome; whatever the handler still does is ignored
-    is_watched = False
-    ran_to_its_end = False  # although it had been told to stop
+    is_extending: bool = False
+    is_on_wire: bool = False
+    is_lost: bool = False
+    is_over: bool = False  # the attempt has its outcome; whatever the handler still does is ignored
+    is_watched: bool = False
+    ran_to_its_end: bool = False  # although it had been told to stop
     watch: Watch | None = None  # who keeps its time limit
     executor: Executor | None = None
     task: Any = None  # the slot's task while the handler runs in it
@@ -53,12 +56,6 @@ class Held:
     gpu: Gpu | None = None  # the device that is this job's alone until it is settled
     acked: Settled | None = None  # the handler's own transaction completed the job
     tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
-
-    def __init__(self, record: JobRecord, claimed: float, trusted_until: float) -> None:
-        self.record = record
-        self.cancellation = Cancellation()
-        self.extended = claimed  # when the call that last gave us time was sent
-        self.trusted_until = trusted_until
 
     @property
     def lease(self) -> Lease:
@@ -97,9 +94,10 @@ class Holdings:
     def ids(self) -> list[str]:
         return list(self._by_id)
 
-    def add(self, held: Held) -> None:
-        self.count += 1
-        self._by_id[held.record.id] = held
+    def add(self, batch: list[Held]) -> None:
+        self.count += len(batch)
+        for held in batch:
+            self._by_id[held.record.id] = held
 
     def forget(self, held: Held) -> None:
         """The lease is gone: nobody extends it any more. Its slot may still be busy."""

@@ -42,16 +42,21 @@ class Settler:
         self._on_lost = on_lost
         self._on_answers = on_answers
         self._pending: list[Held] = []
+        self._has_news = False
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, held: Held, settlement: Settlement) -> None:
+    def add(self, held: Held, settlement: Settlement) -> bool:
+        """Whether that is news: the first since the last `take`."""
         held.settlement = settlement
         self._pending.append(held)
+        is_news, self._has_news = not self._has_news, True
+        return is_news
 
     def take(self) -> list[Held]:
         """Everything that may be sent now; from here to `answered` or `failed` its lease is not extended."""
+        self._has_news = False
         if not self._pending:
             return []
         batch, self._pending = self._holdings.mark_on_wire(self._pending)
@@ -62,12 +67,12 @@ class Settler:
         unclear = []
         self._on_answers(batch, answers)
         for held, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, Settled):
+            if type(answer) is Settled:
                 self._on_settled(held, answer)
             elif held.tokens_sent and isinstance(answer, JobNotInflight):
                 unclear.append(held)
             else:
-                self._on_lost(held, answer)
+                self._on_lost(held, answer)  # type: ignore[arg-type]
         return unclear
 
     def failed(self, batch: list[Held], error: BaseException) -> None:
@@ -102,7 +107,7 @@ class Settler:
         while batch:
             held = batch[0]
             try:
-                answers = await self._driver.settle([settlement_of(held)], now=self._timing.stated())
+                answers = await self._driver.settle(settlements_of([held]), now=self._timing.stated())
             except InvalidArgument as error:
                 _log.error("job %s cannot be settled as it ended: %s", held.record.id, error)
                 held.settlement = Fail(held.lease, safe_text(f"cannot be settled: {error}", ERROR_LIMIT))
@@ -111,8 +116,9 @@ class Settler:
             del batch[0]
 
 
-def settlement_of(held: Held) -> Settlement:
-    """What to send: the settlement under the newest lease."""
-    settlement = held.settlement
-    assert settlement is not None  # noqa: S101 - only settled jobs are taken
-    return settlement if held.renewed is None else replace(settlement, lease=held.renewed)
+def settlements_of(batch: list[Held]) -> list[Settlement]:
+    """What to send: the settlements, each under its newest lease."""
+    return [
+        held.settlement if held.renewed is None else replace(held.settlement, lease=held.renewed)  # type: ignore[type-var,misc]
+        for held in batch
+    ]

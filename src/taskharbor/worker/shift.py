@@ -1,8 +1,8 @@
 """One run of a worker: the parts, how they are joined, and the order in which they stop.
 
-fetcher ──jobs──► slots ──outcomes──► decide ──settlements──► settler ──► fetcher ──► store
-                    ▲ stop                                       ▲ newest tokens
-                  watch ◄────────────── heart (extends leases) ──┘
+fetcher ──jobs──► custody ──settlements──► fetcher ──► store
+                     ▲ stop, newest tokens
+                   heart (extends leases)
 
 working ──stop──► draining ──grace over, or stop again──► releasing ──► over
 """
@@ -11,38 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Settled
-from taskharbor.errors import LeaseLost
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
-from taskharbor.model.outcome import Failed, Outcome, Released, Succeeded
-from taskharbor.model.settlement import Ack, Retry, Settlement, attempts_allowed, decide
 from taskharbor.worker.announcer import Announcer
-from taskharbor.worker.attempt import Runner, stopped_by
+from taskharbor.worker.attempt import Runner
 from taskharbor.worker.config import WorkerConfig
-from taskharbor.worker.context import Reason
+from taskharbor.worker.custody import Custody
 from taskharbor.worker.executors.contract import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.footprint import resident_memory
-from taskharbor.worker.gpus import GpuPool
 from taskharbor.worker.heart import Heart, HeartTask, HeartThread
 from taskharbor.worker.heartbeat import Heartbeat
-from taskharbor.worker.held import Held, Holdings
 from taskharbor.worker.hints import Hints
 from taskharbor.worker.lag import LoopEye
-from taskharbor.worker.presence import MAX_SAMPLES, Durations, Presence
-from taskharbor.worker.settler import Settler
-from taskharbor.worker.slots import Slots
+from taskharbor.worker.presence import Presence
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.transaction import Transactions
-from taskharbor.worker.watch import Watch
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -67,45 +55,41 @@ class Shift:
         self._config = config
         self._driver = driver
         self._worker_id = worker_id
-        self._runners = runners
         self._executors = executors
         self._timing = timing
         self._entropy = entropy
         self.announcer = Announcer(config, worker_id, events)
         self._loop = asyncio.get_running_loop()
         self._types = tuple(sorted(runners))
-        self._durations: Durations = deque(maxlen=MAX_SAMPLES)
         self._has_news = asyncio.Event()
         self._told_to_stop = asyncio.Event()
         self._is_hurried = False
         self._stops_when_idle = False
         self.why = ""
 
-        self.holdings = Holdings()
-        self._gpus = GpuPool(config.gpus)
-        self._settler = Settler(
-            driver, self.holdings, timing, self._settled, self._refused, self.announcer.answered
-        )
-        self._watch = Watch(timing, config.patience.total_seconds(), self._give_up)
-        self._slots = Slots(
-            config.concurrency,
+        self._custody = custody = Custody(
+            config,
+            driver,
             runners,
             timing,
-            self._watch,
-            self._finished,
-            self.announcer.started,
-            driver.max_payload,
-            Transactions(driver, self.holdings, timing) if driver.capabilities.tx else None,
+            entropy,
+            events,
+            self.announcer,
+            self._ring,
+            self._expect_after,
+            self._hear_news,
         )
+        self.holdings = custody.holdings
         self._fetcher = Fetcher(
             config,
             driver,
             worker_id,
             self._types if config.unknown_types == "skip" else None,
-            self.holdings,
-            self._settler,
+            custody.holdings,
+            custody.settler,
             timing,
             entropy,
+            lambda: custody.slots.waiting,
             self._claimed,
             self.announcer.trouble,
             self._idle,
@@ -172,14 +156,14 @@ class Shift:
             await self._close(fetching, listening)
 
     async def _drain(self) -> None:
-        for held in self._slots.take_waiting():
-            self._release(held)
+        for held in self._custody.slots.take_waiting():
+            self._custody.release(held)
         await self._settled_within(self._config.grace.total_seconds(), lambda: self._is_hurried)
-        for held in self._running():
-            self._watch.tell(held, "shutdown", LAST_PATIENCE_SECONDS)
-        await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self._running())
-        for held in self._running():
-            self._give_up(held)
+        for held in self._custody.running():
+            self._custody.watch.tell(held, "shutdown", LAST_PATIENCE_SECONDS)
+        await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self._custody.running())
+        for held in self._custody.running():
+            self._custody.give_up(held)
         if not await self._settled_within(LAST_WORDS_SECONDS, lambda: False):
             _log.warning(
                 "%d jobs could not be released; they wait for their leases to end", self.holdings.count
@@ -196,9 +180,6 @@ class Shift:
             await self._timing.until(self._has_news, left)
         return not self.holdings.count
 
-    def _running(self) -> list[Held]:
-        return [held for held in (*self.holdings, *self.holdings.lost) if not held.is_over]
-
     async def _close(self, fetching: asyncio.Task[None], listening: asyncio.Task[None] | None) -> None:
         self._fetcher.end()
         with suppress(TimeoutError):
@@ -207,130 +188,37 @@ class Shift:
         if listening is not None:
             listening.cancel()
             await _ended(listening)
-        self._watch.close()
+        self._custody.watch.close()
         await self._heart.stop()
         for executor in self._executors:
             await executor.close()
-        await self._slots.close()
+        await self._custody.slots.close()
         self.announcer.worker_stopped(self.why)
 
-    # ------------------------------------------------------------------ a job's way
+    # ------------------------------------------------------------------ jobs come and go
 
     def _claimed(self, records: list[JobRecord], sent: float) -> None:
-        self.announcer.claimed(records)
-        trusted_until = sent + self._config.trust_seconds
-        batch = [Held(record, sent, trusted_until) for record in records]
-        for held in batch:
-            self.holdings.add(held)
-            if self._config.gpus:
-                self._gpus.equip(held)
+        batch = self._custody.take(records, sent)
         if not self._fetcher.may_claim:  # told to stop while the claim was under way
             for held in batch:
-                self._release(held)
+                self._custody.release(held)
             return
-        if trusted_until - self._timing.monotonic() < self._config.renew_every.total_seconds():
+        trusted_for = sent + self._config.trust_seconds - self._timing.monotonic()
+        if trusted_for < self._config.renew_every.total_seconds():
             self._heart.poke(batch)  # the claim took so long that the next beat would come too late
-        self._slots.put(batch)
+        self._custody.slots.put(batch)
 
-    def _finished(self, held: Held, outcome: Outcome) -> None:
-        """An attempt has its outcome: decide, and hand the settlement over."""
-        record = held.record
-        if held.started is not None:
-            self._durations.append((record.type, held.ended - held.started))
-        if held.acked is not None:
-            self._completed(held, held.acked, outcome)
-            return
-        if held.is_lost:
-            if held.ran_to_its_end:
-                self.announcer.ran_twice(held)
-            self._free(held)
-            self._fetcher.ring()
-            return
-        held.outcome = outcome
-        self._settler.add(held, self._decided(record, outcome))
+    def _ring(self) -> None:
         self._fetcher.ring()
 
-    def _completed(self, held: Held, answer: Settled, outcome: Outcome) -> None:
-        """The handler's own transaction has completed the job, whatever it came to after that."""
-        if not isinstance(outcome, Succeeded):
-            self.announcer.overtaken(held, outcome)
-        held.outcome = Succeeded()
-        held.settlement = Ack(held.lease)
-        self._settler.answered([held], [answer])
-        self._fetcher.ring()
+    def _expect_after(self, seconds: float) -> None:
+        self._fetcher.expect_after(seconds)
 
-    def _decided(self, record: JobRecord, outcome: Outcome) -> Settlement:
-        if not isinstance(outcome, Failed):
-            return decide(record, outcome, limit=0, backoff=_never)
-        runner = self._runners.get(record.type)
-        policy = (runner and runner.handler.retry) or self._config.retry
-
-        def backoff(failures: int) -> timedelta:
-            return policy.next_delay(
-                failures, self._entropy, least=record.min_backoff, most=record.max_backoff
-            )
-
-        limit = attempts_allowed(record.max_attempts, policy.max_attempts)
-        return decide(record, outcome, limit=limit, backoff=backoff)
-
-    def _release(self, held: Held) -> None:
-        held.is_over = True
-        self._finished(held, Released())
-
-    def _settled(self, held: Held, answer: Settled) -> None:
-        self.announcer.settled(held, answer)
-        settlement = held.settlement
-        if type(settlement) is Retry and settlement.delay is not None:
-            self._fetcher.expect_after(settlement.delay.total_seconds())
-        self._free(held)
-        if self.announcer.finished == self._config.max_jobs:
+    def _hear_news(self) -> None:
+        """Nothing is held any more, or as many jobs are done as this run may do."""
+        self._has_news.set()
+        if self.announcer.finished == self._config.max_jobs > 0:
             self.stop("recycle")
-
-    def _free(self, held: Held) -> None:
-        self.holdings.leave(held)
-        self._gpus.give_back(held)
-        if not self.holdings.count:
-            self._has_news.set()
-
-    # ------------------------------------------------------------------ a job that must stop
-
-    def _stop_job(self, held: Held, reason: Reason, cause: str) -> None:
-        """From the heart, in whatever thread it lives: the handler sees it at once, the loop acts on it."""
-        held.cancellation.set(reason)
-        if self._timing.is_virtual:
-            self._act_on_stop(held, reason, cause)
-        else:
-            with suppress(RuntimeError):  # the worker has just ended
-                self._loop.call_soon_threadsafe(self._act_on_stop, held, reason, cause)
-
-    def _act_on_stop(self, held: Held, reason: Reason, cause: str) -> None:
-        if held.is_over or held.is_lost or held.acked is not None:
-            return
-        if reason == "lease_lost":
-            held.is_lost = True
-            self.holdings.forget(held)
-            self.announcer.lost(held, cause)
-        self._watch.tell(held, reason)
-
-    def _refused(self, held: Held, error: LeaseLost) -> None:
-        """The store refused a settlement: whatever the handler did is thrown away."""
-        self.announcer.lost(held, f"settle: {error}")
-        if isinstance(held.outcome, Succeeded):
-            self.announcer.ran_twice(held)
-        self._free(held)
-
-    def _give_up(self, held: Held) -> None:
-        """A handler was told to stop and did not: settle its job without it."""
-        executor = held.executor
-        if executor is None or held.is_over:
-            return
-        slot_goes_on = executor.give_up(held)
-        if executor.where != "process":
-            self.announcer.abandoned(held, executor.where)
-        if not slot_goes_on:
-            held.ended = self._timing.monotonic()
-            self._slots.replace(held)
-            self._finished(held, stopped_by(held, held.record.timeout) or Released())
 
     def _cancel_hinted(self, job_id: str) -> None:
         """A hint may be wrong: the lease itself says whether a cancel was requested."""
@@ -338,7 +226,7 @@ class Shift:
         if held is not None:
             self._heart.poke([held])
 
-    # ------------------------------------------------------------------ the heart and the store
+    # ------------------------------------------------------------------ the heart
 
     def _new_heart(self, driver: Driver) -> Heart:
         heartbeat = Heartbeat(
@@ -346,7 +234,7 @@ class Shift:
             driver,
             self.holdings,
             self._timing,
-            self._stop_job,
+            self._custody.stop,
             self.announcer.extended,
             self._extension_over,
         )
@@ -356,7 +244,7 @@ class Shift:
             self._types,
             driver,
             self.holdings,
-            self._durations,
+            self._custody.durations,
             self._timing,
             self._timing.clock.now(),
         )
@@ -398,7 +286,3 @@ class Shift:
 async def _ended(task: asyncio.Task[None]) -> None:
     with suppress(asyncio.CancelledError, Exception):
         await task
-
-
-def _never(failures: int) -> timedelta:
-    raise AssertionError("only a failure waits for another try")

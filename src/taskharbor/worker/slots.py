@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 
+from taskharbor.events import EventBus, JobStarted
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
 from taskharbor.worker.attempt import Runner, run_attempt
@@ -37,6 +38,7 @@ class Slots:
         timing: Timing,
         watch: Watch,
         finish: Callable[[Held, Outcome], None],
+        events: EventBus,
         on_start: Callable[[Held], None],
         max_result: int,
         transactions: Transactions | None = None,
@@ -46,6 +48,7 @@ class Slots:
         self._timing = timing
         self._watch = watch
         self._finish = finish
+        self._events = events
         self._on_start = on_start
         self._max_result = max_result
         self._transactions = transactions
@@ -62,6 +65,11 @@ class Slots:
     def put(self, batch: list[Held]) -> None:
         self._line.extend(batch)
         self._wake_next()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs have not started."""
+        return len(self._line)
 
     def take_waiting(self) -> list[Held]:
         """The jobs that have not started, taken out of the line."""
@@ -106,17 +114,24 @@ class Slots:
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine of ours always runs in a task
-        clean = copy_context()
+        clean, line = copy_context(), self._line
         self._is_waking = False
+        self._turn_began = self._timing.monotonic()
         while True:
-            if not self._line:
+            if not line:
                 await self._wait_for_work()
                 continue
-            held = self._line.popleft()
-            if self._line:
+            held = line.popleft()
+            if line and not self._is_waking:
                 self._wake_next()
-            if not await self._run(held, task):
-                return
+            runner = self._begun(held, task)
+            if runner is None:
+                self._finish(held, _refusal(held, is_known=held.record.type in self._runners))
+            else:
+                outcome = await run_attempt(held, runner, self._timing, self._max_result, self._transactions)
+                if not self._ended(held):
+                    return
+                self._finish(held, outcome)
             if task.cancelling() or copy_context() != clean:
                 # The handler left something behind in this task: the next job gets a fresh one.
                 self._live -= 1
@@ -125,39 +140,39 @@ class Slots:
             if held.ended - self._turn_began >= TURN_SECONDS:
                 await self._give_turn()
 
-    async def _run(self, held: Held, task: asyncio.Task[None]) -> bool:
-        """One job from start to end; whether this slot is still the job's, and may go on."""
-        runner = self._runners.get(held.record.type)
+    def _begun(self, held: Held, task: asyncio.Task[None]) -> Runner | None:
+        """What runs this job, which starts now; None when it must not start, and is over."""
+        record = held.record
+        runner = self._runners.get(record.type)
         now = self._timing.monotonic()
-        if runner is None or self._must_not_start(held, now):
-            outcome = _refusal(held, is_known=runner is not None)
-        else:
-            self._begin(held, runner, task, now)
-            outcome = await run_attempt(held, runner, self._timing, self._max_result, self._transactions)
-            held.ended = self._timing.monotonic()
-            held.task = None
-            if held.is_watched:
-                self._watch.stop(held)
-            if held.is_over:
-                return False
-        held.is_over = True
-        self._finish(held, outcome)
-        return True
-
-    def _begin(self, held: Held, runner: Runner, task: asyncio.Task[None], now: float) -> None:
+        if (
+            runner is None
+            or held.cancellation.reason is not None
+            or held.trusted_until <= now
+            or record.cancel_requested
+        ):
+            held.is_over = True
+            return None
         held.started = now
         held.executor = runner.executor
         held.task = task
-        timeout = held.record.timeout
-        if timeout:
+        if record.timeout:
             held.watch = self._watch
-            self._watch.start(held, now + timeout.total_seconds())
-        self._on_start(held)
+            self._watch.start(held, now + record.timeout.total_seconds())
+        if JobStarted in self._events.heard:
+            self._on_start(held)
+        return runner
 
-    def _must_not_start(self, held: Held, now: float) -> bool:
-        return (
-            held.cancellation.reason is not None or held.trusted_until <= now or held.record.cancel_requested
-        )
+    def _ended(self, held: Held) -> bool:
+        """Its handler is done; whether this slot is still the job's, and may go on."""
+        held.ended = self._timing.monotonic()
+        held.task = None
+        if held.is_watched:
+            self._watch.stop(held)
+        if held.is_over:
+            return False
+        held.is_over = True
+        return True
 
     async def _wait_for_work(self) -> None:
         woken = asyncio.get_running_loop().create_future()

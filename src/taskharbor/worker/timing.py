@@ -42,7 +42,7 @@ class Timing:
                 raise TimeoutError(f"no answer within {seconds:.3g} s")
             return working.result()
         finally:
-            await _dropped(working, sleeping)
+            await dropped(working, sleeping)
 
     async def answered(self, seconds: float, call: Coroutine[Any, Any, T]) -> T:
         """What the store answers to `call`; no call may hang for ever on a connection that died silently.
@@ -106,7 +106,7 @@ def pause() -> Generator[None, None, None]:
     yield
 
 
-async def _dropped(*tasks: asyncio.Future[Any]) -> None:
+async def dropped(*tasks: asyncio.Future[Any]) -> None:
     """Cancel what is still under way and hear it out, so that nothing is left behind."""
     for task in tasks:
         task.cancel()

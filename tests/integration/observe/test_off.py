@@ -50,10 +50,10 @@ def test_a_worker_without_a_port_imports_the_logs_alone(taskharbor: Command) -> 
     taskharbor.put("send_welcome", queue="mail", payload=b'{"user_id": 1}')
     code = """
 from taskharbor.cli.main import run
-from taskharbor.events import AttemptFinished
+from taskharbor.events import AttemptWentWrong
 assert run(["worker", "app:harbor", "--burst"]) == 0
 import app
-assert app.harbor.events.heard == {AttemptFinished}
+assert app.harbor.events.heard == {AttemptWentWrong}, 'a job that goes well costs no event'
 """
     assert imported(code, taskharbor.folder) == {"taskharbor.observe.logs", "taskharbor.observe.plain_text"}
 

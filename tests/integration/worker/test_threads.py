@@ -205,15 +205,19 @@ async def test_a_busy_interpreter_does_not_cost_a_lease(driver):
 
 
 async def test_sigterm_stops_a_run_in_a_program_that_left_the_signal_alone(driver):
-    floor = Floor(driver)
-    task = asyncio.create_task(floor.worker.arun())
-    async with asyncio.timeout(SLOW):
-        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            await clock.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(task, SLOW)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage does not leave it alone
+    try:
+        floor = Floor(driver)
+        task = asyncio.create_task(floor.worker.arun())
+        async with asyncio.timeout(SLOW):
+            while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                await clock.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(task, SLOW)
 
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_a_program_that_handles_sigterm_itself_keeps_it(driver):

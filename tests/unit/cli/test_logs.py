@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from taskharbor.cli.logs import LogFormat, LogLevel, StderrHandler, log_to_stderr, tell_attempts
-from taskharbor.events import AttemptFinished, EventBus
+from taskharbor.events import AttemptFinished, AttemptWentWrong, EventBus
 
 
 @pytest.fixture
@@ -89,11 +89,12 @@ def test_the_level_holds_and_a_second_call_replaces_the_first(stderr: Callable[[
 @pytest.mark.parametrize(("error", "level"), [(None, "debug"), ("boom", "warning")])
 def test_an_attempt_is_told_with_its_job(stderr: Callable[[], str], error: str | None, level: str) -> None:
     bus = EventBus()
-    tell_attempts(bus)
     log_to_stderr(LogFormat.JSON, LogLevel.DEBUG)  # nobody watches here: success is for debugging
+    tell_attempts(bus)
+    event = AttemptFinished if error is None else AttemptWentWrong
 
     bus.emit(
-        AttemptFinished(
+        event(
             job_id="j", type="t", queue="q", worker_id="w", kind="any", attempt=2, fence=1, outcome="retried",
             state="ready", seconds=0.25, error=error,
         )
@@ -106,3 +107,13 @@ def test_an_attempt_is_told_with_its_job(stderr: Callable[[], str], error: str |
         2,
         "retried",
     )
+
+
+def test_without_a_terminal_and_debugging_attempts_that_go_well_are_not_heard_of(
+    stderr: Callable[[], str],
+) -> None:
+    bus = EventBus()
+    log_to_stderr(LogFormat.JSON, LogLevel.INFO)
+    tell_attempts(bus)
+
+    assert bus.heard == {AttemptWentWrong}

@@ -156,6 +156,29 @@ async def test_an_extension_that_never_answers_blocks_nothing(yard):
         assert seen == ["lease_lost"]
 
 
+async def test_an_answer_is_waited_for_although_a_lease_ends_meanwhile(yard):
+    """C30: what the end of one lease cuts short, every other job would have to ask for again."""
+    seen: list[Any] = []
+
+    async def takes_three_seconds():
+        await yard.clock.sleep(3)
+
+    await yard.put()
+    async with yard.at_work(yard.worker({"work": sleeps(300, seen)}, concurrency=2)):
+        await yard.pass_time(1)
+        yard.driver.before["extend_leases"] = broken(DriverUnavailable("blip"))
+        await yard.pass_time(14)
+        await yard.put()
+        await yard.pass_time(10.5)
+        asked = len(yard.driver.named("extend_leases"))
+        yard.driver.before["extend_leases"] = takes_three_seconds
+        await yard.pass_time(6)
+
+        assert seen == ["lease_lost"], "the lease of the first ended at 27 s"
+        assert len(yard.driver.named("extend_leases")) - asked == 1
+        assert yard.heard(LeasesExtended) != []
+
+
 async def test_a_failing_heartbeat_is_no_storm(yard):
     """C35"""
     await yard.put()

@@ -33,6 +33,47 @@ async def test_jobs_that_end_together_are_settled_and_replaced_in_one_call(yard)
     assert sizes == [10, 10, 10]
 
 
+async def test_on_a_slow_store_too_jobs_that_end_together_leave_in_one_call(yard):
+    def slowly():
+        return yard.clock.sleep(0.01)
+
+    yard.driver.before = {"settle": slowly, "reserve": slowly}
+    await yard.put_many(50)
+    await yard.run_until_idle(yard.worker({"work": nothing}, concurrency=10))
+
+    sizes = [len(settlements) for settlements, _ in yard.driver.named("settle")]
+    assert sizes == [10, 10, 10, 10, 10]
+
+
+async def test_where_settling_takes_longer_than_a_lease_jobs_are_claimed_apart_from_it(yard):
+    """C30: what came with a slow settlement was handed back by the next one, which took as long, for ever."""
+
+    def slowly():
+        return yard.clock.sleep(20)
+
+    yard.driver.before = {"exchange": slowly, "settle": slowly}
+    ids = await yard.put_many(4)
+    async with yard.at_work(yard.worker({"work": nothing}, concurrency=1, lease=timedelta(seconds=15))):
+        await yard.pass_time(200)
+
+    assert [(await yard.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 4
+
+
+async def test_a_job_that_ends_does_not_wait_for_the_extension_of_another(yard):
+    async def handler(ctx, job):
+        await ctx.clock.sleep(float(job.payload))
+
+    async with yard.at_work(yard.worker({"work": handler}, lease=timedelta(seconds=30))):
+        first = await yard.put(payload=b"10.2")
+        await yard.pass_time(8)
+        second = await yard.put(payload=b"2.5")  # its lease is fresh when that of the first is extended
+        yard.driver.before["extend_leases"] = asyncio.Event().wait
+        await yard.pass_time(4)
+
+        assert (await yard.job(first)).state is JobState.RUNNING, "its extension is under way"
+        assert (await yard.job(second)).state is JobState.COMPLETED
+
+
 async def test_settlements_gather_while_a_call_is_under_way(yard):
     slow = asyncio.Event()
 

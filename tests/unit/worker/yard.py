@@ -135,7 +135,7 @@ class Yard:
         await self.until_done(self.start(worker, until_idle=True))
 
     def heard(self, kind: type[Event]) -> list[Any]:
-        return [event for event in self.events if type(event) is kind]
+        return [event for event in self.events if isinstance(event, kind)]
 
     async def close(self) -> None:
         for worker, task in self._tasks:

@@ -38,12 +38,12 @@ class LoopExecutor:
 def _coroutine_call(handler: Handler) -> Call:
     bind, function = handler.bind, handler.function
 
-    async def call(ctx: JobContext, job: Job) -> Any:
+    def call(ctx: JobContext, job: Job) -> Any:  # its coroutine needs no other around it
         try:
             args, kwargs = bind(ctx, job)
         except DecodeError as error:
             raise BadPayload from error
-        return await function(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return call
 

@@ -1,0 +1,206 @@
+"""Custody: what becomes of a job that this worker holds, from its claim to the answer of its settlement.
+
+claimed ──► slots ──outcome──► decide ──► settler ──► store ──answer──► gone
+               ▲ stop
+             watch ◄── lease refused, cancelled, time over, shutdown
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Settled
+from taskharbor.errors import LeaseLost
+from taskharbor.events import EventBus
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import JobRecord
+from taskharbor.model.outcome import Failed, Outcome, Released, Succeeded
+from taskharbor.model.settlement import Ack, Retry, Settlement, attempts_allowed, decide
+from taskharbor.worker.announcer import Announcer
+from taskharbor.worker.attempt import Runner, stopped_by
+from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.context import Reason
+from taskharbor.worker.gpus import GpuPool
+from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.presence import MAX_SAMPLES, Durations
+from taskharbor.worker.settler import Settler
+from taskharbor.worker.slots import Slots
+from taskharbor.worker.timing import Timing
+from taskharbor.worker.transaction import Transactions
+from taskharbor.worker.watch import Watch
+
+
+class Custody:
+    """The jobs of one run of a worker, and every way in which they leave it again.
+
+    `on_ended` hears of a settlement that can be sent, `on_retry` after how many seconds a job will be
+    due again, `on_news` that nothing is held any more or that enough jobs are done.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        driver: Driver,
+        runners: dict[str, Runner],
+        timing: Timing,
+        entropy: Entropy,
+        events: EventBus,
+        announcer: Announcer,
+        on_ended: Callable[[], None],
+        on_retry: Callable[[float], None],
+        on_news: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._runners = runners
+        self._timing = timing
+        self._entropy = entropy
+        self._announcer = announcer
+        self._on_ended = on_ended
+        self._on_retry = on_retry
+        self._on_news = on_news
+        self._loop = asyncio.get_running_loop()
+        self._gpus = GpuPool(config.gpus)
+        self.durations: Durations = deque(maxlen=MAX_SAMPLES)
+        self.holdings = Holdings()
+        self.settler = Settler(
+            driver, self.holdings, timing, self._settled, self._refused, announcer.answered
+        )
+        self.watch = Watch(timing, config.patience.total_seconds(), self.give_up)
+        self.slots = Slots(
+            config.concurrency,
+            runners,
+            timing,
+            self.watch,
+            self._finished,
+            events,
+            announcer.started,
+            driver.max_payload,
+            Transactions(driver, self.holdings, timing) if driver.capabilities.tx else None,
+        )
+
+    def running(self) -> list[Held]:
+        """Jobs whose handlers have not ended, their leases lost or not."""
+        return [held for held in (*self.holdings, *self.holdings.lost) if not held.is_over]
+
+    # ------------------------------------------------------------------ in
+
+    def take(self, records: list[JobRecord], sent: float) -> list[Held]:
+        """Claimed by a call sent at that instant: the caller puts them in line, or releases them."""
+        self._announcer.claimed(records)
+        trusted_until = sent + self._config.trust_seconds
+        batch = [Held(record, sent, trusted_until) for record in records]
+        self.holdings.add(batch)
+        if self._config.gpus:
+            for held in batch:
+                self._gpus.equip(held)
+        return batch
+
+    # ------------------------------------------------------------------ out
+
+    def release(self, held: Held) -> None:
+        """Hand a job back that has not started."""
+        held.is_over = True
+        self._finished(held, Released())
+
+    def _finished(self, held: Held, outcome: Outcome) -> None:
+        """An attempt has its outcome: decide, and hand the settlement over."""
+        record = held.record
+        if held.started is not None:
+            self.durations.append((record.type, held.ended - held.started))
+        if held.acked is not None:
+            self._completed(held, held.acked, outcome)
+        elif held.is_lost:
+            if held.ran_to_its_end:
+                self._announcer.ran_twice(held)
+            self._free(held)
+            self._on_ended()
+        else:
+            held.outcome = outcome
+            if self.settler.add(held, self._decided(record, outcome)):
+                self._on_ended()
+
+    def _completed(self, held: Held, answer: Settled, outcome: Outcome) -> None:
+        """The handler's own transaction has completed the job, whatever it came to after that."""
+        if not isinstance(outcome, Succeeded):
+            self._announcer.overtaken(held, outcome)
+        held.outcome = Succeeded()
+        held.settlement = Ack(held.lease)
+        self.settler.answered([held], [answer])
+        self._on_ended()
+
+    def _decided(self, record: JobRecord, outcome: Outcome) -> Settlement:
+        if not isinstance(outcome, Failed):
+            return decide(record, outcome, limit=0, backoff=_never)
+        runner = self._runners.get(record.type)
+        policy = (runner and runner.handler.retry) or self._config.retry
+
+        def backoff(failures: int) -> timedelta:
+            return policy.next_delay(
+                failures, self._entropy, least=record.min_backoff, most=record.max_backoff
+            )
+
+        limit = attempts_allowed(record.max_attempts, policy.max_attempts)
+        return decide(record, outcome, limit=limit, backoff=backoff)
+
+    def _settled(self, held: Held, answer: Settled) -> None:
+        self._announcer.settled(held, answer)
+        settlement = held.settlement
+        if type(settlement) is Retry and settlement.delay is not None:
+            self._on_retry(settlement.delay.total_seconds())
+        self._free(held)
+
+    def _refused(self, held: Held, error: LeaseLost) -> None:
+        """The store refused a settlement: whatever the handler did is thrown away."""
+        self._announcer.lost(held, f"settle: {error}")
+        if isinstance(held.outcome, Succeeded):
+            self._announcer.ran_twice(held)
+        self._free(held)
+
+    def _free(self, held: Held) -> None:
+        self.holdings.leave(held)
+        if held.gpu is not None:
+            self._gpus.give_back(held)
+        if not self.holdings.count or self._announcer.finished == self._config.max_jobs:
+            self._on_news()
+
+    # ------------------------------------------------------------------ a job that must stop
+
+    def stop(self, held: Held, reason: Reason, cause: str) -> None:
+        """From the heart, in whatever thread it lives: the handler sees it at once, the loop acts on it."""
+        held.cancellation.set(reason)
+        if self._timing.is_virtual:
+            self._act_on_stop(held, reason, cause)
+        else:
+            with suppress(RuntimeError):  # the worker has just ended
+                self._loop.call_soon_threadsafe(self._act_on_stop, held, reason, cause)
+
+    def _act_on_stop(self, held: Held, reason: Reason, cause: str) -> None:
+        if held.is_over or held.is_lost or held.acked is not None:
+            return
+        if reason == "lease_lost":
+            held.is_lost = True
+            self.holdings.forget(held)
+            self._announcer.lost(held, cause)
+        self.watch.tell(held, reason)
+
+    def give_up(self, held: Held) -> None:
+        """A handler was told to stop and did not: settle its job without it."""
+        executor = held.executor
+        if executor is None or held.is_over:
+            return
+        slot_goes_on = executor.give_up(held)
+        if executor.where != "process":
+            self._announcer.abandoned(held, executor.where)
+        if not slot_goes_on:
+            held.ended = self._timing.monotonic()
+            self.slots.replace(held)
+            self._finished(held, stopped_by(held, held.record.timeout) or Released())
+
+
+def _never(failures: int) -> timedelta:
+    raise AssertionError("only a failure waits for another try")

@@ -1,0 +1,390 @@
+"""The side of a handler process: what it makes of a job, of a word from the worker, and of silence.
+
+Here it runs in the process of the test; that it is killed, and takes its family along, is shown by
+tests/integration/worker/test_processes.py.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor.errors import DecodeError
+from taskharbor.model.job import Job
+from taskharbor.model.outcome import Cancel, Failed, Outcome, Snooze, Snoozed, Succeeded, WasCancelled
+from taskharbor.tasks import Handler
+from taskharbor.worker.context import Cancellation, JobContext
+from taskharbor.worker.executors import handler_process
+from taskharbor.worker.executors.families import LOST_CONNECTION, cause_of_death
+from taskharbor.worker.executors.handler_process import HandlerProcess
+from taskharbor.worker.executors.wire import (
+    MAX_FRAME,
+    Ended,
+    Frames,
+    Hello,
+    Ready,
+    Start,
+    Stop,
+    Told,
+    ended,
+    frame,
+    from_child,
+    value_of,
+)
+
+HERE = __name__
+JOB = Job(
+    id="01890000-0000-7000-8000-000000000001",
+    type="work",
+    queue="default",
+    payload=b"7",
+    headers={},
+    key=None,
+    priority=0,
+    requires="any",
+    run_at=None,
+    timeout=timedelta(0),
+    created_at=datetime(2031, 4, 5, tzinfo=UTC),
+    attempts=0,
+    max_attempts=0,
+    stalls=0,
+)
+
+
+# ------------------------------------------------------------------ handlers, found by name
+
+
+def answers(ctx: JobContext, job: Job) -> str:
+    return f"{job.id[-1]} {ctx.fence} {ctx.worker}"
+
+
+async def answers_later(ctx: JobContext, job: Job) -> str:
+    return "later"
+
+
+def fails(ctx: JobContext, job: Job) -> None:
+    raise ValueError("no paper")
+
+
+def snoozes(ctx: JobContext, job: Job) -> Snooze:
+    return Snooze(timedelta(seconds=5))
+
+
+def gives_up(ctx: JobContext, job: Job) -> Cancel:
+    return Cancel("nobody wants it")
+
+
+def moves_away(ctx: JobContext, job: Job) -> None:
+    os.chdir("/")
+
+
+def tells(ctx: JobContext, job: Job) -> None:
+    for fraction in (0.1, 0.2, 1.0):
+        ctx.progress(fraction, "so far")
+
+
+def is_stopped(ctx: JobContext, job: Job) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    raise AssertionError("it went on")
+
+
+async def is_stopped_in_a_loop(ctx: JobContext, job: Job) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    await ctx.cancelled.wait()
+    raise AssertionError("it went on")
+
+
+def _does_not_fit(ctx: Any, job: Job) -> Any:
+    raise DecodeError("the payload does not fit", "$")
+
+
+class Task:
+    handler = Handler(type="work", function=fails, bind=_does_not_fit, encode_result=lambda _: None)
+
+
+# ------------------------------------------------------------------ the two ends
+
+
+class Pair:
+    """A handler process and the worker's end of its connection."""
+
+    def __init__(self) -> None:
+        self.worker, theirs = socket.socketpair()
+        self.process = HandlerProcess(theirs)
+        self._frames = Frames()
+        self._heard: list[Any] = []
+
+    def start(self, name: str, **fields: Any) -> Ended:
+        """What the process says in the end about a job for this handler."""
+        signal.signal(signal.SIGTERM, self.process._stop_now)
+        self.process._run(Start(f"{HERE}:{name}", JOB, 9, worker="w-1", **fields))
+        while not isinstance(word := self.word(), Ended):
+            self._heard.append(word)
+        return word
+
+    def word(self) -> Any:
+        while True:
+            for message in self._frames.feed(self.worker.recv(1)):
+                return from_child.decode(message)
+
+    @property
+    def heard(self) -> list[Any]:
+        return self._heard
+
+    def close(self) -> None:
+        self.worker.close()
+        self.process._connection.close()
+
+
+class Gone(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    pair, folder = Pair(), Path.cwd()
+
+    def leave(status: int) -> None:
+        raise Gone(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    yield pair
+    pair.close()
+    os.chdir(folder)
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+# ------------------------------------------------------------------ jobs
+
+
+def test_a_handler_is_found_by_its_name_and_its_answer_is_encoded(pair):
+    assert pair.start("answers").result == b'"1 9 w-1"'
+    assert pair.start("answers_later").result == b'"later"'
+    assert pair.start("answers").what == "succeeded"
+
+
+def test_what_a_handler_raises_is_its_outcome(pair):
+    said = pair.start("fails")
+
+    assert (said.what, said.reason, said.kind) == ("failed", "ValueError: no paper", "error")
+    assert said.trace is not None
+    assert "no paper" in said.trace
+
+
+def test_a_handler_may_ask_for_more_time_or_give_up(pair):
+    assert (pair.start("snoozes").what, pair.start("snoozes").delay) == ("snoozed", timedelta(seconds=5))
+    assert (pair.start("gives_up").what, pair.start("gives_up").reason) == ("cancelled", "nobody wants it")
+
+
+def test_a_payload_that_does_not_fit_is_no_fault_of_the_handler(pair):
+    said = pair.start("Task")
+
+    assert (said.what, said.kind) == ("failed", "invalid_payload")
+
+
+def test_progress_is_told_now_and_then_and_at_the_end(pair):
+    pair.start("tells")
+
+    assert pair.heard == [Told(0.1, "so far"), Told(1.0, "so far")]
+
+
+def test_the_folder_and_the_signals_are_put_back_after_every_job(pair):
+    home = Path.cwd()
+
+    pair.start("moves_away")
+
+    assert Path.cwd() == home
+    assert signal.getsignal(signal.SIGTERM) == pair.process._stop_now
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("is_stopped", "stopped by its worker"), ("is_stopped_in_a_loop", "CancelledError")]
+)
+def test_a_stop_signal_ends_the_handler_and_not_the_process(pair, name, reason):
+    said = pair.start(name)
+
+    assert said.what == "failed"
+    assert reason in said.reason
+    assert pair.start("answers").what == "succeeded"
+
+
+def test_a_stop_signal_between_two_jobs_does_nothing(pair):
+    signal.signal(signal.SIGTERM, pair.process._stop_now)
+
+    signal.raise_signal(signal.SIGTERM)
+
+    assert pair.start("answers").what == "succeeded"
+
+
+def test_a_job_that_was_called_off_before_it_began_does_not_begin(pair):
+    pair.process._heard(Stop("cancelled"))
+
+    said = pair.start("moves_away")
+
+    assert (said.what, Path.cwd()) == ("failed", pair.process._home)
+    assert "stopped by its worker" in said.reason
+
+
+def test_a_handler_that_forked_does_not_answer_twice(pair, monkeypatch):
+    monkeypatch.setattr(pair.process, "_pid", os.getpid() + 1)
+
+    with pytest.raises(Gone):
+        pair.start("answers")
+
+
+def test_a_process_with_too_many_files_left_open_says_that_it_is_worn(pair, monkeypatch):
+    pair.process._files = handler_process._open_files()
+    assert not pair.start("answers").is_worn
+
+    pair.process._files = handler_process._open_files() - handler_process.MAX_LEAKED_FILES - 1
+
+    assert pair.start("answers").is_worn
+
+
+# ------------------------------------------------------------------ the connection
+
+
+def test_a_process_says_that_it_is_ready_and_takes_what_comes(pair, monkeypatch):
+    taken: list[Start] = []
+    limited: list[Any] = []
+
+    def take(start: Start) -> None:
+        taken.append(start)
+        raise Gone
+
+    monkeypatch.setattr(pair.process, "_run", take)
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    monkeypatch.setattr(resource, "setrlimit", lambda *limits: limited.append(limits))
+    pair.worker.sendall(frame(Hello(list(sys.path), ["colorsys"], memory=1 << 40)))
+    pair.worker.sendall(frame(Start(f"{HERE}:answers", JOB, 9)))
+
+    with pytest.raises(Gone):
+        pair.process.serve()
+
+    assert pair.word() == Ready()
+    assert limited == [(resource.RLIMIT_AS, (1 << 40, 1 << 40))]
+    assert [start.job for start in taken] == [JOB]
+    assert "colorsys" in sys.modules
+
+
+def test_a_worker_that_is_gone_before_it_said_hello_ends_the_process(pair):
+    pair.worker.close()
+
+    with pytest.raises(Gone, match="0"):
+        pair.process.serve()
+
+
+def test_a_worker_that_is_gone_takes_the_whole_group_along(pair, monkeypatch):
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda *call: killed.append(call))
+    pair.worker.sendall(frame(Stop("shutdown")))
+    pair.worker.close()
+
+    pair.process._listen()
+
+    assert killed == [(0, signal.SIGKILL)]
+    assert pair.process._cancellation.reason == "shutdown"
+
+
+def test_a_message_that_cannot_be_ours_ends_the_process(pair):
+    pair.worker.sendall((MAX_FRAME + 1).to_bytes(4, "big"))
+
+    with pytest.raises(Gone, match=str(LOST_CONNECTION)):
+        pair.process._listen()
+
+
+def test_an_answer_that_nobody_can_hear_ends_the_process(pair):
+    pair.process._connection.close()
+
+    with pytest.raises(Gone, match=str(LOST_CONNECTION)):
+        pair.process._say(Ready())
+
+
+# ------------------------------------------------------------------ words
+
+
+@pytest.mark.parametrize(
+    ("outcome", "value"),
+    [
+        (Snoozed(timedelta(seconds=3)), Snooze(timedelta(seconds=3))),
+        (WasCancelled("enough"), Cancel("enough")),
+        (Failed("broken", "error", "a trace", None), Failed("broken", "error", "a trace", None)),
+    ],
+)
+def test_an_outcome_arrives_as_it_was_sent(outcome: Outcome, value: object) -> None:
+    assert value_of(ended(outcome, is_worn=False)) == value
+
+
+def test_a_result_arrives_encoded_and_a_worn_process_says_so() -> None:
+    message = ended(Succeeded(b"7"), is_worn=True)
+
+    assert message.is_worn
+    assert value_of(message).data == b"7"  # type: ignore[union-attr]
+
+
+def test_messages_come_out_whole_however_they_are_cut() -> None:
+    frames, data = Frames(), frame(Ready()) + frame(Told(0.5, "half"))
+
+    found = [message for byte in data for message in frames.feed(bytes([byte]))]
+
+    assert [from_child.decode(message) for message in found] == [Ready(), Told(0.5, "half")]
+
+
+# ------------------------------------------------------------------ how a process ended
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (LOST_CONNECTION, "it closed its connection to the worker"),
+        (0, "it exited with code 0 in the middle of the job"),
+        (3, "it exited with code 3 in the middle of the job"),
+        (-signal.SIGSEGV, "it was killed by SIGSEGV"),
+        (-250, "it was killed by signal 250"),
+    ],
+)
+def test_an_exit_status_is_told_in_words(status, words):
+    assert cause_of_death(status, 0, who="it") == words
+
+
+def test_a_kill_for_memory_is_told_apart_where_the_kernel_counts(monkeypatch, tmp_path):
+    counter = tmp_path / "memory.events"
+    counter.write_text("low 0\noom_kill 4\n")
+    monkeypatch.setattr("taskharbor.worker.executors.families._OOM_COUNTERS", [tmp_path / "none", counter])
+
+    assert "out of memory" in cause_of_death(-signal.SIGKILL, 3)
+    assert "killed by SIGKILL" in cause_of_death(-signal.SIGKILL, 4)
+
+
+# ------------------------------------------------------------------ being asked to stop
+
+
+async def test_a_coroutine_that_asks_after_the_end_is_told_at_once():
+    cancellation = Cancellation()
+    cancellation.set("shutdown")
+    cancellation.set("timeout")
+
+    assert await cancellation.wait() == "shutdown"
+    assert cancellation.wait_blocking(0)
+    assert cancellation
+    assert repr(cancellation) == "<Cancellation shutdown>"
+
+
+def test_a_thread_that_waits_in_vain_learns_that_nothing_happened():
+    cancellation = Cancellation()
+
+    assert not cancellation.wait_blocking(0)
+    assert not cancellation.wait_blocking(0)
+    assert not cancellation
+    assert repr(cancellation) == "<Cancellation not set>"

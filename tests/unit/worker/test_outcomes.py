@@ -1,0 +1,90 @@
+"""What comes of errors that misbehave themselves, and of results that cannot be kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor.errors import EncodeError
+from taskharbor.model.checks import MAX_HORIZON
+from taskharbor.model.job import FailureKind
+from taskharbor.model.outcome import Failed, Succeeded
+from taskharbor.worker.attempt import asked_delay, describe, success_of, trace_of
+
+
+class Touchy(Exception):
+    """Every look at it raises."""
+
+    @property
+    def retry_after(self) -> object:
+        raise RuntimeError("do not ask")
+
+    def __str__(self) -> str:
+        raise RuntimeError("do not print")
+
+
+class Patient(Exception):
+    def __init__(self, retry_after: object) -> None:
+        super().__init__()
+        self.retry_after = retry_after
+
+
+def test_an_error_that_cannot_be_read_is_still_told():
+    error = Touchy()
+
+    assert describe(error) == "Touchy (its message cannot be read)"
+    assert asked_delay(error) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "delay"),
+    [
+        (3, timedelta(seconds=3)),
+        (0.5, timedelta(seconds=0.5)),
+        (timedelta(seconds=7), timedelta(seconds=7)),
+        (1e12, MAX_HORIZON),
+        (timedelta(days=99999), MAX_HORIZON),
+        (0, None),
+        (-1, None),
+        (timedelta(0), None),
+        (True, None),
+        (float("inf"), None),
+        ("soon", None),
+        (None, None),
+    ],
+)
+def test_an_error_may_ask_for_a_wait(asked, delay):
+    assert asked_delay(Patient(asked)) == delay
+
+
+def test_a_trace_that_cannot_be_written_is_left_out(monkeypatch):
+    def broken(*_: Any, **__: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("traceback.format_exception", broken)
+
+    assert trace_of(ValueError()) is None
+
+
+def test_a_result_that_cannot_be_kept_fails_for_good():
+    def refuse(_: object) -> bytes:
+        raise EncodeError("no such type")
+
+    def burst(_: object) -> bytes:
+        raise ValueError("odd")
+
+    refused, broken, long = (
+        success_of(1, refuse, 9),
+        success_of(1, burst, 9),
+        success_of(1, lambda _: b"x" * 10, 9),
+    )
+
+    assert isinstance(refused, Failed)
+    assert refused.kind is FailureKind.UNRECOVERABLE
+    assert isinstance(broken, Failed)
+    assert broken.kind is FailureKind.ERROR
+    assert isinstance(long, Failed)
+    assert long.kind is FailureKind.UNRECOVERABLE
+    assert success_of(1, lambda _: b"x" * 9, 9) == Succeeded(b"x" * 9)
