@@ -135,6 +135,15 @@ class Client:
         answer = await connection.gathering.enqueue(job, self.now())
         return self._handles((job,), (answer,))[0]
 
+    async def aenqueue_one(self, job: NewJob) -> Enqueued:
+        """The same without a handle, for the server: what the store answered."""
+        if self._layers or around_every_enqueue:
+            return (await self.aenqueue_jobs((job,)))[0]
+        connection = self._connections.at_hand() or await self._connections.here()
+        answer = await connection.gathering.enqueue_soon(job, self.now())
+        self._tell((job,), (answer,))
+        return answer
+
     async def aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Store jobs that are complete already in one step, and answer as the store did; for the server."""
         answers = await self._through_layers(jobs, None)

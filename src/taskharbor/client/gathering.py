@@ -43,6 +43,16 @@ class Gathering:
         finally:
             self._go_on()
 
+    async def enqueue_soon(self, job: NewJob, now: datetime | None) -> Enqueued:
+        """The same for a server, which has many callers: with all that come in this turn of the loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Enqueued] = loop.create_future()
+        self._waiting.append((job, now, answer))
+        if not self._is_busy:
+            self._is_busy = True
+            self._sender = loop.create_task(self._send_all())
+        return await answer
+
     def _go_on(self) -> None:
         if self._waiting:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())

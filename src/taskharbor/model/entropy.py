@@ -36,16 +36,14 @@ class Entropy:
     def job_ids(self, at: datetime, count: int) -> list[str]:
         """So many new ids of one instant, in order, with one draw: a draw is a system call."""
         ms, rest = divmod(micros(at), 1000)
-        start = _uuid7(ms, _NO_NOISE, rest * 4096 // 1000)[:19]
-        # The variant's two bits of all of them at once, as one very long number.
-        noise = int.from_bytes(self.bytes(8 * count)) & int.from_bytes(_NOISE_BITS * count)
-        digits = (noise | int.from_bytes(_VARIANT_BITS * count)).to_bytes(8 * count).hex()
-        return sorted(
-            [
-                f"{start}{digits[low : low + 4]}-{digits[low + 4 : low + 16]}"
-                for low in range(0, 16 * count, 16)
-            ]
-        )
+        row = _uuid7(ms, _NO_NOISE, rest * 4096 // 1000).encode() + b" "
+        text, digits = bytearray(row * count), self.bytes(8 * count).hex().encode()
+        # Written a column at a time, all ids at once: a loop over them would take several times as long.
+        for place, column in enumerate(_NOISE_COLUMNS):
+            text[column :: len(row)] = digits[place::16]
+        first = _NOISE_COLUMNS[0]
+        text[first :: len(row)] = text[first :: len(row)].translate(_AS_VARIANT)
+        return sorted(text.decode().split())
 
     def token(self) -> str:
         """A lease token: 128 random bits as 32 hex digits."""
@@ -81,5 +79,6 @@ def _uuid7(unix_ms: int, noise: bytes, behind: int) -> str:
 
 
 _NO_NOISE = bytes(8)
-_NOISE_BITS, _VARIANT_BITS = b"\x3f" + b"\xff" * 7, b"\x80" + bytes(7)
+_NOISE_COLUMNS = (*range(19, 23), *range(24, 36))
 _VARIANTS = "89ab"  # the RFC's variant: the first two bits of that digit are 10
+_AS_VARIANT = bytes.maketrans(b"0123456789abcdef", _VARIANTS.encode() * 4)

@@ -60,7 +60,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8484
     tokens: str | None = None
     allowed_hosts: tuple[str, ...] | None = None
-    rate: float = 1000.0
+    rate: float = 100.0
+    driver_rate: float = 1000.0
+    max_connections: int = 1000
     grace: timedelta = timedelta(seconds=30)
     any_type: bool = False
     scheduler: bool = True

@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
-from starlette.routing import BaseRoute, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from taskharbor.errors import DriverUnavailable
 from taskharbor.harbor import Harbor
@@ -17,24 +17,18 @@ from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, sched
 from taskharbor.web.auth import Authenticate
 from taskharbor.web.call import Call
 from taskharbor.web.config import ServerConfig
-from taskharbor.web.driver_routes import driver_routes
-from taskharbor.web.endpoint import Operation, routes_of
+from taskharbor.web.driver_routes import DriverVerbs
+from taskharbor.web.endpoint import Endpoint, Operation, endpoints_of
 from taskharbor.web.guard import Guard
 from taskharbor.web.openapi import openapi_operation
 from taskharbor.web.problems import KINDS, Problem, problem_response
+from taskharbor.web.reply import REQUEST_ID, deliver
 from taskharbor.web.service import Service
 
 _log = logging.getLogger("taskharbor.server")
 _FAREWELL_SECONDS = 2.0
 _NOT_SPOKEN_HERE = 1003
-_HEADERS = [
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-]
 
-# The most used path first: a router tries them in this order.
 OPERATIONS: list[Operation] = [
     *enqueue.OPERATIONS,
     *jobs.OPERATIONS,
@@ -70,8 +64,11 @@ class App:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._guard = Guard(service)
+        endpoints = _endpoints(service)
+        self._at_path = {path: endpoint for path, endpoint in endpoints.items() if "{" not in path}
+        """Where most requests go: one look, before the router tries its patterns in turn."""
         self._router = Router(
-            _routes(service),
+            [Route(path, endpoint=endpoint) for path, endpoint in endpoints.items() if "{" in path],
             default=self._nothing_there,
             redirect_slashes=False,
             lifespan=lambda _app: self.running(),
@@ -111,29 +108,22 @@ class App:
             await self._router(scope, receive, send)
             return
         problem = self._guard.look_at(scope)
-        added = [*_HEADERS, (b"x-request-id", scope["taskharbor.request_id"].encode())]
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        if problem is None:
-            await self._router(scope, receive, send_with_headers)
-        else:
+        if problem is not None:
             call = Call(self.service, scope, receive)
             self.service.audit.note(call, "guard", KINDS[problem.kind][0], is_change=False)
-            await _answer(problem, scope, receive, send_with_headers)
+            await _answer(problem, scope, receive, send)
+            return
+        # Mounted somewhere, the path begins with where that is.
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        await (self._at_path.get(path) or self._router)(scope, receive, send)
 
     async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _answer(Problem("not-found", "there is nothing at this path"), scope, receive, send)
 
 
 async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
-    response = problem_response(
-        problem, instance=scope["path"], request_id=scope.get("taskharbor.request_id", "")
-    )
-    await response(scope, receive, send)
+    reply = problem_response(problem, instance=scope["path"], request_id=scope[REQUEST_ID])
+    await deliver(reply, scope, receive, send)
 
 
 async def _keep_time(service: Service) -> None:
@@ -148,7 +138,7 @@ async def _keep_time(service: Service) -> None:
         await service.pause(5.0)
 
 
-def _routes(service: Service) -> list[BaseRoute]:
+def _endpoints(service: Service) -> dict[str, Endpoint]:
     operations = OPERATIONS if service.metrics is None else [*OPERATIONS, service.metrics.operation()]
-    routes = routes_of(service, [*operations, openapi_operation(operations)])
-    return [routes[0], *driver_routes(service), *routes[1:]]
+    operations = [*operations, *DriverVerbs(service).operations()]
+    return endpoints_of(service, [*operations, openapi_operation(operations)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.web.auth import NOBODY
@@ -63,7 +64,7 @@ def _kind(call: Call, operation: str, status: int) -> _Kind:
 
 
 def _told(call: Call) -> dict[str, Any]:
-    return {"request_id": call.request_id, "path": shown(call.scope["path"]), **call.audited}
+    return {"request_id": call.request_id, "path": _shown_path(call.scope["path"]), **call.audited}
 
 
 def _tell(level: int, kind: _Kind, calls: list[dict[str, Any]]) -> None:
@@ -86,3 +87,6 @@ def shown(text: str) -> str:
     """A text from outside as it may stand in a log: one line, short, nothing that steers a terminal."""
     plain = ascii(text)[1:-1]
     return plain if len(plain) <= 200 else plain[:197] + "..."
+
+
+_shown_path = lru_cache(maxsize=64)(shown)

@@ -9,11 +9,10 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
 from taskharbor.web.auth import HEAD, NOBODY, Principal, Right, require, require_every_queue, require_queue
+from taskharbor.web.direct import DIRECT, Direct
 from taskharbor.web.problems import Problem
+from taskharbor.web.reply import REQUEST_ID
 from taskharbor.web.service import Service
-
-BOUNDED = "taskharbor.bounded"
-"""In the scope of a request whose connection already watches over the time that it takes to arrive."""
 
 
 class Call(HTTPConnection):
@@ -33,7 +32,7 @@ class Call(HTTPConnection):
 
     @property
     def request_id(self) -> str:
-        return str(self.scope["taskharbor.request_id"])
+        return str(self.scope[REQUEST_ID])
 
     def head(self, name: bytes) -> bytes | None:
         """One of the headers that we look at ourselves; see guard.py."""
@@ -63,8 +62,14 @@ class Call(HTTPConnection):
         announced = self.head(b"content-length")
         if announced is not None and announced.isdigit() and int(announced) > limit:
             raise _too_large(limit)
-        if BOUNDED in self.scope:
-            return await self._read(limit)
+        direct: Direct | None = self.scope.get(DIRECT)
+        if direct is not None:
+            body = direct.body(self._receive)
+            if body is None:
+                return await self._read(limit)
+            if len(body) > limit:
+                raise _too_large(limit)
+            return body
         try:
             async with asyncio.timeout(self.service.config.request_seconds):
                 return await self._read(limit)

@@ -42,11 +42,21 @@ class ServerConfig:
     max_wait_seconds: float = 60.0
     """The longest that a caller may wait for something: a result, a wake-up, work."""
 
+    max_connections: int = 1000
+    """Connections at the same time; one more is told to come back later."""
+
     max_streams: int = 200
     """Event streams at the same time; one more is told to come back later."""
 
-    rate_per_second: float = 1000.0
+    rate_per_second: float = 100.0
     """Requests per second and token; 0 for no limit. Twice as many may come at once."""
+
+    driver_rate_per_second: float = 1000.0
+    """The same for the driver's verbs, which programs call and not people: counted apart.
+    Those that attempts consist of are not counted at all."""
+
+    cursor_key: str = ""
+    """What cursors are signed with. Left out: the token file's, else one that ends with this process."""
 
     max_queues_per_token: int = 1000
     """Different queues that one token may enqueue to before it is told to stop inventing names."""
@@ -55,7 +65,9 @@ class ServerConfig:
     """Schedules that may be made through this server."""
 
     def __post_init__(self) -> None:
+        if self.max_connections < 1:
+            raise ConfigurationError("max_connections must be at least 1")
         if self.request_seconds <= 0 or self.max_wait_seconds <= 0:
             raise ConfigurationError("request_seconds and max_wait_seconds must be above zero")
-        if self.rate_per_second < 0:
-            raise ConfigurationError("rate_per_second must not be negative; 0 means no limit")
+        if self.rate_per_second < 0 or self.driver_rate_per_second < 0:
+            raise ConfigurationError("a rate per second must not be negative; 0 means no limit")

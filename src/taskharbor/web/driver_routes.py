@@ -5,14 +5,13 @@ role → queues → body → done once, however often it is sent → answer, or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from taskharbor import __version__
 from taskharbor.drivers import wire
@@ -20,6 +19,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.failures import failure_of
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
+from taskharbor.model.checks import check_name, check_worker_id
 from taskharbor.web.call import Call
 from taskharbor.web.driver_claims import Claims
 from taskharbor.web.driver_rights import (
@@ -31,9 +31,10 @@ from taskharbor.web.driver_rights import (
     without_payloads,
 )
 from taskharbor.web.driver_wakeups import wakeup_lines
-from taskharbor.web.endpoint import Endpoint, Operation
-from taskharbor.web.problems import Problem, problem_of, problem_response
+from taskharbor.web.endpoint import Operation
+from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.repeats import Kept, Repeats
+from taskharbor.web.reply import Reply
 from taskharbor.web.service import Service
 
 _PREFIX = "/api/driver"
@@ -42,6 +43,29 @@ _CALL = wire.CALL_HEADER.lower().encode()
 _REPEAT = wire.REPEAT_HEADER.lower().encode()
 _PROTOCOL = wire.PROTOCOL_HEADER.lower().encode()
 _WE_SPEAK = str(PROTOCOL).encode()
+
+_CALL_ID = "[!-~]{1,200}"
+_FIRST_TRY = r"[!-~]{1,200} [0-9]{1,9}(\.[0-9]{1,9})?"
+_is_call_id = re.compile(_CALL_ID.encode()).fullmatch
+_is_first_try = re.compile(_FIRST_TRY.encode()).fullmatch
+_REQUEST_HEADERS = (
+    (wire.PROTOCOL_HEADER, f"^{PROTOCOL}$", "The version of these messages; without it, the server's own."),
+    (wire.CALL_HEADER, f"^{_CALL_ID}$", "The id of the call: one that is sent again has the same."),
+    (
+        wire.REPEAT_HEADER,
+        f"^{_FIRST_TRY}$",
+        "On a call that is sent again: who was asked first, and how many seconds ago.",
+    ),
+)
+_PROBLEMS = (
+    "not-found",
+    "timeout",
+    "duplicate-job",
+    "wrong-state",
+    "lease-lost",
+    "payload-too-large",
+    "unsupported-media-type",
+)
 
 # What the attempts of jobs consist of stands in their histories: in the audit log it would bury the rest.
 _AUDITED = {
@@ -57,29 +81,17 @@ _AUDITED = {
 }
 
 
-def driver_routes(service: Service) -> list[BaseRoute]:
-    """The route of every verb."""
-    return [Route(_PREFIX + "/{verb}", endpoint=DriverRoutes(service))]
-
-
-class DriverRoutes:
-    """All verbs as one ASGI application: one look in a table instead of a walk through forty routes."""
+class DriverVerbs:
+    """The verbs as operations, one per path."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._repeats = Repeats(service.entropy.bytes(8).hex(), service.clock)
         self._claims = Claims(service, self._repeats)
         self._headers = {wire.PROTOCOL_HEADER: str(PROTOCOL), wire.BOOT_HEADER: self._repeats.boot}
-        self._endpoints = {verb.name: Endpoint(service, [self._operation(verb)]) for verb in VERBS.values()}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["path_params"]["verb"])
-        if endpoint is not None:
-            await endpoint(scope, receive, send)
-            return
-        problem = Problem("not-found", "the driver contract has no such verb")
-        request_id = scope.get("taskharbor.request_id", "")
-        await problem_response(problem, instance=scope["path"], request_id=request_id)(scope, receive, send)
+    def operations(self) -> list[Operation]:
+        return [self._operation(verb) for verb in VERBS.values()]
 
     def _operation(self, verb: Verb) -> Operation:
         return Operation(
@@ -87,11 +99,15 @@ class DriverRoutes:
             path=f"{_PREFIX}/{verb.name}",
             name=f"driver.{verb.name}",
             summary=f"The verb {verb.name} of the driver contract",
+            note=f"Needs the role {' or '.join(verb.roles)}.",
             handler=partial(self._answer, verb),
             is_change=verb.name in _AUDITED,
-            is_metered=verb.roles[0] != "worker",
+            meter=None if verb.roles[0] == "worker" else "driver",
             body=verb.request,
             answer=verb.answer,
+            media_type="application/x-ndjson" if verb.name == "wakeups" else "application/json",
+            headers=_REQUEST_HEADERS,
+            problems=_PROBLEMS,
         )
 
     # ------------------------------------------------------------------ one call
@@ -108,7 +124,7 @@ class DriverRoutes:
 
     async def _do(self, verb: Verb, call: Call) -> Response:
         check_role(call.principal, verb)
-        self._check_protocol(call)
+        self._check_headers(call)
         arguments = self._arguments(verb, await call.body(self._service.config.max_batch_bytes))
         if verb.name in _AUDITED:
             call.audited = told_to_audit(verb.name, arguments)
@@ -119,7 +135,7 @@ class DriverRoutes:
         if verb.name == "wakeups":
             return self._stream(driver, arguments)
         body = await self._once(verb, call, partial(self._body, verb, call, driver, arguments))
-        return Response(body, headers=self._headers, media_type="application/json")
+        return Reply(body, headers=self._headers)
 
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
         try:
@@ -135,9 +151,15 @@ class DriverRoutes:
                 raise Problem("forbidden", _NO_NOW)
         return arguments
 
-    def _check_protocol(self, call: Call) -> None:
+    def _check_headers(self, call: Call) -> None:
         """One who says nothing may have written the call by hand."""
-        spoken = call.head(_PROTOCOL)
+        call_id, repeat, spoken = call.head(_CALL), call.head(_REPEAT), call.head(_PROTOCOL)
+        if call_id is not None and not _is_call_id(call_id):
+            raise Problem("validation", f"{wire.CALL_HEADER} is up to 200 characters of ASCII without spaces")
+        if repeat is not None and not _is_first_try(repeat):
+            raise Problem(
+                "validation", f"{wire.REPEAT_HEADER} is who was asked first, and seconds since then"
+            )
         if spoken is not None and spoken != _WE_SPEAK:
             other = spoken[:20].decode("latin-1")
             raise Problem("validation", f"this server speaks protocol {PROTOCOL}, not {other!r}")
@@ -180,6 +202,9 @@ class DriverRoutes:
         )
 
     def _stream(self, driver: Driver, arguments: dict[str, Any]) -> Response:
+        for queue in arguments["queues"]:  # before the stream begins: then it is too late to refuse
+            check_name(queue, "queue")
+        check_worker_id(arguments["worker_id"])
         lines = wakeup_lines(self._service, driver, **arguments)
         headers = {**self._headers, "X-Accel-Buffering": "no"}
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")

@@ -14,6 +14,7 @@ from starlette.types import Scope
 from taskharbor.web.auth import HEAD
 from taskharbor.web.config import LOOPBACK_NAMES
 from taskharbor.web.problems import Problem
+from taskharbor.web.reply import REQUEST_ID
 from taskharbor.web.service import Service
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -66,7 +67,7 @@ class Guard:
                 said[name] = value
                 hosts += name == b"host"
         scope[HEAD] = said
-        scope["taskharbor.request_id"] = self._request_id(said.get(b"x-request-id"))
+        scope[REQUEST_ID] = self._request_id(said.get(b"x-request-id"))
         if size > self._max_bytes:
             return _too_much_head(self._max_bytes)
         host = said.get(b"host", b"")

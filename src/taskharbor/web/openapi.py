@@ -11,8 +11,9 @@ import msgspec
 from starlette.responses import Response
 
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
+from taskharbor.web.reply import json_answer
 
 Document = dict[str, Any]
 
@@ -31,12 +32,6 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
     "id": ("The id of a job.", {"type": "string", "format": "uuid"}),
     "queue": ("The name of a queue; * for the whole harbor where that makes sense.", {"type": "string"}),
     "name": ("The name of a schedule.", {"type": "string"}),
-}
-_IDEMPOTENCY_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": "The job's idempotency_key when the body has none; in a batch, with / and the index.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 250, "pattern": r"^[!-~]([ -~]*[!-~])?$"},
 }
 
 
@@ -92,14 +87,18 @@ def _operation(operation: Operation) -> Document:
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [_tag(operation.path)],
-        "parameters": [*_path_parameters(operation.path), *_query_parameters(operation)],
+        "parameters": [
+            *_path_parameters(operation.path),
+            *_query_parameters(operation),
+            *_headers(operation),
+        ],
         "responses": {**_success(operation), **_problems(operation)},
         "security": [] if operation.is_open else [{"token": []}],
     }
     if operation.role is not None:
         document["description"] = f"Needs the role {operation.role}."
-    if operation.name.startswith("enqueue"):
-        document["parameters"].append(_IDEMPOTENCY_KEY)
+    if operation.note:
+        document["description"] = operation.note
     if operation.body is not None:
         document["requestBody"] = {
             "required": not operation.is_body_optional,
@@ -138,6 +137,18 @@ def _query_parameters(operation: Operation) -> list[Document]:
             "schema": _without_null(part),
         }
         for name, part in schema["properties"].items()
+    ]
+
+
+def _headers(operation: Operation) -> list[Document]:
+    return [
+        {
+            "name": name,
+            "in": "header",
+            "description": meaning,
+            "schema": {"type": "string", "pattern": pattern},
+        }
+        for name, pattern, meaning in operation.headers
     ]
 
 

@@ -1,8 +1,9 @@
-"""Pages over HTTP: cursors that show when somebody changed them, and the link to the next page."""
+"""Pages over HTTP: signed cursors, and the link to the next page."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -14,20 +15,18 @@ from taskharbor.model.job import JobRecord
 from taskharbor.web.call import Call
 from taskharbor.web.problems import Problem
 
-_CHECK_LENGTH = 10
+
+def sealed(call: Call, cursor: str | None) -> str | None:
+    """The store's cursor with our signature."""
+    return None if cursor is None else f"{cursor}.{_signature(call, cursor)}"
 
 
-def sealed(cursor: str | None) -> str | None:
-    """The store's cursor with a checksum. It is no secret: a cursor opens nothing."""
-    return None if cursor is None else f"{cursor}.{_check(cursor)}"
-
-
-def unsealed(cursor: str | None) -> str | None:
-    """The store's cursor. Raises Problem `malformed` for one that was changed."""
+def unsealed(call: Call, cursor: str | None) -> str | None:
+    """The store's cursor. Raises Problem `malformed` for one that we did not sign."""
     if cursor is None:
         return None
-    text, _, check = cursor.rpartition(".")
-    if not text or check != _check(text):
+    text, _, signature = cursor.rpartition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(call, text).encode()):
         raise _not_ours()
     return text
 
@@ -42,7 +41,7 @@ async def find_page(call: Call, driver: Driver, query: Query) -> tuple[list[JobR
         # The rest of the query was checked when it was read: it is the cursor of another listing.
         await driver.find(msgspec.structs.replace(query, cursor=None, limit=1), now=call.service.now())
         raise _not_ours() from None
-    return [job for job in page.jobs if call.principal.may_use(job.queue)], sealed(page.cursor)
+    return [job for job in page.jobs if call.principal.may_use(job.queue)], sealed(call, page.cursor)
 
 
 def link_to_next(call: Call, cursor: str | None) -> dict[str, str]:
@@ -55,10 +54,9 @@ def link_to_next(call: Call, cursor: str | None) -> dict[str, str]:
     return {"Link": f'<{call.url.path}?{query}>; rel="next"'}
 
 
-def _check(cursor: str) -> str:
-    return hashlib.blake2b(cursor.encode(), digest_size=8, key=b"taskharbor cursor").hexdigest()[
-        :_CHECK_LENGTH
-    ]
+def _signature(call: Call, cursor: str) -> str:
+    key = call.service.cursor_key
+    return hashlib.blake2b(cursor.encode("utf-8", "replace"), digest_size=16, key=key).hexdigest()
 
 
 def _not_ours() -> Problem:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
 
 from taskharbor import errors
 from taskharbor.drivers.failures import Failure
+from taskharbor.web.reply import Reply
 
 _PREFIX = "urn:taskharbor:problem:"
 MEDIA_TYPE = "application/problem+json"
@@ -67,6 +67,8 @@ class ProblemOut(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     retryable: bool
     errors: list[FieldOut] = []
+    failure: Failure | None = None
+    """On the driver's verbs: the error as data, to be raised again on the caller's side."""
 
 
 class Problem(Exception):
@@ -103,7 +105,7 @@ def problem_of(error: errors.TaskHarborError) -> Problem:
     return Problem(kind, str(error), headers=headers, fields=fields)
 
 
-def problem_response(problem: Problem, *, instance: str, request_id: str) -> Response:
+def problem_response(problem: Problem, *, instance: str, request_id: str) -> Reply:
     status, title, retryable = KINDS[problem.kind]
     body: dict[str, Any] = {
         "type": _PREFIX + problem.kind,
@@ -118,4 +120,4 @@ def problem_response(problem: Problem, *, instance: str, request_id: str) -> Res
         body["errors"] = problem.fields
     if problem.failure is not None:
         body["failure"] = problem.failure
-    return Response(msgspec.json.encode(body), status, problem.headers, media_type=MEDIA_TYPE)
+    return Reply(msgspec.json.encode(body), status, problem.headers, MEDIA_TYPE)

@@ -12,23 +12,23 @@ class Buckets:
     """One bucket per caller; what one spends takes nothing from another."""
 
     def __init__(self, per_second: float, clock: Clock) -> None:
-        self._per_second = per_second
+        self.per_second = per_second
         self._clock = clock
         self._level: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, caller: str) -> float:
         """Spend one call of this caller; 0 when it was there, else how long until it is."""
-        if self._per_second == 0:
+        if self.per_second == 0:
             return 0.0
         now = self._clock.monotonic()
-        most = max(self._per_second * _BURST_SECONDS, 1.0)
+        most = max(self.per_second * _BURST_SECONDS, 1.0)
         level, seen_at = self._level.get(caller, (most, now))
-        level = min(level + (now - seen_at) * self._per_second, most)
+        level = min(level + (now - seen_at) * self.per_second, most)
         if level >= 1.0:
             self._remember(caller, level - 1.0, now)
             return 0.0
         self._remember(caller, level, now)
-        return (1.0 - level) / self._per_second
+        return (1.0 - level) / self.per_second
 
     def _remember(self, caller: str, level: float, now: float) -> None:
         if caller not in self._level and len(self._level) >= _MAX_BUCKETS:

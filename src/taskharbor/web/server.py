@@ -27,6 +27,8 @@ from taskharbor.web.protocol import bounded
 _log = logging.getLogger("taskharbor.server")
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
+_NEW_OBJECTS = 20_000
+"""Between two looks of the collector: one batch makes some thousands, and none of them in a circle."""
 
 
 def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> None:
@@ -91,7 +93,7 @@ class GracefulServer(uvicorn.Server):
         self._where = _address(listener)
         config = uvicorn.Config(
             app,
-            http=bounded(app.service.config.request_seconds),
+            http=bounded(app.service.config.request_seconds, app.service.config.max_connections),
             ws="none",
             lifespan="on",
             access_log=False,
@@ -111,6 +113,7 @@ class GracefulServer(uvicorn.Server):
             # What is there now stays for ever: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(_NEW_OBJECTS)
             _log.info("serving on http://%s", self._where)
             notify("READY=1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,13 @@ class Service:
         self.entropy = Entropy()
         tokens = None if config.tokens is None else TokenFile(config.tokens, self.clock)
         self.authenticator = Authenticator(tokens, authenticate)
+        self._tokens = tokens
+        self._own_key = self.entropy.bytes(32)
         self.has_door = authenticate is not None or (tokens is not None and bool(tokens.tokens()))
         """Whether callers have to show something, and there is somebody who can."""
         self.audit = AuditLog()
         self.buckets = Buckets(config.rate_per_second, self.clock)
+        self.driver_buckets = Buckets(config.driver_rate_per_second, self.clock)
         self.quota = QueueQuota(config.max_queues_per_token)
         self.templates: dict[Any, NewJob] = {}
         """What bodies of one kind have in common; see api/enqueue.py."""
@@ -51,6 +55,12 @@ class Service:
         """What goes on after its request was answered; it ends before the store is closed."""
         self.stopping = asyncio.Event()
         """Set when the server is told to stop: streams and long waits end themselves."""
+
+    @property
+    def cursor_key(self) -> bytes:
+        """What cursors are signed with: shared by servers that are told the same, else our own."""
+        shared = self.config.cursor_key or (self._tokens.cursor_key if self._tokens is not None else "")
+        return hashlib.sha256(shared.encode()).digest() if shared else self._own_key
 
     async def driver(self) -> Driver:
         """The open driver of this event loop. Raises DriverUnavailable while the store is away."""

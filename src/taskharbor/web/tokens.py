@@ -2,8 +2,9 @@
 
     taskharbor_<id>_<secret>
 
-The file holds one JSON object: {"tokens": [{"id", "hash", "role", "queues", "expires_at", "note"}]}.
-A secret has 256 random bits, so a plain SHA-256 of it is enough.
+The file holds one JSON object: {"tokens": [{"id", "hash", "role", "queues", "expires_at", "note"}],
+"cursor_key"}. A secret has 256 random bits, so a plain SHA-256 of it is enough. `cursor_key` is what
+servers sign cursors with: all that read this file go on where another stopped.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[Token, ...] = ()
+    cursor_key: str = ""
 
 
 def new_token(
@@ -73,6 +75,7 @@ class TokenFile:
         self._path = path
         self._clock = clock
         self._by_id: dict[str, Token] = {}
+        self._cursor_key = ""
         self._seen: tuple[int, int, int] | None = None
         self._next_look = float("-inf")
         self.load()
@@ -93,8 +96,14 @@ class TokenFile:
         self._look_again()
         return sorted(self._by_id.values(), key=lambda token: token.created_at)
 
+    @property
+    def cursor_key(self) -> str:
+        """What to sign cursors with; empty in a file that nobody has put one into."""
+        return self._cursor_key
+
     def add(self, token: Token) -> None:
         self.load()
+        self._cursor_key = self._cursor_key or Entropy().bytes(32).hex()
         self._write([*self._by_id.values(), token])
 
     def revoke(self, token_id: str) -> bool:
@@ -118,7 +127,7 @@ class TokenFile:
             read = msgspec.json.decode(content, type=_File)
         except msgspec.DecodeError as error:
             raise ConfigurationError(f"the token file {self._path} is not readable: {error}") from None
-        self._by_id = {token.id: token for token in read.tokens}
+        self._by_id, self._cursor_key = {token.id: token for token in read.tokens}, read.cursor_key
 
     def _look_again(self) -> None:
         if self._clock.monotonic() < self._next_look:
@@ -137,7 +146,9 @@ class TokenFile:
         draft = self._path.with_name(self._path.name + ".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_File(tuple(tokens)))) + b"\n")
+            file.write(
+                msgspec.json.format(msgspec.json.encode(_File(tuple(tokens), self._cursor_key))) + b"\n"
+            )
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)

@@ -16,11 +16,11 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-
 _NAMES = ("traceparent", "tracestate", "baggage")
 
 
-def traced(call: Call, jobs: Sequence[NewJob]) -> list[NewJob]:
+def traced(call: Call, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """The jobs with the context of the request, where they bring none and have room for it."""
     parent = call.head(b"traceparent")
     if parent is None or _TRACEPARENT.fullmatch(parent) is None:
-        return list(jobs)
+        return jobs
     said = {name: call.head(name.encode()) for name in _NAMES}
     carried = {name: value.decode("latin-1") for name, value in said.items() if value is not None}
     return [_carrying(job, carried) for job in jobs]

@@ -19,6 +19,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web.app import OPERATIONS, create_app
 from taskharbor.web.auth import Principal
+from taskharbor.web.config import ServerConfig
 from tests.integration.http.api import Api, make_token, token_file
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -324,6 +325,31 @@ async def test_a_token_that_calls_too_often_is_told_when_to_come_back_and_others
         429
     ]
     await api.aclose()
+
+
+async def test_a_program_on_the_driver_has_a_rate_of_its_own_and_attempts_have_none(tmp_path: Path) -> None:
+    file, clock = token_file(tmp_path), SimulatedClock()
+    token = make_token(file, "admin")
+    api = Api(
+        Harbor("memory://", clock=clock),
+        tokens=tmp_path / "tokens.json",
+        rate_per_second=1.0,
+        driver_rate_per_second=2.0,
+    )
+
+    async def codes(method: str, path: str, times: int, body: Any = None) -> list[int]:
+        return [(await api(method, path, body, token=token)).status_code for _ in range(times)]
+
+    assert await codes("GET", "/api/workers", 3) == [200, 200, 429]
+    assert await codes("POST", "/api/driver/workers", 5, {}) == [200, 200, 200, 200, 429]
+    assert await codes("POST", "/api/driver/promote", 20, {}) == [200] * 20
+    refused = await api("POST", "/api/driver/workers", {}, token=token)
+    assert refused.headers["ratelimit-policy"] == '"driver";q=2;w=1'
+    await api.aclose()
+
+
+def test_a_token_may_call_a_hundred_times_a_second_unless_told_otherwise() -> None:
+    assert (ServerConfig().rate_per_second, ServerConfig().driver_rate_per_second) == (100, 1000)
 
 
 async def test_a_token_cannot_invent_queues_without_end(tmp_path: Path) -> None:

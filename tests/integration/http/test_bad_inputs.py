@@ -9,12 +9,13 @@ import json
 import logging
 import pickle
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskharbor import Harbor
-from tests.integration.http.api import Api
+from tests.integration.http.api import Api, make_token, token_file
 
 JSON = {"Content-Type": "application/json"}
 
@@ -396,6 +397,24 @@ async def test_a_changed_cursor_is_malformed(api: Api) -> None:
     other = await api("GET", "/api/jobs", params={"cursor": cursor, "queue": "default"})
     assert other.status_code == 400
     assert (await api("GET", "/api/jobs", params={"cursor": cursor, "limit": "1"})).status_code == 200
+
+
+async def test_a_cursor_that_another_server_signed_is_taken_only_when_they_share_a_key(
+    api: Api, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        await api.put({"type": "x"})
+    token, shared = make_token(token_file(tmp_path), "viewer"), {"tokens": tmp_path / "tokens.json"}
+    asked = {"cursor": (await api("GET", "/api/jobs?limit=1")).json()["next_cursor"]}
+
+    stranger, one = Api(api.harbor), Api(api.harbor, **shared)
+    assert (await stranger("GET", "/api/jobs", params=asked)).status_code == 400
+    assert (await one("GET", "/api/jobs", params=asked, token=token)).status_code == 400
+
+    asked = {"cursor": (await one("GET", "/api/jobs?limit=1", token=token)).json()["next_cursor"]}
+    make_token(token_file(tmp_path), "viewer")
+    after_a_restart = Api(api.harbor, **shared)
+    assert len((await after_a_restart("GET", "/api/jobs", params=asked, token=token)).json()["items"]) == 2
 
 
 # ------------------------------------------------------------------ paths, methods, hosts

@@ -1,9 +1,12 @@
 """The server on a real socket: slow and broken callers, and how it stops."""
 
+import asyncio
 import json
+import re
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +90,92 @@ def test_a_quiet_connection_that_was_used_is_kept_for_the_next_request() -> None
             caller.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert _until(caller, b'{"status":"ok"}').startswith(b"HTTP/1.1 200")
             time.sleep(1.2)
+
+
+LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "statuses"),
+    [
+        (LIVE + b"Connection: close\r\n\r\n", [200]),
+        (b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n", [200]),
+        (LIVE.replace(b"GET", b"HEAD") + b"Connection: close\r\n\r\n", [200]),
+        (LIVE + b"\r\n" + LIVE + b"\r\n" + LIVE + b"Connection: close\r\n\r\n", [200, 200, 200]),
+        (HEAD + b"Content-Length: 12\r\n\r\n" + JOB + LIVE + b"Connection: close\r\n\r\n", [201, 200]),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\nc\r\n" + JOB + b"\r\n0\r\n\r\n",
+            [201],
+        ),
+        (
+            HEAD + b"Expect: 100-continue\r\nContent-Length: 12\r\n\r\n" + JOB + LIVE
+            + b"Connection: close\r\n\r\n",
+            [100, 201, 200],
+        ),
+        (HEAD + b"Content-Length: 3\r\n\r\n{}}" + LIVE + b"Connection: close\r\n\r\n", [400, 200]),
+    ],
+)  # fmt: skip
+def test_requests_one_behind_the_other_are_answered_in_order_each_in_its_own_way(
+    request_bytes: bytes, statuses: list[int]
+) -> None:
+    with served(app()) as port:
+        answer = talk(port, request_bytes)
+
+    assert [int(found) for found in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)] == statuses
+    for head in answer.split(b"HTTP/1.1 ")[1:]:
+        if not head.startswith(b"100"):
+            names = [
+                line.partition(b":")[0].lower() for line in head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+            ]
+            assert len(names) == len(set(names))
+            assert {b"date", b"x-request-id", b"content-length", b"x-content-type-options"} <= set(names)
+
+
+def test_an_answer_is_the_same_whether_our_server_is_below_or_another(tmp_path: Path) -> None:
+    one, path = app(), "/api/jobs/nothing"
+    with served(one) as port:
+        raw = talk(
+            port,
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: r\r\n\r\n".encode(),
+            until_closed=False,
+        )
+    head, _, body = raw.partition(b"\r\n\r\n")
+    ours = {tuple(line.lower().split(b": ", 1)) for line in head.split(b"\r\n")[1:]}
+
+    async def elsewhere() -> tuple[set[tuple[bytes, ...]], bytes]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "GET", "path": path, "query_string": b"", "client": ("127.0.0.1", 1),
+            "headers": [(b"host", b"localhost"), (b"x-request-id", b"r")],
+        }  # fmt: skip
+        await app()(scope, receive, send)
+        return {(name, value.lower()) for name, value in sent[0]["headers"]}, sent[1]["body"]
+
+    theirs, their_body = asyncio.run(elsewhere())
+    assert {header for header in ours if header[0] != b"date"} == theirs
+    assert body == their_body
+
+
+def test_one_connection_too_many_is_told_to_come_back_and_finds_room_later() -> None:
+    with served(app(max_connections=2)) as port:
+        first, second = (
+            socket.create_connection(("127.0.0.1", port), timeout=GENEROUS_SECONDS) for _ in "12"
+        )
+        with first, second:
+            for caller in (first, second):
+                caller.sendall(LIVE + b"\r\n")
+                assert _until(caller, b'{"status":"ok"}').startswith(b"HTTP/1.1 200")
+            assert talk(port, b"").startswith(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1")
+        deadline = time.monotonic() + GENEROUS_SECONDS
+        while not (answer := talk(port, LIVE + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200"):
+            assert time.monotonic() < deadline, answer
 
 
 def test_endless_headers_are_cut_off() -> None:

@@ -69,7 +69,7 @@ class Server:
         async with self.app.running():
             pass
 
-    def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
+    def post(self, verb: str, body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
         sent: list[Any] = []
         messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
 
@@ -84,7 +84,7 @@ class Server:
             "method": "POST",
             "path": f"/api/driver/{verb}",
             "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
+            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost"), *headers],
             "client": ("127.0.0.1", 1),
         }
         self.loop.run_until_complete(self.app(scope, receive, send))
@@ -154,3 +154,28 @@ def test_what_is_no_call_is_refused(server: Server, body: bytes) -> None:
 
 def test_a_verb_that_nobody_knows_is_not_found(server: Server) -> None:
     assert server.post("explode", b"{}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"queues": ["a b"], "worker_id": "w"}, {"queues": [], "worker_id": ""}, {"queues": []}, {}]
+)
+def test_a_stream_of_hints_for_nobody_is_refused_before_it_begins(
+    server: Server, arguments: dict[str, Any]
+) -> None:
+    assert server.post("wakeups", msgspec.json.encode(arguments))[0] == 422
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"taskharbor-call", b""),
+        (b"taskharbor-call", b"x" * 201),
+        (b"taskharbor-call", b"a b"),
+        (b"taskharbor-repeat", b"boot"),
+        (b"taskharbor-repeat", b"boot nan"),
+        (b"taskharbor-repeat", b"boot -1"),
+        (b"taskharbor-protocol", b"2"),
+    ],
+)
+def test_a_header_that_cannot_be_meant_is_refused(server: Server, header: tuple[bytes, bytes]) -> None:
+    assert server.post("promote", b"{}", header)[0] == 422

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from taskharbor import errors
+from taskharbor import Harbor, errors
 from taskharbor.drivers.messages import Counts, QueueInfo
 from taskharbor.drivers.views import job_view, queue_view, rules_view, schedule_view, worker_view
+from taskharbor.drivers.wire import VERBS
 from taskharbor.model.job import AttemptRecord, JobRecord, NewJob, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import WorkerInfo, WorkerReport
@@ -16,7 +17,8 @@ from taskharbor.model.queue import QueueRules, Retention
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.state import JobState
 from taskharbor.web.api import answers
-from taskharbor.web.app import OPERATIONS
+from taskharbor.web.app import OPERATIONS, create_app
+from taskharbor.web.driver_routes import DriverVerbs
 from taskharbor.web.openapi import openapi_document
 from taskharbor.web.problems import KINDS, ProblemOut, problem_of, problem_response
 
@@ -120,6 +122,22 @@ def test_every_reference_in_the_document_leads_somewhere() -> None:
         return set().union(*map(references, part)) if isinstance(part, list) else set()
 
     assert references(document["paths"]) | references(document["components"]) <= known
+
+
+async def test_the_document_that_is_served_has_every_verb_of_the_driver() -> None:
+    verbs = DriverVerbs(create_app(Harbor("memory://")).service).operations()
+    document = openapi_document([*OPERATIONS, *verbs])
+
+    for verb in VERBS.values():
+        described = document["paths"][f"/api/driver/{verb.name}"]["post"]
+        reference = described["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+        assert set(schema["properties"]) == set(verb.request.__struct_fields__)
+        assert schema["additionalProperties"] is False
+        assert all(role in described["description"] for role in verb.roles)
+    assert len({one["operationId"] for path in document["paths"].values() for one in path.values()}) == len(
+        [*OPERATIONS, *verbs]
+    )
 
 
 def test_what_changes_something_is_no_get() -> None:

@@ -43,7 +43,18 @@ def command(
     ] = None,
     rate: Annotated[
         float, typer.Option("--rate", min=0, help="Requests per second and token; 0 for no limit.")
+    ] = 100.0,
+    driver_rate: Annotated[
+        float,
+        typer.Option(
+            "--driver-rate",
+            min=0,
+            help="The same for programs that use http:// as their store; counted apart.",
+        ),
     ] = 1000.0,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Connections at the same time.")
+    ] = 1000,
     grace: Annotated[
         timedelta,
         typer.Option(
@@ -93,6 +104,8 @@ def command(
         tokens=tokens,
         allowed_hosts=_names(allowed_hosts),
         rate_per_second=rate,
+        driver_rate_per_second=driver_rate,
+        max_connections=max_connections,
         any_type=any_type,
         scheduler=scheduler,
         accepts_now=accept_now,

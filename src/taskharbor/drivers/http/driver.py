@@ -50,6 +50,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Release, Settlement
+from taskharbor.model.speculation import HeadStart
 
 _log = logging.getLogger("taskharbor.drivers.http")
 
@@ -251,10 +252,10 @@ class HttpDriver(Driver):
         return rules
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         answer: Speculated | JobNotFound | ConflictError = await self._ask(
-            "speculate", job_id=job_id, now=now
+            "speculate", job_id=job_id, head_start=head_start, now=now
         )
         return answer
 

@@ -11,9 +11,10 @@ from taskharbor.web.api.answers import JobsOut, ReplayedOut, ReplayOut
 from taskharbor.web.api.jobs import answer_page, job_of, queue_asked, span
 from taskharbor.web.api.schemas import DeadQuery, NoQuery, ReplayIn
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, unsealed
 from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.reply import json_answer
 
 _MAX_BODY = 256 * 1024
 
@@ -27,7 +28,7 @@ async def list_dead(call: Call) -> Response:
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(asked.cursor),
+        cursor=unsealed(call, asked.cursor),
     )
     return await answer_page(call, query)
 
@@ -69,7 +70,7 @@ async def _matching(call: Call, asked: ReplayIn) -> list[str]:
             type=asked.type,
             failure_kind=asked.failure_kind,
             limit=asked.limit - len(found),
-            cursor=unsealed(cursor),
+            cursor=unsealed(call, cursor),
         )
         jobs, cursor = await find_page(call, driver, query)
         found += [job.id for job in jobs]

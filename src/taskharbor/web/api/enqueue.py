@@ -7,9 +7,11 @@ options, the same codec, the same defaults. Single jobs that arrive together sha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple, replace
 from starlette.responses import Response
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
@@ -22,36 +24,38 @@ from taskharbor.tasks.request import JobRequest, template_of
 from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json
+from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.service import Service
 from taskharbor.web.trace_context import traced
 
 ROOM_AROUND_PAYLOAD = 64 * 1024
 _MAX_HEADER_KEY = 250  # leaves room for the index in a batch
 _MAX_TEMPLATES = 512
+_SHORT = 2 * MAX_DEPTH
+"""So short a payload is within every limit, and cannot be nested too deep."""
 
 
 async def enqueue(call: Call) -> Response:
     """Store one job: 201 when it is new, 200 when a key or an id led to one that is there."""
-    service = call.service
+    service, client = call.service, call.service.harbor.client
     body = read_json(await call.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
-    job = new_job(service, body, body.id or service.harbor.client.new_id())
-    check_rights(call, [job])
+    job = new_job(service, body, body.id or client.new_id())
+    check_right(call, job.queue)
     if body.idempotency_key is None and (key := idempotency_header(call)) is not None:
-        job = msgspec.structs.replace(job, idempotency_key=key.encode())
-    [job] = traced(call, [job])
-    handle = await service.harbor.client.aenqueue_job(job)
-    answer = handle.enqueued
-    assert answer is not None  # noqa: S101 - a handle that an enqueue made carries its answer
-    await refuse_other_content(service, [body], [job], [answer])
+        job = replace(job, idempotency_key=key.encode())
+    [job] = traced(call, (job,))
+    answer = await client.aenqueue_one(job)
+    if body.id is not None:
+        await refuse_other_content(service, [body], [job], [answer])
     call.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
     headers = {"Location": f"{call.scope.get('root_path', '')}/api/jobs/{answer.id}"}
     if answer.result is EnqueueResult.DUPLICATE:
         headers["Idempotency-Replayed"] = "true"
-    return json_answer(views([answer])[0], 201 if is_new else 200, headers)
+    return json_answer(view(answer), 201 if is_new else 200, headers)
 
 
 async def enqueue_batch(call: Call) -> Response:
@@ -59,20 +63,20 @@ async def enqueue_batch(call: Call) -> Response:
     service = call.service
     bodies = read_json(await call.body(service.config.max_batch_bytes), BatchIn).jobs
     ids = service.harbor.client.new_ids(len(bodies))
-    jobs = new_jobs(service, bodies, ids)
+    jobs: Sequence[NewJob] = new_jobs(service, bodies, ids)
     check_rights(call, jobs)
     if (key := idempotency_header(call)) is not None:
         jobs = [
             job
             if job.idempotency_key is not None
-            else msgspec.structs.replace(job, idempotency_key=f"{key}/{index}".encode())
+            else replace(job, idempotency_key=f"{key}/{index}".encode())
             for index, job in enumerate(jobs)
         ]
     jobs = traced(call, jobs)
     answers = await service.harbor.client.aenqueue_jobs(jobs)
     await refuse_other_content(service, bodies, jobs, answers)
     call.audited = {"jobs": len(answers)}
-    return json_answer({"items": views(answers)})
+    return Reply(batch_text(answers))
 
 
 # ------------------------------------------------------------------ what a body asks for
@@ -84,28 +88,36 @@ def new_job(service: Service, body: JobIn, job_id: str) -> NewJob:
     if harbor.tasks and (body.type in harbor.tasks or not service.config.any_type):
         return _job_of_task(service, body, job_id)
     payload = encoded(service, bytes(body.payload) or b"null")
-    return msgspec.structs.replace(_template(service, body), id=job_id, payload=payload)
+    return replace(_template(service, body), id=job_id, payload=payload)
 
 
 def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> list[NewJob]:
     """The same for many. What is the same for all of them is asked once: it is most of the work."""
     if service.harbor.tasks or type(service.harbor.client.codec) is not JsonCodec:
         return [new_job(service, body, body.id or ids[at]) for at, body in enumerate(bodies)]
-    limit, jobs, replace = service.harbor.driver.max_payload, list[NewJob](), msgspec.structs.replace
-    for body, job_id in zip(bodies, ids, strict=True):
-        payload = bytes(body.payload) or b"null"
-        if len(payload) > limit or _may_be_deep(payload):
-            payload = encoded(service, payload)
-        jobs.append(replace(_template(service, body), id=body.id or job_id, payload=payload))
+    payloads = [bytes(body.payload) or b"null" for body in bodies]
+    if max(map(len, payloads)) > min(_SHORT, service.harbor.driver.max_payload):
+        payloads = [encoded(service, payload) for payload in payloads]
+    jobs = list[NewJob]()
+    template, last = _template(service, bodies[0]), astuple(bodies[0])[:_ALL_BUT_PAYLOAD]
+    for body, job_id, payload in zip(bodies, ids, payloads, strict=True):
+        said = astuple(body)[:_ALL_BUT_PAYLOAD]
+        if said != last:  # neighbours are much alike
+            template, last = _template(service, body), said
+        jobs.append(replace(template, id=body.id or job_id, payload=payload))
     return jobs
 
 
 def check_rights(call: Call, jobs: Sequence[NewJob]) -> None:
     """Whether the caller may enqueue to these queues, and has not invented too many."""
     for queue in {job.queue for job in jobs}:
-        check_name(queue, "queue")
-        call.require_queue(queue)
-        call.service.quota.spend(call.principal, queue)
+        check_right(call, queue)
+
+
+def check_right(call: Call, queue: str) -> None:
+    check_name(queue, "queue")
+    call.require_queue(queue)
+    call.service.quota.spend(call.principal, queue)
 
 
 def encoded(service: Service, payload: bytes) -> bytes:
@@ -127,7 +139,7 @@ def encoded(service: Service, payload: bytes) -> bytes:
 
 def _may_be_deep(payload: bytes) -> bool:
     """Whether it could be nested too deep: only then it is looked at more closely."""
-    return len(payload) > 2 * MAX_DEPTH and payload.count(b"{") + payload.count(b"[") > MAX_DEPTH
+    return len(payload) > _SHORT and payload.count(b"{") + payload.count(b"[") > MAX_DEPTH
 
 
 def _job_of_task(service: Service, body: JobIn, job_id: str) -> NewJob:
@@ -154,7 +166,7 @@ def _template(service: Service, body: JobIn) -> NewJob:
     """Everything but id and payload. Bodies of one kind share it, which a batch is quicker by."""
     if body.key is not None or body.run_at is not None or body.idempotency_key is not None or body.headers:
         return _made_template(service, body)
-    said = msgspec.structs.astuple(body)[:_IN_COMMON]
+    said = astuple(body)[:_IN_COMMON]
     known = service.templates.get(said)
     if known is None:
         known = _made_template(service, body)
@@ -167,6 +179,7 @@ def _template(service: Service, body: JobIn) -> NewJob:
 
 
 _IN_COMMON = JobIn.__struct_fields__.index("id")
+_ALL_BUT_PAYLOAD = JobIn.__struct_fields__.index("payload")
 
 
 def _made_template(service: Service, body: JobIn) -> NewJob:
@@ -241,17 +254,37 @@ async def refuse_other_content(
             )
 
 
-def views(answers: Sequence[Enqueued]) -> list[EnqueuedOut]:
-    """The answers of one call mostly share their instant: it is written once."""
-    at, text, found = None, "", []
-    for answer in answers:
-        if answer.at is not at:
-            at = answer.at
-            text = instant_text(at) or ""
-        found.append(EnqueuedOut(id=answer.id, result=answer.result, at=text, version=answer.version))
-    return found
+def view(answer: Enqueued) -> EnqueuedOut:
+    return EnqueuedOut(
+        id=answer.id, result=answer.result, at=_instant_text(answer.at) or "", version=answer.version
+    )
 
 
+# What is stored together has one instant: it is written once.
+_instant_text = lru_cache(maxsize=16)(instant_text)
+
+
+def batch_text(answers: Sequence[Enqueued]) -> bytes:
+    """A BatchOut as JSON. When the answers differ in their ids only, the rest is written once."""
+    result, at, version = answers[0].result, answers[0].at, answers[0].version
+    ids = [one.id for one in answers if one.at is at and one.result is result and one.version == version]
+    if len(ids) == len(answers):
+        before, after = _encoder.encode(view(replace(answers[0], id=""))).decode().split('""', 1)
+        items = f'"{after},{before}"'.join(ids)
+        return f'{{"items":[{before}"{items}"{after}]}}'.encode()
+    return _encoder.encode(BatchOut(items=[view(answer) for answer in answers]))
+
+
+_encoder = msgspec.json.Encoder()
+
+
+_HEADERS = (
+    (
+        "Idempotency-Key",
+        rf"^[!-~]([ -~]{{0,{_MAX_HEADER_KEY - 2}}}[!-~])?$",
+        "The job's idempotency_key when the body has none; in a batch, with / and the index.",
+    ),
+)
 _PROBLEMS = ("malformed", "duplicate-job", "timeout", "payload-too-large", "unsupported-media-type")
 
 OPERATIONS = [
@@ -266,6 +299,7 @@ OPERATIONS = [
         body=JobIn,
         answer=EnqueuedOut,
         status=201,
+        headers=_HEADERS,
         problems=_PROBLEMS,
     ),
     Operation(
@@ -278,6 +312,7 @@ OPERATIONS = [
         is_change=True,
         body=BatchIn,
         answer=BatchOut,
+        headers=_HEADERS,
         problems=_PROBLEMS,
     ),
 ]

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from taskharbor.errors import TaskHarborError
 from taskharbor.web.api.answers import ProbeOut
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
+from taskharbor.web.reply import json_answer
 
 _PATIENCE_SECONDS = 5.0
 _log = logging.getLogger("taskharbor.server")

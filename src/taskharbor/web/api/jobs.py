@@ -22,10 +22,11 @@ from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut, 
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
 from taskharbor.web.api.schemas import JobQuery, JobsQuery, NoQuery, ResultQuery, RetryIn
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, link_to_next, unsealed
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.reply import json_answer
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
 _STATES = {state.value: state for state in JobState}
@@ -43,7 +44,7 @@ async def list_jobs(call: Call) -> Response:
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(asked.cursor),
+        cursor=unsealed(call, asked.cursor),
     )
     return await answer_page(call, query)
 

@@ -56,6 +56,6 @@ class ServerMetrics:
             handler=metrics,
             summary="Prometheus metrics of this server and of the store",
             role="viewer",
-            is_metered=False,
+            meter=None,
             media_type="text/plain",
         )

@@ -17,9 +17,10 @@ from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retenti
 from taskharbor.web.api.answers import QueueOut, QueuesOut, RulesOut, ScaleOut
 from taskharbor.web.api.schemas import NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.reply import json_answer
 
 _MAX_BODY = 16 * 1024
 

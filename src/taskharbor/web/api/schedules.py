@@ -13,12 +13,13 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.schedule import Schedule, StoredSchedule, ticks
 from taskharbor.web.api.answers import EnqueuedOut, ScheduleOut, SchedulesOut
-from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_rights, new_job, views
+from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_rights, new_job, view
 from taskharbor.web.api.schemas import NoQuery, ScheduleIn
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.reply import json_answer
 
 
 async def list_schedules(call: Call) -> Response:
@@ -78,7 +79,7 @@ async def run(call: Call) -> Response:
     call.audited = {"schedule": entry.schedule.name, "job_id": handle.id}
     answer = handle.enqueued
     assert answer is not None  # noqa: S101 - a handle that an enqueue made carries its answer
-    return json_answer(views([answer])[0], 201)
+    return json_answer(view(answer), 201)
 
 
 # ------------------------------------------------------------------

@@ -11,8 +11,9 @@ from taskharbor.web.api.answers import StatsOut, WorkersOut
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.api.schemas import NoQuery
 from taskharbor.web.call import Call
-from taskharbor.web.endpoint import Operation, json_answer
+from taskharbor.web.endpoint import Operation
 from taskharbor.web.reading import read_query
+from taskharbor.web.reply import json_answer
 
 
 async def list_workers(call: Call) -> Response:
