@@ -1,8 +1,9 @@
 """`make chaos`: run the chaos cases on real stores, tell what happened, and write the results page.
 
-    python -m tests.chaos                          every case on every store, then the page
+    python -m tests.chaos                          every case on every store
     python -m tests.chaos --case C34 --store postgres --seed 7
     python -m tests.chaos --smoke                  the small ones, as in the tests
+    python -m tests.chaos --one-by-one             nothing beside anything else: twice as long
 
 Without `--seed` each case gets a new one; it is printed, and replays the same schedule of faults.
 """
@@ -13,23 +14,43 @@ import argparse
 import asyncio
 import signal
 import sys
-import time
 
 from tests.chaos import cases  # noqa: F401 - the cases enter themselves
-from tests.chaos.case import CASES, Outcome, run_case
-from tests.chaos.report import describe, write_page
-from tests.chaos.stores import KINDS, Stores, available
-from tests.chaos.world import FULL_SECONDS, SMOKE, Size, full
+from tests.chaos.case import CASES
+from tests.chaos.report import write_page
+from tests.chaos.runner import Run, run_all, turns_of
+from tests.chaos.stores import KINDS, available
+from tests.chaos.world import FULL_SECONDS, SMOKE, full
 
 
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or its workers would outlive it
     size = SMOKE if options.smoke else full(options.seconds)
-    outcomes = asyncio.run(_run(options, size))
-    good = sum(outcome.is_good for outcome in outcomes)
-    sys.stdout.write(f"{good} passed, {len(outcomes) - good} failed\n")
-    return 0 if good == len(outcomes) else 1
+    run = Run(size, seed=options.seed, beside=not options.one_by_one)
+    there = [name for name in available() if name in (options.store or KINDS)]
+    turns = turns_of(options.case or sorted(CASES), there)
+    asyncio.run(run_all(run, turns, _write if options.write else _keep))
+    counts = {
+        "passed": sum(one.is_good for one in run.outcomes),
+        "failed": sum(one.is_broken for one in run.outcomes),
+        "late": sum(one.is_only_late for one in run.outcomes),
+        "not to be run here": sum(bool(one.not_here) for one in run.outcomes),
+    }
+    told = ", ".join(
+        f"{count} {what}" for what, count in counts.items() if count or what != "not to be run here"
+    )
+    sys.stdout.write(f"{told}; {run.minutes:.1f} min\n")
+    return 1 if counts["failed"] or counts["late"] else 0
+
+
+def _write(run: Run) -> None:
+    """After each: a run that is broken off leaves what it has seen."""
+    write_page(run.sorted_outcomes(), run.size, planned=run.turns, minutes=run.minutes)
+
+
+def _keep(run: Run) -> None:
+    """Nothing to be written."""
 
 
 def _options() -> argparse.Namespace:
@@ -37,27 +58,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
     parser.add_argument("--store", action="append", choices=sorted(KINDS), help="only these")
     parser.add_argument("--seed", type=int, help="the same faults at the same moments as a run before")
-    parser.add_argument("--seconds", type=float, default=FULL_SECONDS, help="load of each case (60)")
+    parser.add_argument(
+        "--seconds", type=float, default=FULL_SECONDS, help=f"load of each case ({FULL_SECONDS:g})"
+    )
     parser.add_argument("--smoke", action="store_true", help="few jobs, short leases, one fault each")
+    parser.add_argument("--one-by-one", action="store_true", help="no store beside another")
     parser.add_argument("--write", action="store_true", help="write docs/operations/chaos-results.md")
     return parser.parse_args()
-
-
-async def _run(options: argparse.Namespace, size: Size) -> list[Outcome]:
-    outcomes = []
-    there = [name for name in available() if name in (options.store or KINDS)]
-    with Stores() as stores:
-        for number in options.case or sorted(CASES):
-            one = CASES[number]
-            for store in [name for name in one.stores if name in there]:
-                seed = time.time_ns() % 1_000_000 if options.seed is None else options.seed
-                outcome = await run_case(one, stores, store, size, seed)
-                sys.stdout.write(describe(outcome))
-                sys.stdout.flush()
-                outcomes.append(outcome)
-                if options.write:  # after each: a run that is broken off leaves what it has seen
-                    write_page(outcomes, size)
-    return outcomes
 
 
 if __name__ == "__main__":

@@ -24,9 +24,16 @@ from taskharbor.testing.history import Recorded, Recorder, into_file
 FOLDER = Path(os.environ["CHAOS_FOLDER"]) if "CHAOS_FOLDER" in os.environ else None
 
 
+class RightClock(SystemClock):
+    """What is written down is written by this one, whatever a case does to the clock of its process."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
 def recorded(url: str, name: str, folder: Path) -> Recorded:
     """The store, with every call of this process written down for the checker of histories."""
-    recorder = Recorder(name, into_file(folder / f"history-{name.replace(' ', '-')}"))
+    recorder = Recorder(name, into_file(folder / f"history-{name.replace(' ', '-')}"), RightClock())
     return Recorded(connect(url), recorder)
 
 
@@ -67,8 +74,8 @@ def write_effect(ctx: JobContext) -> bool:
 
 
 @harbor.task(name="work", max_stalls=50, retry=SOON)
-async def work(ctx: JobContext, mark: str, seconds: float = 0.0, fate: str = "") -> str:
-    """Waits a while, writes its effect, and returns; or fails as its fate says."""
+async def work(ctx: JobContext, mark: str, seconds: float = 0.0, fate: str = "", cargo: str = "") -> str:
+    """Waits a while, writes its effect, and returns; or fails as its fate says. Cargo is only carried."""
     tell("begin", ctx, mark)
     try:
         await asyncio.sleep(seconds)
@@ -119,5 +126,21 @@ def _skew_clock(path: Path) -> None:
     SystemClock.now = now  # type: ignore[method-assign]
 
 
+def _run_clock_at(rate: float) -> None:
+    """Let the clock of this process run too fast or too slow: what it waits for, and what it measures."""
+    was, sleep = SystemClock.monotonic, SystemClock.sleep
+
+    def monotonic(self: SystemClock) -> float:
+        return was(self) * rate
+
+    async def slept(self: SystemClock, seconds: float) -> None:
+        await sleep(self, seconds / rate)
+
+    SystemClock.monotonic = monotonic  # type: ignore[method-assign]
+    SystemClock.sleep = slept  # type: ignore[method-assign]
+
+
 if "CHAOS_CLOCK" in os.environ:
     _skew_clock(Path(os.environ["CHAOS_CLOCK"]))
+if "CHAOS_RATE" in os.environ:
+    _run_clock_at(float(os.environ["CHAOS_RATE"]))

@@ -23,6 +23,10 @@ NETWORKED = tuple(name for name, kind in KINDS.items() if kind.has_network)
 CASES: dict[str, Case] = {}
 
 
+class NotHere(Exception):
+    """This machine cannot run the case; it says why. Such a case has neither passed nor failed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One way of hurting the system, and what must hold besides the promises that always do."""
@@ -33,6 +37,8 @@ class Case:
     stores: tuple[str, ...]
     smoke: tuple[str, ...]
     """Where it is part of the smoke run."""
+    is_alone: bool = False
+    """It keeps the whole machine busy: no other case runs beside it."""
 
 
 @dataclass
@@ -49,19 +55,34 @@ class Outcome:
     load: float = 0.0
     """Of the machine, in the last minute: what a bound in seconds is worth."""
     error: str = ""
+    not_here: str = ""
+    """Why it could not be run on this machine."""
 
     @property
     def is_good(self) -> bool:
-        return not (self.error or self.findings.problems or self.late)
+        return not (self.error or self.findings.problems or self.late or self.not_here)
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self.error or self.findings.problems)
+
+    @property
+    def is_only_late(self) -> bool:
+        return bool(self.late) and not self.is_broken
 
 
 def case(
-    number: str, title: str, *, stores: tuple[str, ...] = EVERY_STORE, smoke: tuple[str, ...] = ()
+    number: str,
+    title: str,
+    *,
+    stores: tuple[str, ...] = EVERY_STORE,
+    smoke: tuple[str, ...] = (),
+    alone: bool = False,
 ) -> Callable[[Body], Body]:
     """Enter a function into the list of cases."""
 
     def enter(body: Body) -> Body:
-        CASES[number] = Case(id=number, title=title, body=body, stores=stores, smoke=smoke)
+        CASES[number] = Case(id=number, title=title, body=body, stores=stores, smoke=smoke, is_alone=alone)
         return body
 
     return enter
@@ -85,11 +106,15 @@ async def run_case(one: Case, stores: Stores, store_name: str, size: Size, seed:
                     outcome.injections = [injection.what for injection in world.injections]
                     outcome.recoveries = world.recoveries
                     outcome.facts, outcome.late = world.facts, world.late
+        except NotHere as reason:
+            outcome.not_here = str(reason)
         except Exception as error:  # noqa: BLE001 - a case that fails is an outcome
             said = str(error) or type(error).__name__
             outcome.error = said if isinstance(error, AssertionError) else traceback.format_exc()
-        if not outcome.is_good and "CHAOS_KEEP" in os.environ:
-            shutil.copytree(folder, Path(os.environ["CHAOS_KEEP"], f"{one.id}-{store_name}-{seed}"))
+        if outcome.is_broken and "CHAOS_KEEP" in os.environ:
+            kept = Path(os.environ["CHAOS_KEEP"], f"{one.id}-{store_name}-{seed}")
+            sockets = shutil.ignore_patterns("*.wake")  # which cannot be copied
+            shutil.copytree(folder, kept, dirs_exist_ok=True, ignore=sockets)
     outcome.seconds = time.monotonic() - began
     outcome.load = os.getloadavg()[0]
     return outcome

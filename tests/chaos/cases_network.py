@@ -37,8 +37,8 @@ async def works_again(world: World, since: float, what: str, most: float = BACK_
 
 @case("C30", "latency of 500 ms ± 400 ms on every message", stores=NETWORKED)
 async def slow_network(world: World) -> None:
-    """Everything gets slower; nobody loses a lease of the usual 30 s, which outlasts many round trips."""
-    world.worker("-c", "8", through=True, lease=30.0)
+    """Everything gets slower; nobody loses a lease of 5 s, which outlasts ten round trips."""
+    world.worker("-c", "8", through=True, lease=5.0)
     await world.workers_at_work(1)
     world.inject("latency 500 ms ± 400 ms")
     world.network.delay = lambda: world.chance.uniform(0.05, 0.45)  # per leg: there and back

@@ -13,13 +13,13 @@ from tests.chaos.case import CASES, Outcome
 from tests.chaos.world import Size
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "chaos-results.md"
-_SHOWN = 5  # duplicates told one by one
+_SHOWN = 5  # duplicates and problems told one by one
 
 
 def describe(outcome: Outcome) -> str:
     """Everything about one case, for the terminal."""
     found = outcome.findings
-    verdict = "ok  " if outcome.is_good else "FAIL"
+    verdict = "ok  " if outcome.is_good else "----" if outcome.not_here else "FAIL"
     lines = [
         f"{verdict} {outcome.case.id} on {outcome.store}: {outcome.case.title} (seed {outcome.seed}, "
         f"{outcome.seconds:.1f} s)",
@@ -38,19 +38,22 @@ def describe(outcome: Outcome) -> str:
     lines += [f"     {what}: {_spread(times)}" for what, times in _by_name(outcome.recoveries).items()]
     lines += [f"     {fact}" for fact in outcome.facts]
     lines += [f"     LATE {text} (load {outcome.load:.1f})" for text in outcome.late]
-    lines += [f"     BROKEN {problem}" for problem in found.problems]
+    lines += [f"     BROKEN {problem}" for problem in found.problems[:_SHOWN]]
+    if len(found.problems) > _SHOWN:
+        lines.append(f"     ... and {len(found.problems) - _SHOWN} more")
+    if outcome.not_here:
+        lines.append(f"     not run: {outcome.not_here}")
     if outcome.error:
         lines += [f"     {line}" for line in outcome.error.splitlines()]
     return "\n".join(lines) + "\n"
 
 
-def write_page(outcomes: Sequence[Outcome], size: Size) -> None:
+def write_page(outcomes: Sequence[Outcome], size: Size, *, planned: int, minutes: float) -> None:
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(outcomes, size), encoding="utf-8")
+    PAGE.write_text(page(outcomes, size, planned=planned, minutes=minutes), encoding="utf-8")
 
 
-def page(outcomes: Sequence[Outcome], size: Size) -> str:
-    good = sum(outcome.is_good for outcome in outcomes)
+def page(outcomes: Sequence[Outcome], size: Size, *, planned: int, minutes: float) -> str:
     head = (
         "# Chaos results\n\n"
         "Written by `make chaos`; never by hand. Real worker processes on real stores: SQLite in a file "
@@ -60,11 +63,42 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
         "none invented, no two leases of a job at once, exact counts, no write accepted from an expired "
         "lease, and no run twice without an expired lease that explains it. Bounds in seconds stand apart: "
         "they are promised for a machine that does nothing else, and `load` says whether it did.\n\n"
-        f"{_stamp()}. Each case loads its store for {size.seconds:g} s, with leases of {size.lease:g} s "
-        "unless it says otherwise. "
-        f"**{good} passed, {len(outcomes) - good} failed.**\n\n"
+        f"{_stamp()}; {minutes:.0f} minutes, stores side by side. Each case loads its store for about "
+        f"{size.seconds:g} s, with leases of {size.lease:g} s unless it says otherwise. "
+        f"{_totals(outcomes, planned)}\n\n"
     )
-    return head + _table(outcomes) + "\n" + _recoveries(outcomes) + _facts(outcomes) + _replay()
+    return (
+        head + _table(outcomes) + _troubles(outcomes) + _recoveries(outcomes) + _facts(outcomes) + _replay()
+    )
+
+
+def _totals(outcomes: Sequence[Outcome], planned: int) -> str:
+    passed, broken = sum(one.is_good for one in outcomes), sum(one.is_broken for one in outcomes)
+    late, away = sum(one.is_only_late for one in outcomes), sum(bool(one.not_here) for one in outcomes)
+    said = f"**{passed} passed, {broken} failed, {late} late"
+    said += f", {away} could not be run on this machine" if away else ""
+    if left := planned - len(outcomes):
+        said += f"; {left} of {planned} were still to come when this page was written"
+    return said + ".**"
+
+
+def _troubles(outcomes: Iterable[Outcome]) -> str:
+    """What went wrong, in its own words."""
+    told = [
+        f"- {one.case.id} on {one.store}, seed {one.seed}: {_first_line(text)}"
+        for one in outcomes
+        for text in (*([one.error] if one.error else []), *one.findings.problems[:_SHOWN], *one.late)
+    ]
+    told += [
+        f"- {one.case.id} on {one.store} was not run: {one.not_here}" for one in outcomes if one.not_here
+    ]
+    return "\n## What went wrong\n\n" + "\n".join(told) + "\n" if told else ""
+
+
+def _first_line(text: str) -> str:
+    """Of an error; of a traceback the last line, which says what it was."""
+    lines = text.strip().splitlines()
+    return lines[-1] if text.startswith("Traceback") else lines[0]
 
 
 def _table(outcomes: Iterable[Outcome]) -> str:
@@ -76,8 +110,8 @@ def _table(outcomes: Iterable[Outcome]) -> str:
     for one in outcomes:
         found = one.findings
         duplicates = f"{len(found.duplicates)}, all explained" if found.duplicates else "0"
-        verdict = "**broken**" if one.error or found.problems else "kept"
-        in_time = "**no**" if one.late else "yes"
+        verdict = "not run" if one.not_here else "**broken**" if one.is_broken else "kept"
+        in_time = "" if one.not_here else "**no**" if one.late else "yes"
         rows.append(
             f"| {one.case.id} | {one.case.title} | {one.store} | {one.seed} | {found.jobs:,} | "
             f"{found.runs:,} | {len(one.injections)} | {found.expired_leases} | {duplicates} | {verdict} | "
@@ -107,8 +141,8 @@ def _replay() -> str:
         "\n## Run one again\n\n"
         "`python -m tests.chaos --case C34 --store postgres --seed 7` draws the same faults and pauses from "
         "the seed; what the operating system and the store make of them is their own. "
-        f"There are {len(CASES)} cases here; those about single processes, full disks, poolers and cut power "
-        "are ordinary tests, listed in [guarantees](guarantees.md).\n"
+        f"There are {len(CASES)} cases here; those about single processes, poolers, failing writes and cut "
+        "power are ordinary tests, listed in [guarantees](guarantees.md).\n"
     )
 
 
@@ -134,9 +168,15 @@ def _spread(times: Sequence[float]) -> str:
 
 
 def _stamp() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, cwd=PAGE.parents[2], check=False).stdout
+    """When, where, and of what: a tree with changes of its own is called that."""
+    commit = _git("rev-parse", "--short", "HEAD") or "unknown"
+    changed = _git("status", "--porcelain", "--", "src", "tests", "pyproject.toml")
     return (
         f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"commit {commit.strip() or 'unknown'}"
+        f"commit {commit}{' with changes that are in no commit' if changed else ''}"
     )
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=PAGE.parents[2], check=False)
+    return done.stdout.strip()

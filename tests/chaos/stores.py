@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,11 @@ from tests.chaos.framing import Framing, HttpFraming, PostgresFraming, RespFrami
 
 # A server dies with the thread that started it; this one lasts as long as the process.
 _starter = ThreadPoolExecutor(1)
+
+
+def in_starter(start: Callable[[], None]) -> Future[None]:
+    """Start a server in the thread that lasts."""
+    return _starter.submit(start)
 
 
 class Store:
@@ -46,6 +51,11 @@ class Store:
 
     @property
     def port(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        """The process that does its work."""
         raise NotImplementedError
 
     async def prepare(self) -> None:
@@ -122,6 +132,10 @@ class ValkeyStore(Store):
     def port(self) -> int:
         return self.server.port
 
+    @property
+    def pid(self) -> int:
+        return self.server.pid
+
     async def crash(self) -> None:
         await asyncio.to_thread(self.server.kill)
 
@@ -148,6 +162,11 @@ class HttpStore(Store):
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is not running"
+        return self._process.pid
 
     async def prepare(self) -> None:
         await self.revive()

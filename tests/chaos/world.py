@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -35,7 +35,9 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.stores import Store
 
 ROOT = Path(__file__).parents[2]
-SLOW = 60.0  # how long to wait for something that should happen soon, on a busy machine
+T = TypeVar("T")
+SLOW = 60.0  # how long to wait for something that should happen soon, on a busy machine: a test
+VERY_SLOW = 240.0  # the same for a run of its own, which has the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class Size:
 
 
 SMOKE = Size(jobs=60, seconds=3.0, injections=1, lease=2.0)
-FULL_SECONDS = 60.0
+FULL_SECONDS = 15.0
 
 
 def full(seconds: float = FULL_SECONDS) -> Size:
@@ -108,7 +110,11 @@ class World:
         self.late: list[str] = []
         self.facts: list[str] = []
         self.began = time.time()
+        self.given_up: dict[str, str] = {}
+        """Jobs from before the store lost data: the case itself says what must have become of them."""
         self._marks = 0
+        self._moves = 0
+        self._open = AsyncExitStack()
 
     @asynccontextmanager
     async def alive(self) -> AsyncIterator[World]:
@@ -116,21 +122,61 @@ class World:
             db.execute("pragma journal_mode = wal")
             db.execute("create table effect (n integer primary key autoincrement, job text, fence int)")
             db.execute("create index effect_job on effect (job)")
-        await self.store.prepare()
-        if self.store.has_network:
-            self.proxy = Proxy(self.store.port, type(self.store).framing)
-            await self.proxy.__aenter__()
         try:
-            async with self.driver, self.recorded:
-                # A clock that jumps must not let what is judged at the end be forgotten.
-                kept = Retention(completed=timedelta(days=30))
-                await self.recorded.configure_queue(QueueSettings(queue="default", retention=kept))
+            async with self._open:
+                await self._enter_store()
                 yield self
         finally:
             self.close()
-            if self.proxy is not None:
-                await self.proxy.__aexit__()
-            await self.store.close()
+
+    async def _enter_store(self) -> None:
+        self._open.push_async_callback(self.store.close)
+        await self.store.prepare()
+        if self.store.has_network:
+            self.proxy = await self._open.enter_async_context(
+                Proxy(self.store.port, type(self.store).framing)
+            )
+        await self._open.enter_async_context(self.driver)
+        await self._open.enter_async_context(self.recorded)
+        # A clock that jumps must not let what is judged at the end be forgotten.
+        kept = Retention(completed=timedelta(days=30))
+        await self.recorded.configure_queue(QueueSettings(queue="default", retention=kept))
+
+    async def move(self, store: Store) -> None:
+        """Do everything from now on in another store: one that this case may break by itself."""
+        assert not self.acknowledged, "too late"
+        self.store, self.proxy = store, None
+        self._take_up()
+        await self._enter_store()
+
+    async def come_back(self) -> None:
+        """The store is somewhere else now: open it there."""
+        for one in (self.driver, self.recorded):
+            await one.close()
+        self._take_up()
+        await self._open.enter_async_context(self.driver)
+        await self._open.enter_async_context(self.recorded)
+
+    def _take_up(self) -> None:
+        self._moves += 1
+        self.driver = connect(self.store.url())
+        self.client = Client(self.driver)
+        self.recorded = app.recorded(self.store.url(), f"harness {self._moves}", self.folder)
+
+    def keeps(self, context: AbstractContextManager[T]) -> T:
+        """Enter something that lasts until the verdict is spoken."""
+        return self._open.enter_context(context)
+
+    def begin_anew(self) -> dict[str, str]:
+        """The store has lost data: the usual verdict is about what comes from here on.
+
+        What was acknowledged before comes back, for the case to judge: it alone knows what may be gone.
+        """
+        before = {**self.unknown, **self.acknowledged}
+        self.given_up |= before
+        self.acknowledged, self.unknown = {}, {}
+        self.cancelled, self.keyed = set(), set()
+        return before
 
     @property
     def network(self) -> Proxy:
@@ -140,18 +186,34 @@ class World:
     # ------------------------------------------------------------------ processes
 
     def worker(
-        self, *flags: str, through: bool = False, clock: Path | None = None, lease: float | None = None
+        self,
+        *flags: str,
+        through: bool = False,
+        clock: Path | None = None,
+        lease: float | None = None,
+        rate: float | None = None,
     ) -> subprocess.Popen[bytes]:
-        """A real worker process of the command line; `through` the proxy if asked for."""
+        """A real worker process of the command line; `through` the proxy if asked for.
+
+        `clock`: a file that says how far off its clock is. `rate`: how fast its clock runs.
+        """
         url = self.store.url(self.network.port if through else None)
         span = self.size.lease if lease is None else lease
         command = [sys.executable, "-m", "taskharbor", "worker", "tests.chaos.app:harbor"]
         command += ["--lease", f"{span:g}s", "--heartbeat", f"{span * 0.3:g}s", "--grace", "3s", *flags]
+        more = {} if clock is None else {"CHAOS_CLOCK": str(clock)}
+        if rate is not None:
+            more["CHAOS_RATE"] = str(rate)
+        return self.program(command, url, more)
+
+    def program(
+        self, command: list[str], url: str | None = None, more: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """A process that ends with this world at the latest."""
         path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
-        env = {**os.environ, "CHAOS_FOLDER": str(self.folder), "CHAOS_URL": url, "PYTHONPATH": path}
+        env = {**os.environ, "CHAOS_FOLDER": str(self.folder), "PYTHONPATH": path, **(more or {})}
+        env |= {"CHAOS_URL": url or self.store.url()}
         env |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()}
-        if clock is not None:
-            env["CHAOS_CLOCK"] = str(clock)
         with self._log(len(self.processes)).open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
         self.processes.append(process)
@@ -192,7 +254,7 @@ class World:
         process.send_signal(signal.SIGCONT)
         return at
 
-    async def exit_code(self, process: subprocess.Popen[bytes], seconds: float = SLOW) -> int:
+    async def exit_code(self, process: subprocess.Popen[bytes], seconds: float | None = None) -> int:
         await self.until(lambda: process.poll() is not None, f"worker {process.pid} to end", seconds)
         assert process.returncode is not None
         return process.returncode
@@ -237,7 +299,7 @@ class World:
         jobs = [self.client.new_job(request) for request in requests]
         marks = {job.id: json.loads(job.payload)["mark"] for job in jobs}
         self.unknown |= marks
-        async with asyncio.timeout(SLOW):
+        async with asyncio.timeout(self.patience):
             while True:
                 try:
                     await (driver or self.recorded).enqueue(jobs)
@@ -286,7 +348,11 @@ class World:
 
     def check_history(self) -> Verdict:
         """What the checker says about every call of every process."""
-        told = list(read_history(*sorted(self.folder.glob("history-*"))))
+        told = [
+            one
+            for one in read_history(*sorted(self.folder.glob("history-*")))
+            if one.job not in self.given_up
+        ]
         whole = sorted([*told, *_unanswered(told)], key=lambda event: event.t)
         return check(whole, Terms(is_drained=True))
 
@@ -297,7 +363,9 @@ class World:
         told = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [line for line in told if what in (None, line["what"]) and job_id in (None, line["job"])]
 
-    async def line(self, what: str, job_id: str, nth: int = 1, seconds: float = SLOW) -> dict[str, Any]:
+    async def line(
+        self, what: str, job_id: str, nth: int = 1, seconds: float | None = None
+    ) -> dict[str, Any]:
         """Wait for the n-th time that a handler of this job tells this."""
         await self.until(lambda: len(self.lines(what, job_id)) >= nth, f"{what} of {job_id} ({nth})", seconds)
         return self.lines(what, job_id)[nth - 1]
@@ -310,7 +378,7 @@ class World:
                 runs[key] = Run(*key, line["pid"], line["mark"], line["at"])
             elif key in runs:
                 runs[key].ended, runs[key].how = line["at"], line["what"]
-        return list(runs.values())
+        return [run for run in runs.values() if run.job not in self.given_up]
 
     def effects(self) -> list[tuple[str, int]]:
         """What the guarded table let in, in that order."""
@@ -319,7 +387,12 @@ class World:
 
     # ------------------------------------------------------------------ waiting
 
-    async def until(self, is_so: Callable[[], Any], what: str, seconds: float = SLOW) -> None:
+    @property
+    def patience(self) -> float:
+        return VERY_SLOW if self.size.is_full else SLOW
+
+    async def until(self, is_so: Callable[[], Any], what: str, seconds: float | None = None) -> None:
+        seconds = self.patience if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds):
                 while not await _answer(is_so):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
+from taskharbor.testing.simulator.plan import STEP_BACK
 from taskharbor.testing.simulator.points import POINTS
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
@@ -48,6 +49,16 @@ def test_every_promise_holds_in_memory(first: int) -> None:
 def test_every_promise_holds_on_sqlite(first: int) -> None:
     for seed in range(first, first + CHUNK):
         run(plan_of(seed, "sqlite"))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6])
+def test_what_needs_no_clock_holds_while_that_of_the_store_steps_back(seed: int) -> None:
+    """Nothing is lost, invented, revived or stuck; who came first is not judged in such a world."""
+    plan = plan_of(FIRST + seed)
+
+    outcome = run(replace(plan, faults=plan.faults | {STEP_BACK}))
+
+    assert any(STEP_BACK in fault for fault in outcome.faults)
 
 
 @pytest.mark.parametrize(("store", "seed"), sorted(KEPT))

@@ -25,7 +25,7 @@ from taskharbor.model.outcome import Failed
 from taskharbor.model.settlement import Fail, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.simulator.world import World
-from taskharbor.worker import attempt, settler, shift
+from taskharbor.worker import attempt, custody, settler, shift
 
 CALLS = frozenset({"delay", "late", "lost_reply", "lost_request", "duplicate"})
 ROUGH = CALLS | {"freeze", "kill"}
@@ -221,7 +221,7 @@ def _shutdown_is_a_failure(patch):
         return Failed("the worker was stopped", FailureKind.ERROR)
 
     patch.setattr(attempt, "Released", failed)
-    patch.setattr(shift, "Released", failed)
+    patch.setattr(custody, "Released", failed)
 
 
 def _lost_reply_is_a_failure(patch):

@@ -25,6 +25,7 @@ class Arrivals:
         self._copied: dict[str, str] = {}
         self._first_of: dict[tuple[str, str], Event] = {}  # by idempotency key
         self._ended: dict[str, int] = {}
+        self._alive: dict[str, int] = {}  # when it was last certainly not over
         self._stored: dict[str, Event] = {}
         self._refused: dict[str, Event] = {}
         self._claims: dict[tuple[str, int], Event] = {}
@@ -62,8 +63,16 @@ class Arrivals:
             self._ended.pop(event.job, None)
         elif event.op in ("grant", "look") and event.facts is not None:
             self._came_out(event, event.facts)
-        if event.state in ("completed", "failed", "cancelled") and event.at is not None:
-            self._ended.setdefault(event.job, event.at)
+        if event.at is not None:
+            self._note_end(event, event.at)
+
+    def _note_end(self, event: Event, at: int) -> None:
+        """A job whose last lease ran out ends without a word: a look finds it, some time afterwards."""
+        if event.state in ("completed", "failed", "cancelled"):
+            ended = self._alive.get(event.job, at) if event.op == "look" else at
+            self._ended.setdefault(event.job, ended)
+        elif event.op in ("grant", "extend", "retry", "release", "requeue"):
+            self._alive[event.job] = at
 
     # ------------------------------------------------------------------ in
 

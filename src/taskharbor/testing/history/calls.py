@@ -125,7 +125,7 @@ _QUESTIONS: dict[str, Callable[..., list[Event]]] = {
     ],
     "requeue": _ask_requeue,
     "delete": _ask_ids("delete"),
-    "speculate": lambda job_id: [Event(kind="invoke", op="speculate", job=job_id)],
+    "speculate": lambda job_id, _head_start: [Event(kind="invoke", op="speculate", job=job_id)],
     "configure_queue": lambda settings: [Event(kind="invoke", op="configure", queue=settings.queue)],
     "get": _ask_ids("look"),
 }

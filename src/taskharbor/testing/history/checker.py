@@ -19,7 +19,7 @@ from taskharbor.testing.history.events import CHANGES, SETTLEMENTS, Event
 from taskharbor.testing.history.limits import check_keys, check_max_running, check_rates
 from taskharbor.testing.history.one_job import Doubts, OneJob, check_order_of_versions
 from taskharbor.testing.history.order import Order
-from taskharbor.testing.history.verdict import NO_TERMS, Terms, Verdict
+from taskharbor.testing.history.verdict import BY_THE_CLOCK, NO_TERMS, Terms, Verdict, Violation
 
 
 def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
@@ -45,12 +45,16 @@ def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
     check_flurries(history, book)
     check_all_ended(history, book)
     return Verdict(
-        violations=book.violations,
+        violations=[one for one in book.violations if _is_judged(one, terms)],
         events=len(history),
         jobs=book.jobs,
         runs=book.runs,
         duplicates=book.duplicates,
     )
+
+
+def _is_judged(violation: Violation, terms: Terms) -> bool:
+    return not (terms.clock_goes_back and violation.promise in BY_THE_CLOCK)
 
 
 def _check_each_job(history: list[Event], book: Book) -> None:

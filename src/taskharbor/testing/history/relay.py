@@ -14,6 +14,7 @@ from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Settlement
+from taskharbor.model.speculation import HeadStart
 
 
 class Relay(Driver):
@@ -101,8 +102,8 @@ class Relay(Driver):
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> Any:
         return await self.carry("configure_queue", (settings,), now)
 
-    async def do_speculate(self, job_id: str, now: datetime | None) -> Any:
-        return await self.carry("speculate", (job_id,), now)
+    async def do_speculate(self, job_id: str, head_start: HeadStart | None, now: datetime | None) -> Any:
+        return await self.carry("speculate", (job_id, head_start), now)
 
     # ------------------------------------------------------------------ looking
 

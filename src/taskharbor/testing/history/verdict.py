@@ -39,6 +39,9 @@ PROMISES = {
 }
 """The names of the promises; docs/operations/guarantees.md says them at length."""
 
+BY_THE_CLOCK = frozenset({"I2", "I2b", "I4", "I6", "I7", "I8", "I9", "I14", "L7", "Z6"})
+"""Judged by comparing instants, or by which leases must have run out: only on a clock that goes forward."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
@@ -98,6 +101,8 @@ class Terms:
     """How long finished jobs are kept at least; None: nothing is ever pruned in this history."""
     faults_are_marked: bool = False
     """Whatever was done to a process or to the store is in the history as a `fault` mark."""
+    clock_goes_back: bool = False
+    """The deciding clock may step back: an order in time proves nothing, and `BY_THE_CLOCK` is not judged."""
     most_violations: int = 100
 
 

@@ -6,6 +6,7 @@ All of them run the real code; only their clock, their chance and their line to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as config_with
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,8 @@ class Crew(Actor):
             clock=self.clock,
             entropy=self.dice.entropy("worker"),
         )
+        if plan.poll_seconds is not None:  # a quiet year has no use for six million reports
+            worker.config = config_with(worker.config, report_every=timedelta(seconds=plan.poll_seconds))
         worker.use(self._points)
         worker.use(recorded_runs(self.world.recorder_of(self.process.name)))
         self.world.app.equip(worker)
@@ -154,7 +157,7 @@ class Meddler(Actor):
         async with self.line:
             client = Client(self.line, clock=self.clock, entropy=self.dice.entropy("ids"))
             while deeds and self.world.is_busy:
-                await self.clock.sleep(self.dice.seconds(0.2, 3.0))
+                await self.clock.sleep(self.dice.seconds(0.2, 3.0) * (self.world.plan.poll_seconds or 1.0))
                 try:
                     await self.dice.pick(deeds)(client)
                 except TaskHarborError:

@@ -48,6 +48,10 @@ FAULTS = (
     "points",  # a process dies at a named point of its work
 )
 
+STEP_BACK = "step_back"
+"""The store's clock jumps back. No seed draws it, because not every promise can be judged then: add it to
+the faults of a plan."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

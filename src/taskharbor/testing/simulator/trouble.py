@@ -78,6 +78,11 @@ class Trouble:
         if self._world.allows("step", "store", f"clock {us / SECOND:.3f} s ahead"):
             self._world.store_clock.offset_us += us
 
+    def _step_back(self, victim: str) -> None:
+        us = self._dice.whole(1, round(2 * self._world.plan.lease_seconds * SECOND))
+        if self._world.allows("step_back", "store", f"clock {us / SECOND:.3f} s back"):
+            self._world.store_clock.offset_us -= us
+
     # ------------------------------------------------------------------ stops, which are no faults
 
     def _restart_later(self) -> None:
@@ -91,7 +96,7 @@ class Trouble:
         self._restart_later()
 
 
-_KINDS = ("kill", "freeze", "slow", "outage", "step")
+_KINDS = ("kill", "freeze", "slow", "outage", "step", "step_back")
 
 
 def _speed_up(process: Process) -> None:
