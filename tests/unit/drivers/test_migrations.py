@@ -1,8 +1,11 @@
 """Migrations: found, ordered, and compared with what a store has."""
 
+import sys
+
 import pytest
 
 from taskharbor.drivers.migrations import Migration, find_migrations, pending, printed
+from taskharbor.drivers.sqlfiles import SqlFiles
 from taskharbor.errors import SchemaOutOfDate
 
 FIRST = Migration(1, "0001_jobs", "create table job (id text);\n")
@@ -42,3 +45,21 @@ def test_migrations_are_printed_as_one_script():
     assert script.index("-- migration 0001_jobs") < script.index("create table job")
     assert script.index("create table job") < script.index("-- migration 0002_more.pre")
     assert script.endswith("alter table job add column more text;\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "why"), [(["0001_jobs", "0003_more"], "numbered"), (["0001_Jobs"], "no name"), ([], "numbered")]
+)
+def test_a_gap_an_odd_name_or_nothing_at_all_fails_at_once(files, why, tmp_path, monkeypatch):
+    package = tmp_path / "odd_store"
+    (package / "sql" / "migrations").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in files:
+        (package / "sql" / "migrations" / f"{name}.sql").write_text("select 1;")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "odd_store", raising=False)
+
+    with pytest.raises(RuntimeError, match=why):
+        find_migrations("odd_store")
+    with pytest.raises(RuntimeError, match="incomplete"):
+        SqlFiles("odd_store")

@@ -1,6 +1,6 @@
 """Arguments that are refused before any store is asked, and the last ones that are not."""
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 
 import msgspec
 import pytest
@@ -87,9 +87,25 @@ def test_a_key_may_hold_any_byte(key):
     checks.check_key(key, "key")
 
 
+class Nowhere(tzinfo):
+    """A time zone that does not know how far it is from UTC."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    dst = tzname = utcoffset
+
+
 @pytest.mark.parametrize(
     "at",
-    [datetime(2031, 1, 1), date(2031, 1, 1), "2031-01-01", 0, None],  # noqa: DTZ001
+    [
+        datetime(2031, 1, 1),  # noqa: DTZ001
+        datetime(2031, 1, 1, tzinfo=Nowhere()),
+        date(2031, 1, 1),
+        "2031-01-01",
+        0,
+        None,
+    ],
 )
 def test_an_instant_is_an_aware_datetime(at):
     with pytest.raises(InvalidArgument, match="run_at"):
@@ -262,3 +278,40 @@ def test_a_bad_job_behind_one_of_its_like_is_refused(fields):
 
     with pytest.raises(InvalidArgument):
         checks.check_new_jobs([good, bad], NOW, max_payload=10)
+
+
+def test_the_limits_are_those_that_the_reference_names():
+    """A payload may have 1 MiB, a key 255 bytes, headers 16 KiB, a call 10,000 jobs."""
+    assert (checks.MAX_PAYLOAD, checks.MAX_KEY, checks.MAX_BATCH) == (1_048_576, 255, 10_000)
+    assert (checks.MAX_HEADERS, checks.MAX_HEADER_BYTES) == (64, 16_384)
+    assert (checks.MAX_PRIORITY, checks.MAX_COUNT) == (100, 1_000_000)
+
+
+def test_a_range_of_one_length_is_a_range():
+    checks.check_backoff(timedelta(seconds=5), timedelta(seconds=5))
+    with pytest.raises(InvalidArgument, match="below min_backoff"):
+        checks.check_backoff(timedelta(seconds=5), timedelta(seconds=5) - US)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ID.upper(),
+        ID[:-1],
+        ID + "0",
+        ID.replace("-", "0"),
+        ID[:13] + "0-" + ID[15:],
+        ID[:8] + "0-" + ID[10:],
+        ID[:18] + "0-" + ID[20:],
+        ID[:23] + "0-" + ID[25:],
+        "g" + ID[1:],
+        "é" + ID[1:],
+        7,
+        None,
+    ],
+)
+def test_many_ids_are_looked_at_as_strictly_as_one(odd):
+    assert checks.are_ids([ID, ID])
+    assert not checks.are_ids([ID, odd, ID])
+    with pytest.raises(InvalidArgument):
+        checks.check_id(odd)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.limits import RateLimit, Window, check_rate
+from taskharbor.model.limits import RateLimit, Window, check_rate, free_at
 
 TWO_A_SECOND = RateLimit(2, timedelta(seconds=1))
 SECOND = 1_000_000
@@ -94,3 +94,20 @@ def test_a_rate_needs_a_count_and_a_period(rate):
 
 def test_one_per_microsecond_is_a_rate():
     check_rate(RateLimit(1, timedelta(microseconds=1)), "rate")
+
+
+@pytest.mark.parametrize(
+    ("entries", "now", "free"),
+    [
+        ([], 0, None),
+        ([(0, 1)], 0, None),
+        ([(0, 1), (10, 1)], 20, SECOND),
+        ([(0, 1), (10, 1)], SECOND - 1, SECOND),
+        ([(0, 1), (10, 1)], SECOND, None),
+        ([(0, 1), (10, 2)], 20, SECOND + 10),
+        ([(0, 2), (10, 2)], 20, SECOND + 10),
+        ([(0, 5)], 20, SECOND),
+    ],
+)
+def test_a_spent_budget_says_when_it_has_room_again(entries, now, free):
+    assert free_at(TWO_A_SECOND, entries, now) == free

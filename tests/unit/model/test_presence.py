@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from taskharbor.model.presence import WorkerInfo, WorkerReport, fold, ranked
+import pytest
+
+from taskharbor.model.presence import WorkerInfo, WorkerReport, fold, lanes_of, ranked, takes
 
 NOW = datetime(2031, 4, 5, tzinfo=UTC)
 
@@ -38,3 +40,28 @@ def test_the_fastest_come_first_and_the_unknown_last():
     ]
 
     assert [info.report.worker_id for info in ranked(workers)] == ["fast", "c", "slow", "a", "b"]
+
+
+def test_a_worker_that_names_nothing_takes_every_queue_and_type_of_the_lane_any():
+    report = WorkerReport(worker_id="w")
+
+    assert takes(report, queue="mail", lane="any", type_name="send")
+    assert not takes(report, queue="mail", lane="gpu", type_name="send")
+
+
+def test_a_worker_takes_only_what_it_names():
+    report = WorkerReport(worker_id="w", kind="gpu", queues=("mail",), types=("send",))
+
+    assert takes(report, queue="mail", lane="gpu", type_name="send")
+    assert takes(report, queue="mail", lane="any", type_name="send")
+    assert not takes(report, queue="other", lane="gpu", type_name="send")
+    assert not takes(report, queue="mail", lane="cpu", type_name="send")
+    assert not takes(report, queue="mail", lane="gpu", type_name="other")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "lanes"),
+    [("any", (), ("any",)), ("gpu", (), ("gpu", "any")), ("gpu", ("big", "gpu"), ("big", "gpu"))],
+)
+def test_lanes_follow_from_the_kind_unless_they_are_named(kind, said, lanes):
+    assert lanes_of(WorkerReport(worker_id="w", kind=kind, lanes=said)) == lanes

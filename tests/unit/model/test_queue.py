@@ -80,3 +80,13 @@ def test_settings_that_make_no_sense_are_refused(fields):
 
 def test_the_harbor_is_set_under_a_star():
     check_settings(QueueSettings(queue="*", max_running=0, retention=Retention(failed=None)))
+
+
+def test_unless_told_otherwise_successes_are_kept_for_an_hour_and_the_rest_for_a_fortnight():
+    kept = Retention()
+
+    assert [kept.of(state) for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)] == [
+        timedelta(hours=1),
+        timedelta(days=14),
+        timedelta(days=14),
+    ]

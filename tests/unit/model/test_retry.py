@@ -140,3 +140,18 @@ def test_a_jobs_own_number_of_attempts_is_never_capped(job, policy, allowed):
 
 def test_no_retry_is_one_execution():
     assert attempts_allowed(0, no_retry().max_attempts) == 1
+
+
+@pytest.mark.parametrize("base", [ms(0), ms(-5)])
+def test_a_wait_of_nothing_draws_nothing_from_chance(base):
+    """A seed replays the same run whether or not somebody waits for nothing in between."""
+    asked, fresh = Entropy(3), Entropy(3)
+
+    RetryPolicy(base=base).next_delay(1, asked)
+
+    assert asked.between(0.0, 1.0) == fresh.between(0.0, 1.0)
+
+
+def test_an_unknown_shape_is_refused():
+    with pytest.raises(ConfigurationError, match="exponential, linear or fixed"):
+        RetryPolicy(shape="round")  # type: ignore[arg-type]

@@ -248,3 +248,8 @@ def test_the_id_of_a_template_does_not_matter():
 def test_a_refusal_says_what_is_wrong_and_what_would_be_right(cron, words):
     with pytest.raises(InvalidArgument, match=re.escape(words)):
         check_schedule(rule(cron=cron), NOW)
+
+
+def test_a_cron_expression_of_a_page_is_refused():
+    with pytest.raises(InvalidArgument, match="characters"):
+        check_schedule(rule(cron="0 0 " + "1," * 400 + "2 * *"), NOW)

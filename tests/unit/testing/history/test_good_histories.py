@@ -29,6 +29,7 @@ from tests.unit.testing.history.tales import (
 EXACT = Terms(is_exact=True)
 DRAINED = Terms(is_exact=True, is_drained=True, faults_are_marked=True)
 LOOSE = Terms()
+DAY = 86_400_000_000
 KEYED = {"key": "k"}
 STORED = enqueue()
 RUNNING = tale(STORED, grant())
@@ -180,6 +181,16 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
             STORED,
             Event(kind="unknown", op="reserve", t=5, queues=("q",)),
             grant(at=50, version=4, token="t2", starts=2, stalls=1),
+        ),
+        LOOSE,
+    ),
+    (
+        "a key is free a day after its job ended without a word",
+        tale(
+            enqueue(idempotency_key="k", max_stalls=1),
+            grant(at=10, idempotency_key="k", max_stalls=1, starts=1),
+            look(DAY - 100, "failed", stalls=1, starts=1, max_stalls=1, idempotency_key="k"),
+            enqueue("b", DAY + 50, idempotency_key="k"),
         ),
         LOOSE,
     ),

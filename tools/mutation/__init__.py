@@ -1,0 +1,1 @@
+"""Mutation testing, in parts: what may be changed, which tests judge it, how they are run, what is told."""

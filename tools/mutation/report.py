@@ -1,0 +1,166 @@
+"""What the mutants came to: for the terminal, and for docs/operations/mutation-results.md."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mutation.changes import ROOT, Mutant
+from mutation.suites import Suite
+
+PAGE = ROOT / "docs" / "operations" / "mutation-results.md"
+WANTED_PERCENT = 85
+
+
+@dataclass(frozen=True)
+class Account:
+    """Every mutant there is, those that were chosen, and the verdict of each that was run."""
+
+    everything: dict[Suite, list[Mutant]]
+    chosen: set[Mutant]
+    verdicts: dict[Mutant, str]
+    seed: int
+
+    @property
+    def run(self) -> list[Mutant]:
+        return [
+            mutant
+            for mutant in self.ordered(self.chosen)
+            if self.verdicts[mutant].startswith(("killed", "survived"))
+        ]
+
+    @property
+    def survivors(self) -> list[Mutant]:
+        return [mutant for mutant in self.run if not self.verdicts[mutant].startswith("killed")]
+
+    @property
+    def open_survivors(self) -> list[Mutant]:
+        """Survivors without a reason."""
+        return [mutant for mutant in self.survivors if reason_for(mutant) is None]
+
+    @property
+    def is_good(self) -> bool:
+        is_complete = len(self.run) == len(self.chosen)
+        no_critical = not any(mutant.is_critical for mutant in self.open_survivors)
+        return is_complete and no_critical and percent(self, self.run) >= WANTED_PERCENT
+
+    def ordered(self, mutants: Iterable[Mutant]) -> list[Mutant]:
+        return sorted(mutants, key=lambda mutant: (mutant.path, mutant.line, mutant.place))
+
+
+def percent(account: Account, mutants: list[Mutant]) -> float:
+    """How many of these were killed, of all that were run; equivalent ones count as survivors."""
+    killed = sum(account.verdicts[mutant].startswith("killed") for mutant in mutants)
+    return 100 * killed / max(len(mutants), 1)
+
+
+def told(account: Account) -> str:
+    """A few lines for the terminal."""
+    run, critical = account.run, [mutant for mutant in account.run if mutant.is_critical]
+    lines = [f"SURVIVED {mutant.name}  ({account.verdicts[mutant]})" for mutant in account.open_survivors]
+    lines += [
+        f"{len(run)} of {len(account.chosen)} chosen mutants were run: {percent(account, run):.1f} % killed, "
+        f"{len(account.survivors) - len(account.open_survivors)} equivalent, "
+        f"{len(account.open_survivors)} open",
+        f"comparisons of tokens and ends: {len(critical)} of {_count_critical(account)} run, "
+        f"{percent(account, critical):.1f} % killed",
+    ]
+    return "\n".join(lines)
+
+
+def write(account: Account) -> None:
+    PAGE.write_text(_page(account), "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def reason_for(mutant: Mutant) -> str | None:
+    """Why no test can tell this mutant from the original, if somebody has said so."""
+    function = mutant.function[0] if mutant.function else ""
+    this = (mutant.path, function, mutant.before, mutant.after)
+    for entry in _EXPLAINED:
+        if (entry["path"], entry["function"], entry["before"], entry["after"]) == this:
+            return str(entry["reason"])
+    return None
+
+
+_EXPLAINED = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text("utf-8")).get("mutant", [])
+
+
+# ------------------------------------------------------------------ the page
+
+
+def _page(account: Account) -> str:
+    critical = [mutant for mutant in account.run if mutant.is_critical]
+    others = [mutant for mutant in account.run if not mutant.is_critical]
+    return f"""# Mutation testing: results
+
+Written by `make mutants ARGS=--write`; see [CONTRIBUTING.md](../../CONTRIBUTING.md) for how it works.
+
+A mutant is the program with one comparison, condition or number changed. It is killed when a test fails,
+breaks or no longer ends. Chosen are all comparisons of a token or of the end of a lease, a role, a worker
+or a key, in Python, SQL and Lua, and of all other changes a sample that the seed draws.
+
+- date: {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, seed {account.seed}
+- mutants in all: {sum(map(len, account.everything.values()))}
+- chosen: {len(account.chosen)}, run: {len(account.run)}, killed: {_killed(account, account.run)}
+  ({percent(account, account.run):.1f} %, equivalent ones counted as not killed)
+- comparisons of tokens and ends: {len(critical)} of {_count_critical(account)} run,
+  {_killed(account, critical)} killed
+- the sample: {len(others)} of {len(account.chosen) - _count_critical(account)} run,
+  {_killed(account, others)} killed ({percent(account, others):.1f} %)
+
+## By module
+
+| file | mutants | run | killed |
+|---|---:|---:|---:|
+{_table(account)}
+
+## Survivors
+
+{_survivors(account)}
+"""
+
+
+def _count_critical(account: Account) -> int:
+    return sum(mutant.is_critical for mutant in account.chosen)
+
+
+def _killed(account: Account, mutants: list[Mutant]) -> int:
+    return sum(account.verdicts[mutant].startswith("killed") for mutant in mutants)
+
+
+def _table(account: Account) -> str:
+    rows = []
+    for suite, mutants in account.everything.items():
+        run = [mutant for mutant in account.run if mutant.path in suite.paths]
+        rows.append(f"| **{suite.name}** | {len(mutants)} | {len(run)} | {_killed(account, run)} |")
+        for path in suite.paths:
+            of_file = [mutant for mutant in run if mutant.path == path]
+            if of_file:
+                total = sum(mutant.path == path for mutant in mutants)
+                rows.append(f"| `{path}` | {total} | {len(of_file)} | {_killed(account, of_file)} |")
+    return "\n".join(rows)
+
+
+def _survivors(account: Account) -> str:
+    if not account.survivors:
+        return "None."
+    lines = []
+    for mutant in account.survivors:
+        kind = "**token or end**, " if mutant.is_critical else ""
+        reason = reason_for(mutant)
+        lines.append(f"- {mutant.name}: {kind}" + (f"equivalent: {reason}" if reason else "not explained"))
+    return "\n".join(lines)
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = " with changes" if git("status", "--porcelain", "--", "src") else ""
+    return f"{git('rev-parse', '--short', 'HEAD')}{changed}"

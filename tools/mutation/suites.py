@@ -1,0 +1,60 @@
+"""Which files are mutated, and which tests judge them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mutation.changes import PACKAGE, Mutant, mutants_of
+
+_KIT = "tests/contract/test_conformance.py"
+# How a store is reached, described and listened to: tests/integration is about these, with servers that
+# are cut off and started again, and no fast test can judge them.
+_PLUMBING = re.compile(
+    "address|blocking|commits|completion|connections?|faults|floors|health|joining|link|listen|location|looks|"
+    "schema|scripts|server|statements|transactions|waking|wakeups"
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Some files of the package, what pytest is given to judge them, and the store that the kit runs on."""
+
+    name: str
+    paths: tuple[str, ...]
+    tests: tuple[str, ...]
+    store: str
+
+    def judges(self, test: str) -> bool:
+        """Whether a test, by its name, is one of this suite: of the kit only what runs on its store."""
+        return not test.startswith(_KIT) or f"[{self.store}" in test or f"-{self.store}" in test
+
+    def mutants(self) -> list[Mutant]:
+        return [mutant for path in self.paths for mutant in mutants_of(path)]
+
+
+def _of(folder: str, *endings: str) -> tuple[str, ...]:
+    files = sorted((PACKAGE / folder).rglob("*"))
+    return tuple(
+        str(file.relative_to(PACKAGE))
+        for file in files
+        if file.suffix in endings and not _PLUMBING.fullmatch(file.stem) and "cluster" not in file.parts
+    )
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("model", _of("model", ".py"), ("tests/unit/model", _KIT), "memory"),
+        Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
+        Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
+        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT,), "postgres"),
+        Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT,), "redis"),
+        Suite(
+            "worker",
+            tuple(f"worker/{name}.py" for name in ("fetcher", "heartbeat", "held", "settler", "slots")),
+            ("tests/unit/worker",),
+            "",
+        ),
+    )
+}
