@@ -54,22 +54,38 @@ _FAULTS = {
     "a part of a job without its body": """
         select seq from (
           select seq from th_past union all select seq from th_later union all select seq from th_lease
-          union all select seq from th_outcome union all select seq from th_alias
-          union all select seq from th_key
+          union all select seq from th_outcome union all select seq from th_result
+          union all select seq from th_alias union all select seq from th_key
         ) where seq not in (select seq from th_body)""",
     "a job in more or fewer places than one": """
         select b.seq from th_body b where 1 <> (
           select count(*) from (
             select 1 from th_ready r where b.seq between r.seq and r.last
             union all select 1 from th_later l where l.seq = b.seq
-            union all select 1 from th_lease l where l.seq = b.seq
-            union all select 1 from th_outcome o where o.seq = b.seq
+            union all select 1 from th_lease l where b.seq between l.seq and l.last
+            union all select 1 from th_outcome o where b.seq between o.seq and o.last
             union all select 1 from th_past p where p.seq = b.seq and p.blocked = 1
           ))""",
-    "a run that holds no job": "select seq from th_ready where last < seq",
+    "a run that holds no job": """
+        select seq, last from (
+          select seq, last from th_ready union all select seq, last from th_lease
+          union all select seq, last from th_outcome
+        ) where last < seq""",
+    "a run that holds a job that is not there": """
+        select seq, last from (
+          select seq, last from th_lease union all select seq, last from th_outcome
+        ) r where last - seq + 1 <> (select count(*) from th_body b where b.seq between r.seq and r.last)""",
+    "a run of jobs that are not alike": """
+        select seq from th_lease
+        where last > seq and (flags or bumps or coalesce(fence, updated_at, progress) is not null)
+        union all select seq from th_outcome where last > seq and version is null""",
+    "a result of a job that is not over": """
+        select r.seq from th_result r where not exists (
+          select 1 from th_outcome o where r.seq between o.seq and o.last and o.version is not null)""",
     "a grant that miscounts its leases": """
         select no from th_grant
-        where held <> (select count(*) from th_lease where grant_no = th_grant.no) or held = 0""",
+        where held = 0 or held <> (
+          select coalesce(sum(last - seq + 1), 0) from th_lease where grant_no = th_grant.no)""",
     "a lease without its grant": "select seq from th_lease where grant_no not in (select no from th_grant)",
     "a miscounted block": """
         select 1 where (select count(*) from th_body where copy_of is null) <> (

@@ -4,10 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.drivers.messages import Claim, Speculated
-from taskharbor.errors import InvalidArgument
+from taskharbor.drivers.messages import Claim, Extended, Speculated
+from taskharbor.errors import InvalidArgument, JobNotInflight
+from taskharbor.model.job import Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
+from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.model.state import JobState
 from tests.integration.sqlite.stores import NOW, claim, driver_on, is_sound, new_job
 
@@ -59,3 +61,73 @@ async def test_a_job_taken_out_of_the_middle_of_a_run_leaves_its_neighbours_in_o
     rest = await driver.reserve(claim(9), now=NOW)
 
     assert [job.id for job in first + rest] == [job.id for job in jobs if job.id not in gone]
+
+
+async def states_of(driver, jobs, now=NOW):
+    return [None if job is None else job.state for job in await driver.get([job.id for job in jobs], now=now)]
+
+
+async def test_what_happens_to_one_job_of_a_claim_leaves_the_others_running(driver):
+    jobs = [new_job() for _ in range(9)]
+    await driver.enqueue(jobs, now=NOW)
+    leases = [job.lease for job in await driver.reserve(claim(9), now=NOW)]
+
+    await driver.cancel([jobs[4].id], now=NOW)
+    said = {jobs[1].id: Progress(0.5)}
+    answers = await driver.extend_leases(leases[1:4] + leases[6:7], 2 * MINUTE, progress=said, now=NOW)
+    await driver.settle([Retry(leases[0], MINUTE, "again"), Ack(leases[2]), Fail(leases[8], "bad")], now=NOW)
+
+    assert all(isinstance(answer, Extended) for answer in answers)
+    running, failed = JobState.RUNNING, JobState.FAILED
+    scheduled, completed = JobState.SCHEDULED, JobState.COMPLETED
+    assert await states_of(driver, jobs) == [
+        scheduled, running, completed, running, running, running, running, running, failed
+    ]  # fmt: skip
+    reclaimed = await driver.reclaim(now=NOW + MINUTE)
+    assert {answer.id for answer in reclaimed} == {jobs[4].id, jobs[5].id, jobs[7].id}
+    settled = await driver.settle([Ack(leases[1]), Ack(leases[3]), Ack(leases[6])], now=NOW + MINUTE)
+    assert [answer.version for answer in settled] == [4, 4, 4]
+
+
+async def test_jobs_that_ended_together_live_again_and_are_forgotten_one_by_one(driver):
+    jobs = [new_job() for _ in range(9)]
+    await driver.enqueue(jobs, now=NOW)
+    taken = await driver.reserve(claim(9), now=NOW)
+    await driver.settle([Ack(job.lease, b"%d" % job.seq) for job in taken], now=NOW)
+
+    await driver.requeue([jobs[4].id], now=NOW)
+    await driver.delete([jobs[0].id, jobs[7].id], now=NOW)
+    pruned = await driver.prune(2, now=NOW + timedelta(days=1))
+
+    found = await driver.get([job.id for job in jobs], now=NOW)
+    assert pruned == 2
+    assert [job and (job.state, job.result) for job in found] == [
+        None, None, None, ("completed", b"4"), ("ready", None),
+        ("completed", b"6"), ("completed", b"7"), None, ("completed", b"9"),
+    ]  # fmt: skip
+    assert (await driver.count(["default"], now=NOW))["default"].completed == 4
+
+
+async def test_a_settlement_of_every_second_job_of_a_claim_keeps_the_others(driver):
+    jobs = [new_job() for _ in range(10)]
+    await driver.enqueue(jobs, now=NOW)
+    taken = await driver.reserve(claim(10), now=NOW)
+
+    await driver.settle([Ack(job.lease) for job in taken[::2]], now=NOW)
+    again = await driver.settle([Ack(job.lease) for job in taken], now=NOW)
+
+    assert [isinstance(answer, JobNotInflight) for answer in again] == [True, False] * 5
+    assert await states_of(driver, jobs) == [JobState.COMPLETED] * 10
+
+
+async def test_jobs_claimed_as_one_run_have_their_options_and_headers_of_their_own(driver):
+    jobs = [new_job(headers={"trace": "1"}, max_stalls=3, payload=b"%d" % n) for n in range(12)]
+    await driver.enqueue(jobs, now=NOW)
+
+    taken = await driver.reserve(claim(10), now=NOW)
+    taken[0].headers["trace"] = "changed"
+
+    assert [(job.id, job.payload) for job in taken] == [(job.id, job.payload) for job in jobs[:10]]
+    assert {(job.max_stalls, job.headers["trace"]) for job in taken[1:]} == {(3, "1")}
+    stored = await driver.get([job.id for job in jobs[:10]], now=NOW)
+    assert [job and job.version for job in stored] == [job.version for job in taken]

@@ -7,10 +7,12 @@ from datetime import datetime
 from taskharbor.drivers.messages import CancelAnswer, CancelResult, Deleted, Requeued, Speculated
 from taskharbor.drivers.sqlite.ends import Ends
 from taskharbor.drivers.sqlite.records import Records
+from taskharbor.drivers.sqlite.runs import lease_alone
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, NotAllowedInState
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import JobRecord
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import cancelled, requeued, speculative_copy
 
@@ -49,6 +51,7 @@ def _request_cancel(step: Step, records: Records, job: JobRecord) -> CancelAnswe
     version = job.version
     if not job.cancel_requested:
         version = cancelled(job, step.now).version
+        lease_alone(step, job.seq)
         step.run("cancel_request", seq=job.seq, now=step.us)
         Ends(step, records).drop_copy_of(job)
         if job.claimed_by is not None:
@@ -90,17 +93,24 @@ def delete(step: Step, job_id: str) -> Deleted | JobNotFound | ConflictError:
     return Deleted(job.id, step.now)
 
 
-def speculate(step: Step, job_id: str) -> Speculated | JobNotFound | ConflictError:
+def speculate(
+    step: Step, job_id: str, head_start: HeadStart | None
+) -> Speculated | JobNotFound | ConflictError:
     records = Records(step)
     job = records.find(job_id)
     if job is None:
         return JobNotFound(job_id)
-    if not _may_have_copy(step, records, job):
+    if not _may_have_copy(step, records, job) or not _mark(step, job):
         return NotAllowedInState(job_id, verb="speculate", state=job.state)
-    copy = speculative_copy(job, step.take_seqs(1), step.now)
+    copy = speculative_copy(job, step.take_seqs(1), step.now, head_start)
     records.add(copy)
-    step.run("speculate_mark", seq=job.seq)
     return Speculated(job.id, copy.id, step.now, copy.version)
+
+
+def _mark(step: Step, job: JobRecord) -> bool:
+    """The mark stays with the lease, so that no other leader makes this run a second copy."""
+    lease_alone(step, job.seq)
+    return bool(step.run("speculate_mark", seq=job.seq).rowcount)
 
 
 def _may_have_copy(step: Step, records: Records, job: JobRecord) -> bool:

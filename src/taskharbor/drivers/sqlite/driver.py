@@ -58,6 +58,7 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.speculation import HeadStart
 from taskharbor.model.transitions import starting_at
 
 T = TypeVar("T")
@@ -224,9 +225,9 @@ class SqliteDriver(Driver):
         return await self._write(work, now)
 
     async def do_speculate(
-        self, job_id: str, now: datetime | None
+        self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._write(lambda step: control.speculate(step, job_id), now)
+        return await self._write(lambda step: control.speculate(step, job_id, head_start), now)
 
     # ------------------------------------------------------------------ looking
 

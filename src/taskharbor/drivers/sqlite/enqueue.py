@@ -6,7 +6,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
@@ -157,12 +156,11 @@ def _shape(job: NewJob, now: datetime) -> Shape:
 
 
 def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
-    values = iter(rows)
-    left = len(rows) // 3
+    start, end = 0, len(rows)
     for size in SIZES:
-        while left >= size:
-            step.listed("enqueue_body", size, [*shared, *islice(values, 3 * size)])
-            left -= size
+        while end - start >= 3 * size:
+            step.listed("enqueue_body", size, shared + rows[start : start + 3 * size])
+            start += 3 * size
 
 
 def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:

@@ -28,9 +28,12 @@ def report_worker(step: Step, report: WorkerReport, samples: Sequence[Sample], t
     row = step.one("report_worker_find", id=report.worker_id)
     known = _worker_decoder.decode(row[1]) if row is not None and row[0] > step.us else None
     latency = known.latency if known else None
+    by_type: dict[str, list[timedelta]] = {}
     for sample in samples:
         latency = fold(latency, sample.duration)
-        _learn(step, sample)
+        by_type.setdefault(sample.type, []).append(sample.duration)
+    for name, durations in by_type.items():
+        _learn(step, name, durations)
     info = WorkerInfo(
         report=report,
         seen_at=step.now,
@@ -55,11 +58,14 @@ def types(step: Step) -> list[TypeInfo]:
     return [_type_decoder.decode(text) for (text,) in step.all("types")]
 
 
-def _learn(step: Step, sample: Sample) -> None:
-    known = _decoded(_type_decoder, step.one("types_find", name=sample.type))
-    usual = fold(known.usual if known else None, sample.duration)
-    info = TypeInfo(sample.type, usual, (known.samples if known else 0) + 1)
-    step.run("types_put", name=sample.type, info=_text(info))
+def _learn(step: Step, name: str, durations: list[timedelta]) -> None:
+    known = _decoded(_type_decoder, step.one("types_find", name=name))
+    usual = known.usual if known else None
+    for duration in durations:
+        usual = fold(usual, duration)
+    if usual is not None:
+        info = TypeInfo(name, usual, (known.samples if known else 0) + len(durations))
+        step.run("types_put", name=name, info=_text(info))
 
 
 # ------------------------------------------------------------------ roles

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.records import json_text
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.runs import Run
+from taskharbor.drivers.sqlite.step import Step, blocks_of
 from taskharbor.model.clock import span_micros
 from taskharbor.model.state import JobState
-
-_seqs_decoder = msgspec.json.Decoder(list[int])
 
 
 def prune(step: Step, limit: int) -> int:
@@ -40,28 +37,35 @@ def _kinds(step: Step) -> Iterator[tuple[str, JobState]]:
 def _prune_kind(step: Step, queue: str, state: JobState, until: int, limit: int) -> int:
     pruned = 0
     while pruned < limit:
-        ends = step.all("prune_ended", queue=queue, state=state, until=until, limit=min(limit - pruned, 100))
-        if not ends:
+        runs = step.all("prune_over", queue=queue, state=state, until=until, limit=min(limit - pruned, 100))
+        if not runs:
             break
-        for no, ended_at, text in ends:
-            seqs = _seqs_decoder.decode(text)
-            now, later = seqs[: limit - pruned], seqs[limit - pruned :]
-            if now:
-                pruned += _drop(step, queue, state, ended_at, now)
-            if later:
-                step.run("prune_rest", no=no, seqs=json_text(later))
-            else:
-                step.run("prune_done", no=no)
+        pruned += _drop(step, queue, state, runs, limit - pruned)
     return pruned
 
 
-def _drop(step: Step, queue: str, state: JobState, ended_at: int, seqs: list[int]) -> int:
-    """Forget those of an end that did not live again since."""
-    found = step.all("prune_listed", state=state, ended_at=ended_at, seqs=json_text(seqs))
-    for seq, is_listed in found:
-        if is_listed:
-            step.count(queue, seq, state, -1)
-    text = json_text([seq for seq, _ in found])
-    for statement in ("drop_outcomes", "drop_past", "drop_aliases", "drop_body"):
+def _drop(step: Step, queue: str, state: JobState, runs: list[Run], limit: int) -> int:
+    """Forget up to `limit` jobs of these runs of ends."""
+    seqs: list[int] = []
+    gone: list[int] = []
+    for first, last in runs:
+        until = min(last, first + limit - len(seqs) - 1)
+        if until < first:
+            break
+        if until < last:
+            step.run("outcome_split", run=first, at=until + 1)
+        seqs += range(first, until + 1)
+        gone.append(first)
+    _count_out(step, queue, state, seqs)
+    step.run("prune_outcomes", seqs=json_text(gone))
+    text = json_text(seqs)
+    for statement in ("drop_results", "drop_past", "drop_aliases", "drop_body"):
         step.run(statement, seqs=text)
-    return len(found)
+    return len(seqs)
+
+
+def _count_out(step: Step, queue: str, state: JobState, seqs: list[int]) -> None:
+    copies = {seq for (seq,) in step.all("prune_copies", seqs=json_text(seqs))}
+    listed = [seq for seq in seqs if seq not in copies]
+    for block, count in blocks_of(listed).items() if listed else ():
+        step.count_block(queue, block, state, -count)

@@ -20,8 +20,9 @@ def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclai
         return []
     leases = sorted(
         (expires_at, seq)
-        for no, expires_at, seqs in grants
-        for (seq,) in step.all("reclaim_leases", no=no, seqs=seqs)
+        for no, expires_at, runs in grants
+        for first, last in step.all("reclaim_leases", no=no, runs=runs)
+        for seq in range(first, last + 1)
     )
     records = Records(step)
     ends = Ends(step, records)

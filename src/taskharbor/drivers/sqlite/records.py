@@ -18,6 +18,7 @@ from taskharbor.drivers.sqlite.rows import (
     record_of,
     traits_of,
 )
+from taskharbor.drivers.sqlite.runs import lease_alone, outcome_alone
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
@@ -195,8 +196,7 @@ class Records:
             self._enter_line("put_later", job, has_past, run_at=micros(job.run_at))
         elif job.finished_at is not None:
             ended_at = micros(job.finished_at)
-            step.run("put_outcome", seq=job.seq, state=state, finished_at=ended_at)
-            step.run("put_ended", queue=job.queue, state=state, ended_at=ended_at, seqs=json_text([job.seq]))
+            step.run("put_outcome", seq=job.seq, queue=job.queue, state=state, finished_at=ended_at)
         step.count_record(job, state, +1)
         if job.key is not None and state in _PLACE:
             step.run("put_key", queue=job.queue, key=job.key, place=_PLACE[state], seq=job.seq)
@@ -223,12 +223,15 @@ class Records:
     def _leave(self, job: JobRecord) -> None:
         step, state = self._step, job.state
         if state is JobState.RUNNING:
+            lease_alone(step, job.seq)
             step.run("leave_lease", seq=job.seq)
             leave_grant(step, self._grants.pop(job.seq), 1)
         elif state is JobState.READY or state is JobState.SCHEDULED:
             state = self._leave_line(job)
         elif state.is_terminal:
+            outcome_alone(step, job.seq)
             step.run("leave_outcome", seq=job.seq)
+            self._drop(job.seq, "drop_results")
         step.count_record(job, state, -1)
         if job.key is not None and state in _PLACE:
             step.run("leave_key", queue=job.queue, key=job.key, place=_PLACE[state], seq=job.seq)

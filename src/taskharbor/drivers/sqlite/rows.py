@@ -21,7 +21,7 @@ class Flags:
     IDEMPOTENT = 4
     COPY = 8  # it is one
     CANCEL = 16  # was requested
-    COPIED = 32  # it has one
+    COPIED = 32  # this run has one, or had it
     PROGRESS = 64
 
 

@@ -12,7 +12,7 @@ _TABLE = re.compile(r"\bth_")
 
 # How many jobs go into one statement. Each statement is one hand-over of the interpreter, each size one
 # statement to prepare; a batch is cut into the largest that fit.
-SIZES = (100, 10, 1)
+SIZES = (500, 100, 10, 1)
 
 
 class Statements(dict[str, str]):

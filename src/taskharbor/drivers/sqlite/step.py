@@ -145,6 +145,11 @@ class Step:
             self._begin()
         return self._rules_version or 0
 
+    def look(self, queue: str) -> tuple[bool, bool]:
+        """Whether a lease of a queue ran out, and whether a job of it is due."""
+        is_expired, is_due, self._rules_version = self.one("reserve_look", queue=queue, now=self.us)
+        return is_expired, is_due
+
     def take_seqs(self, count: int) -> int:
         """The first of `count` seqs that nobody had before."""
         if self._next_seq is None:

@@ -5,9 +5,9 @@
 select b.seq
 from th_body b
 left join th_past p on p.seq = b.seq
-left join th_lease l on l.seq = b.seq
+left join th_lease l on l.seq = (select max(seq) from th_lease where seq <= b.seq) and l.last >= b.seq
 left join th_grant g on g.no = l.grant_no
-left join th_outcome o on o.seq = b.seq
+left join th_outcome o on o.seq = (select max(seq) from th_outcome where seq <= b.seq) and o.last >= b.seq
 where b.seq between :low and :high
   and b.copy_of is null
   and (:queue is null or b.queue = :queue)

@@ -5,10 +5,11 @@ select b.seq, b.id, b.queue, b.type, b.requires, b.priority, b.created_at, b.run
        b.payload, p.data,
        l.flags, l.bumps, l.fence, iif(l.updated_after = g.extensions, l.updated_at, g.updated_at), l.progress,
        g.no, g.token, g.worker, g.started_at, g.expires_at, g.extensions,
-       o.state, o.finished_at, o.version, o.started_at, o.token, o.result
+       o.state, o.finished_at, o.version, o.started_at, o.token, r.result
 from th_body b
 left join th_past p on p.seq = b.seq
-left join th_lease l on l.seq = b.seq
+left join th_lease l on l.seq = (select max(seq) from th_lease where seq <= b.seq) and l.last >= b.seq
 left join th_grant g on g.no = l.grant_no
-left join th_outcome o on o.seq = b.seq
+left join th_outcome o on o.seq = (select max(seq) from th_outcome where seq <= b.seq) and o.last >= b.seq
+left join th_result r on r.seq = b.seq
 where b.id in (select value from json_each(:ids))

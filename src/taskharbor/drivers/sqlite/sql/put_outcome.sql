@@ -1,3 +1,3 @@
 -- put_outcome: keep the end of a job whose past says the rest.
---   :seq :state :finished_at
-insert into th_outcome (seq, state, finished_at) values (:seq, :state, :finished_at)
+--   :seq :queue :state :finished_at
+insert into th_outcome (seq, last, queue, state, finished_at) values (:seq, :seq, :queue, :state, :finished_at)

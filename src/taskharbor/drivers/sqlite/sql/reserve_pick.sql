@@ -11,10 +11,14 @@ from (
   from th_ready r cross join th_body b on b.seq between r.seq and r.last
   where r.queue = :queue and r.lane = :lane
     and (r.timed = 0 or r.eligible_at <= :now)
-    and (r.avoid is null or (r.avoid <> :worker and exists (  -- a copy: its original runs, and not there
-      select 1 from th_body c join th_body o on o.id = c.copy_of join th_lease l on l.seq = o.seq
-        join th_grant g on g.no = l.grant_no
-      where c.seq = r.seq and g.worker <> :worker)))
+    and (r.avoid is null or (  -- a copy: not for whom its first line names, nor yet for the others it names;
+      instr(r.avoid || char(10), :worker || char(10)) <> 1
+      and (instr(r.avoid, char(10) || :worker || char(10)) = 0
+           or cast(substr(r.avoid, instr(r.avoid, char(10)) + 1) as integer) <= :now)
+      and exists (  -- and its original runs, and not there
+        select 1 from th_body c join th_body o on o.id = c.copy_of join th_lease l on l.seq = o.seq
+          join th_grant g on g.no = l.grant_no
+        where c.seq = r.seq and g.worker <> :worker)))
     and (:types is null or r.type in (select value from json_each(:types)))
   order by r.rank, r.eligible_at, r.seq, b.seq
   limit :limit

@@ -29,16 +29,6 @@ CREATE TABLE th_budget (           -- running totals of th_spent
   per integer not null
 ) strict, without rowid;
 
-CREATE TABLE th_ended (            -- ends in the order of time, for pruning; one row per settled batch
-  no integer primary key,
-  queue text not null,
-  state text not null,
-  ended_at integer not null,
-  seqs text not null
-) strict;
-
-CREATE INDEX th_ended_by_time on th_ended (queue, state, ended_at);
-
 CREATE TABLE th_grant (
   no integer primary key,
   queue text not null,
@@ -49,12 +39,10 @@ CREATE TABLE th_grant (
   updated_at integer not null,
   extensions integer not null,
   held integer not null,           -- how many leases still point here
-  seqs text not null               -- JSON of those it was made with
+  runs text not null               -- JSON of those it was made with, as [first seq, last seq]
 ) strict;
 
 CREATE INDEX th_grant_expiry on th_grant (queue, expires_at);
-
-CREATE INDEX th_grant_token on th_grant (token);
 
 CREATE TABLE th_idempotency (
   queue text not null,
@@ -88,8 +76,9 @@ CREATE TABLE th_later (
   primary key (queue, run_at, seq)
 ) strict, without rowid;
 
-CREATE TABLE th_lease (
+CREATE TABLE th_lease (            -- a row is one lease, or a run of leases alike
   seq integer primary key,
+  last integer not null,           -- the last seq of the run; seq itself for a lease alone
   grant_no integer not null,
   flags integer not null,
   bumps integer not null,          -- changes of this lease alone, part of the job's version
@@ -106,15 +95,18 @@ CREATE TABLE th_meta (
   timed_until integer not null     -- the latest clock by which a job with a run_at was lined up as ready
 ) strict;
 
-CREATE TABLE th_outcome (
+CREATE TABLE th_outcome (          -- a row is one end, or a run of jobs that ended alike
   seq integer primary key,
+  last integer not null,           -- the last seq of the run; seq itself for a job alone
+  queue text not null,
   state text not null,
   finished_at integer not null,
   version integer,                 -- null: past knows it, and the rest too
   started_at integer,
-  token text,
-  result blob
+  token text
 ) strict;
+
+CREATE INDEX th_outcome_by_time on th_outcome (queue, state, finished_at);
 
 CREATE TABLE th_past (
   seq integer primary key,
@@ -140,9 +132,14 @@ CREATE TABLE th_ready (            -- its key is the order of claims; a row is o
   timed integer not null,          -- 1: eligible_at is a run_at, which a clock that went back must respect
   flags integer not null,          -- 0: nothing about this job needs a closer look
   type text not null,
-  avoid text,                      -- a worker that must not have it
+  avoid text,                      -- whom a copy avoids: a worker, and perhaps an instant and others who get it then
   primary key (queue, lane, rank, eligible_at, seq)
 ) strict, without rowid;
+
+CREATE TABLE th_result (           -- what first-try successes gave back
+  seq integer primary key,
+  result blob not null
+) strict;
 
 CREATE TABLE th_role (
   name text primary key,

@@ -3,7 +3,8 @@
 -- A job is split by how often its parts are written, so that no step rewrites a payload:
 --   body     written once; the order of enqueues is its key
 --   past     what is left of earlier steps; absent for a job that was only ever enqueued
---   ready, later        where it waits; lease (with its grant)  it runs; outcome  it is over
+--   ready, later        where it waits; lease (with its grant)  it runs; outcome (with result)  it is over
+-- Jobs that were enqueued one after the other and stand alike are one row in ready, lease and outcome: a run.
 -- One claim makes one grant, which its leases share. Instants are microseconds since 1970.
 
 create table th_meta (
@@ -48,7 +49,7 @@ create table th_ready (            -- its key is the order of claims; a row is o
   timed integer not null,          -- 1: eligible_at is a run_at, which a clock that went back must respect
   flags integer not null,          -- 0: nothing about this job needs a closer look
   type text not null,
-  avoid text,                      -- a worker that must not have it
+  avoid text,                      -- whom a copy avoids: a worker, and perhaps an instant and others who get it then
   primary key (queue, lane, rank, eligible_at, seq)
 ) strict, without rowid;
 
@@ -64,8 +65,9 @@ create table th_later (
   primary key (queue, run_at, seq)
 ) strict, without rowid;
 
-create table th_lease (
+create table th_lease (            -- a row is one lease, or a run of leases alike
   seq integer primary key,
+  last integer not null,           -- the last seq of the run; seq itself for a lease alone
   grant_no integer not null,
   flags integer not null,
   bumps integer not null,          -- changes of this lease alone, part of the job's version
@@ -85,29 +87,26 @@ create table th_grant (
   updated_at integer not null,
   extensions integer not null,
   held integer not null,           -- how many leases still point here
-  seqs text not null               -- JSON of those it was made with
+  runs text not null               -- JSON of those it was made with, as [first seq, last seq]
 ) strict;
 create index th_grant_expiry on th_grant (queue, expires_at);
-create index th_grant_token on th_grant (token);
 
-create table th_outcome (
+create table th_outcome (          -- a row is one end, or a run of jobs that ended alike
   seq integer primary key,
+  last integer not null,           -- the last seq of the run; seq itself for a job alone
+  queue text not null,
   state text not null,
   finished_at integer not null,
   version integer,                 -- null: past knows it, and the rest too
   started_at integer,
-  token text,
-  result blob
+  token text
 ) strict;
+create index th_outcome_by_time on th_outcome (queue, state, finished_at);
 
-create table th_ended (            -- ends in the order of time, for pruning; one row per settled batch
-  no integer primary key,
-  queue text not null,
-  state text not null,
-  ended_at integer not null,
-  seqs text not null
+create table th_result (           -- what first-try successes gave back
+  seq integer primary key,
+  result blob not null
 ) strict;
-create index th_ended_by_time on th_ended (queue, state, ended_at);
 
 create table th_tally (            -- how many jobs of a queue stand where, per 1024 seqs
   queue text not null,

@@ -1,0 +1,27 @@
+"""Whoever runs the slower of two runs of a job hears of it at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskharbor.drivers.loading import connect
+from taskharbor.drivers.messages import WakeupKind
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.conformance.kit import HOUR, OTHER_WORKER, START, reserve_one, running, settle_one
+from taskharbor.testing.conformance.wakeups import hint, listening
+
+
+@pytest.mark.parametrize("winner", ["original", "copy"])
+async def test_the_worker_of_the_slower_run_is_told_to_stop(tmp_path, winner):
+    async with connect(f"sqlite:///{tmp_path}/jobs.db?durability=normal") as driver:
+        original = await running(driver, lease_for=HOUR)
+        await driver.speculate(original.id, now=START)
+        copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
+        first, second = (original, copy) if winner == "original" else (copy, original)
+        assert second.claimed_by is not None
+
+        async with listening(driver, worker_id=second.claimed_by) as wakeups:
+            await settle_one(driver, Ack(first.lease))
+
+            told = await hint(wakeups, lambda wakeup: wakeup.kind is WakeupKind.CANCEL)
+        assert told.job_id == second.id
