@@ -29,6 +29,7 @@ from taskharbor.testing.conformance.kit import (
     reserve_one,
     running,
     settle_one,
+    state_of,
     unchanged,
 )
 
@@ -119,6 +120,22 @@ async def test_a_lease_in_a_foreign_name_is_refused_beside_good_ones(driver: Dri
     states = [(await get_one(driver, job.id)).state for job in jobs]
     assert states.count(JobState.COMPLETED) == 2
     assert states[foreign_at] is JobState.RUNNING
+
+
+async def test_acks_of_several_claims_go_in_one_call(driver: Driver) -> None:
+    """D03: each is judged by its own token; that of another claim of the same worker ends nothing."""
+    await driver.enqueue(new_jobs(4), now=START)
+    first, second = await reserve(driver, limit=2), await reserve(driver, limit=2)
+    mistaken = msgspec.structs.replace(second[1].lease, token=first[0].token)
+    leases = [first[0].lease, second[0].lease, mistaken, first[1].lease]
+
+    extended = await driver.extend_leases(leases, LEASE, now=START)
+    settled = await driver.settle([Ack(lease) for lease in leases], now=START)
+
+    for answers in (extended, settled):
+        assert [isinstance(answer, LeaseMismatch) for answer in answers] == [False, False, True, False]
+    states = [await state_of(driver, lease.job_id) for lease in leases]
+    assert states == [JobState.COMPLETED, JobState.COMPLETED, JobState.RUNNING, JobState.COMPLETED]
 
 
 async def test_jobs_with_and_without_a_result_end_in_one_call(driver: Driver) -> None:

@@ -10,7 +10,7 @@ from taskharbor.errors import JobNotFound, JobNotInflight, NotAllowedInState
 from taskharbor.model.job import NO_TIME, JobRecord
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
-from taskharbor.model.settlement import Ack, Fail, Settlement
+from taskharbor.model.settlement import Ack, Fail, Release, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     ENDS,
@@ -152,6 +152,16 @@ async def test_copies_are_hidden_from_find_and_count(driver: Driver) -> None:
     await settle_one(driver, Fail(copy.lease, "broken"))
     await hidden()
     assert (await get_one(driver, copy_id)).speculates_on == original.id
+
+
+async def test_a_copy_that_waits_for_a_time_is_never_counted(driver: Driver) -> None:
+    """R05: not before that time, not at the very instant, not after it."""
+    _, copy = await both_running(driver)
+    due = START + SECOND
+    await settle_one(driver, Release(copy.lease, delay=SECOND))
+
+    for now in (START, due - MICROSECOND, due, due + MICROSECOND):
+        assert await driver.count(now=now) == {QUEUE: Counts(running=1)}
 
 
 # ------------------------------------------------------------------ who wins
