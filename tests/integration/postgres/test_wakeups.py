@@ -100,7 +100,8 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
     monkeypatch.setattr(driver._connections, "rows", noted)
     for _ in range(3):
         await driver.enqueue([new_job()])
-        await asyncio.wait_for(anext(hints), 5)
+        async with asyncio.timeout(5):  # no task of its own: the claim follows in the same turn of the loop
+            await anext(hints)
         assert len(await driver.reserve(claim(limit=5))) == 1
 
     assert driver._sql["mark_hungry"] not in sent
