@@ -30,7 +30,7 @@ from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
-from taskharbor.tasks.request import JobRequest, template_of
+from taskharbor.tasks.request import JobRequest, options_of, template_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,10 +104,10 @@ class Client:
     def enqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Store many jobs in one step: all of them, or nothing."""
         refuse_in_loop("enqueue_many")
-        return self._enqueue_now([self.new_job(request) for request in requests], tx)
+        return self._enqueue_now(self.new_jobs(requests), tx)
 
     async def aenqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
-        jobs = [self.new_job(request) for request in requests]
+        jobs = self.new_jobs(requests)
         return self._handles(jobs, await self._through_layers(jobs, tx))
 
     def new_job(self, request: JobRequest) -> NewJob:
@@ -115,6 +115,21 @@ class Client:
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
         payload = self.codec.encode(request.payload)
         return msgspec.structs.replace(template, id=request.id or self.new_id(), payload=payload)
+
+    def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
+        """Many at once: neighbours that ask for the same share a template, and one draw gives the ids."""
+        asked = list(requests)
+        ids = self.new_ids(len(asked))
+        jobs: list[NewJob] = []
+        template, said = None, None
+        for request, job_id in zip(asked, ids, strict=True):
+            says = options_of(request) if type(request) is JobRequest else None
+            if template is None or says is None or says != said:
+                template = template_of(request, default_queue=self._default_queue, codec=self.codec)
+                said = says
+            payload = self.codec.encode(request.payload)
+            jobs.append(msgspec.structs.replace(template, id=request.id or job_id, payload=payload))
+        return jobs
 
     def new_id(self) -> str:
         return self._entropy.job_id(self.clock.now())

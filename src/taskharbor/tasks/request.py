@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -40,6 +41,10 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     id: str | None = None
     """For callers that repeat a request after a lost answer: the same id makes no second job."""
+
+
+options_of = attrgetter(*(name for name in JobRequest.__struct_fields__ if name not in ("id", "payload")))
+"""What a request says about its job but for id and payload: equal for two, they have the same template."""
 
 
 def template_of(request: JobRequest, *, default_queue: str, codec: Codec) -> NewJob:

@@ -271,6 +271,42 @@ async def test_many_jobs_are_stored_in_list_order_and_all_or_none(client, driver
     assert (await driver.count())["default"].total == 5
 
 
+async def test_each_of_many_keeps_its_own_options(client, driver):
+    asked = [
+        JobRequest(type="t", payload=1, priority=1),
+        JobRequest(type="t", payload=2, priority=1),
+        JobRequest(type="t", payload=3, queue="mail"),
+        JobRequest(type="u", payload=4, headers={"a": "b"}, id=UNKNOWN),
+        JobRequest(type="u", payload=5, headers={"a": "c"}),
+        JobRequest(type="u", payload=6, delay="5s"),
+        JobRequest(type="u", payload=7, key="k", max_attempts=2),
+    ]
+    together = await driver.get([job.id for job in await client.aenqueue_many(asked)])
+
+    def said(job):
+        return (
+            job.type,
+            job.queue,
+            job.priority,
+            job.headers,
+            job.payload,
+            job.key,
+            job.max_attempts,
+            job.state,
+        )
+
+    assert [said(job) for job in together] == [
+        ("t", "default", 1, {}, b"1", None, 0, JobState.READY),
+        ("t", "default", 1, {}, b"2", None, 0, JobState.READY),
+        ("t", "mail", 0, {}, b"3", None, 0, JobState.READY),
+        ("u", "default", 0, {"a": "b"}, b"4", None, 0, JobState.READY),
+        ("u", "default", 0, {"a": "c"}, b"5", None, 0, JobState.READY),
+        ("u", "default", 0, {}, b"6", None, 0, JobState.SCHEDULED),
+        ("u", "default", 0, {}, b"7", b"k", 2, JobState.READY),
+    ]
+    assert together[3].id == UNKNOWN
+
+
 async def test_many_of_nothing_is_nothing(client):
     assert await client.aenqueue_many([]) == []
 
@@ -278,6 +314,8 @@ async def test_many_of_nothing_is_nothing(client):
 async def test_something_else_than_a_request_is_refused(client):
     with pytest.raises(InvalidArgument, match="JobRequest is needed, not dict"):
         await client.aenqueue({"type": "t"})
+    with pytest.raises(InvalidArgument, match="JobRequest is needed, not dict"):
+        await client.aenqueue_many([JobRequest(type="t"), {"type": "t"}])
 
 
 async def test_over_the_budget_nothing_is_stored(client, driver, clock):
