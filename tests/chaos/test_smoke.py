@@ -29,5 +29,6 @@ def stores():
 async def test_nothing_promised_is_broken(stores, number, store):
     outcome = await run_case(CASES[number], stores, store, SMOKE, seed=1)
 
+    assert not outcome.not_here, outcome.not_here
     assert not outcome.error, f"seed {outcome.seed}: {outcome.error}"
     assert not outcome.findings.problems, f"seed {outcome.seed}: {outcome.findings.problems}"

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
+from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.attempts import Attempts
@@ -185,42 +186,25 @@ class Listening:
                 reader.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
-class Reader:
-    """One reader of hints. A hint that it has not read yet is not repeated."""
+class Reader(Inbox):
+    """One reader of hints, of one worker about some queues."""
 
     def __init__(self, listening: Listening, queues: tuple[str, ...], worker_id: str) -> None:
+        super().__init__()
         self.queues = queues
         self.worker_id = worker_id
         self._listening = listening
-        self._unread: dict[Wakeup, None] = {}
-        self._news = asyncio.Event()
-        self._is_closed = False
-
-    def tell(self, hint: Wakeup) -> None:
-        self._unread[hint] = None
-        self._news.set()
 
     def look(self) -> None:
         for queue in self.queues:
             self.tell(Wakeup(WakeupKind.WORK, queue=queue))
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Wakeup:
-        while not self._unread:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        hint = next(iter(self._unread))
-        del self._unread[hint]
+        hint = await super().__anext__()
         if hint.kind is WakeupKind.WORK:
             self._listening.was_told(self)
         return hint
 
     async def aclose(self) -> None:
-        self._is_closed = True
-        self._unread.clear()
-        self._news.set()
+        self.end()
         await self._listening.leave(self)
