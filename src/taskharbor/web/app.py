@@ -98,6 +98,7 @@ class App:
                 await asyncio.wait((keeping_time,), timeout=_FAREWELL_SECONDS)
             if service.afterwards:
                 await asyncio.wait(tuple(service.afterwards), timeout=_FAREWELL_SECONDS)
+            service.audit.close()
             await service.harbor.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

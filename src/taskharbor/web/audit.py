@@ -1,11 +1,13 @@
 """The audit log: who changed what, and who was refused, on the logger `taskharbor.audit`.
 
-    refused                 ──► one record at once, as a warning
+    refused                 ──► the first at once, as a warning; what follows of the same kind by the same
+                                caller shares a record every second, or as soon as there are many
     changed, done or failed ──► gathered until the event loop comes round again, then told;
                                 calls of one kind by one caller share a record that lists them
 
 Under load many calls end in the same round, because their jobs shared a write: a line for each would
-cost more than the calls. Bodies, tokens and query strings never get here.
+cost more than the calls. And whoever is refused a thousand times a second may fill no disk and hold up no
+server whose log is read slowly. Bodies, tokens and query strings never get here.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("taskharbor.audit")
 
 REFUSALS = frozenset({401, 403, 429})
+TOGETHER_SECONDS = 1.0
+MOST_TOGETHER = 1_000
 
 _Kind = tuple[str, str, "str | None", "str | None", int]
 
@@ -32,15 +36,46 @@ class AuditLog:
 
     def __init__(self) -> None:
         self._gathered: dict[_Kind, list[dict[str, Any]]] = {}
+        self._refused: dict[_Kind, list[dict[str, Any]]] = {}
+        """What was refused since the record before, of kinds that were told of a moment ago."""
 
     def note(self, call: Call, operation: str, status: int, *, is_change: bool) -> None:
         """Tell of a change and of every refusal; looking is not told."""
         if status in REFUSALS:
             if _log.isEnabledFor(logging.WARNING):
-                self._tell_all()  # what came before stands before
-                _tell(logging.WARNING, _kind(call, operation, status), [_told(call)])
+                self._refuse(_kind(call, operation, status), _told(call))
         elif is_change and _log.isEnabledFor(logging.INFO):
             self._gather(_kind(call, operation, status), _told(call))
+
+    def close(self) -> None:
+        """Tell what is left."""
+        self._tell_all()
+        for kind, calls in self._refused.items():
+            if calls:
+                _tell(logging.WARNING, kind, calls)
+        self._refused.clear()
+
+    def _refuse(self, kind: _Kind, told: dict[str, Any]) -> None:
+        following = self._refused.get(kind)
+        if following is None:
+            self._tell_all()  # what came before stands before
+            _tell(logging.WARNING, kind, [told])
+            self._wait_for_more(kind)
+        else:
+            following.append(told)
+            if len(following) >= MOST_TOGETHER:
+                _tell(logging.WARNING, kind, following)
+                self._refused[kind] = []
+
+    def _wait_for_more(self, kind: _Kind) -> None:
+        self._refused[kind] = []
+        asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._tell_refused, kind)
+
+    def _tell_refused(self, kind: _Kind) -> None:
+        following = self._refused.pop(kind, None)
+        if following:
+            _tell(logging.WARNING, kind, following)
+            self._wait_for_more(kind)
 
     def _gather(self, kind: _Kind, told: dict[str, Any]) -> None:
         if not self._gathered:

@@ -20,7 +20,7 @@ from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web.app import OPERATIONS, create_app
 from taskharbor.web.auth import Principal
 from taskharbor.web.config import ServerConfig
-from tests.integration.http.api import Api, make_token, token_file
+from tests.integration.http.api import GENEROUS_SECONDS, Api, make_token, token_file
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
@@ -408,6 +408,44 @@ async def test_calls_that_end_together_share_a_record_that_names_each(
     ids = {answer.json()["id"] for answer in answers}
     told = [call["job_id"] for one in audited(caplog) for call in one.get("calls", [one])]
     assert (len(told), set(told)) == (20, ids)
+
+
+async def test_a_flood_of_refusals_is_told_in_few_records_and_each_call_is_named(
+    api: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    answers = [await api("GET", "/api/jobs") for _ in range(50)]
+    assert [(one["status"], one["request_id"]) for one in audited(caplog)[:1]] == [
+        (401, answers[0].headers["x-request-id"])
+    ]
+    api.app.service.audit.close()
+
+    told = [call["request_id"] for one in audited(caplog) for call in one.get("calls", [one])]
+    assert told == [answer.headers["x-request-id"] for answer in answers]
+    assert len(audited(caplog)) < 10
+
+
+async def test_refusals_that_follow_are_told_after_a_while_without_another_call(
+    api: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    for _ in range(3):
+        await api("GET", "/api/jobs")
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while sum(len(one.get("calls", [one])) for one in audited(caplog)) < 3:
+            await asyncio.sleep(0.01)
+
+
+async def test_very_many_refusals_are_told_before_their_second_is_over(
+    api: Guarded, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskharbor.web.audit.MOST_TOGETHER", 4)
+    monkeypatch.setattr("taskharbor.web.audit.TOGETHER_SECONDS", 3600.0)
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    for _ in range(10):
+        await api("GET", "/api/jobs")
+
+    assert [len(one.get("calls", [one])) for one in audited(caplog)] == [1, 4, 4]
 
 
 # ------------------------------------------------------------------ a host's own users

@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import httpx2
 import pytest
@@ -37,6 +39,7 @@ class Folder:
         self.path = path
         (path / "app.py").write_text(APP)
         self._servers: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("TASKHARBOR_")
         }
@@ -65,14 +68,24 @@ class Folder:
         assert process.stderr is not None
         for line in process.stderr:
             if found := re.search(r"serving on (http://[^\s\"]+)", line):
+                self._read_on(process.stderr)
                 return process, found[1]
         raise AssertionError("the server did not start")
+
+    def _read_on(self, log: IO[str]) -> None:
+        """A pipe that nobody reads fills up, and then the server stands still."""
+        reader = threading.Thread(target=log.read, daemon=True)
+        reader.start()
+        self._readers.append(reader)
 
     def close(self) -> None:
         for process in self._servers:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for reader in self._readers:
+            reader.join(GENEROUS_SECONDS)
+        for process in self._servers:
             if process.stderr is not None:
                 process.stderr.close()
 
@@ -99,7 +112,9 @@ def test_tokens_are_made_listed_and_revoked_and_obeyed(folder: Folder) -> None:
 
     _, address = folder.serve("app:harbor", "--tokens", "taskharbor-tokens.json", "--host", "0.0.0.0")
     address = address.replace("0.0.0.0", "127.0.0.1")
-    with httpx2.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}) as caller:
+    with httpx2.Client(
+        base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=GENEROUS_SECONDS
+    ) as caller:
         job = caller.post("/api/jobs", json={"type": "send_welcome", "payload": {"user_id": 7}})
         assert job.status_code == 201
         assert caller.get(f"/api/jobs/{job.json()['id']}").json()["queue"] == "mail"
@@ -116,8 +131,9 @@ def test_the_settings_file_names_the_token_file_for_both_commands(folder: Folder
     _, address = folder.serve("--url", "memory://")
 
     assert (folder.path / "mine.json").is_file()
-    assert httpx2.get(f"{address}/api/jobs").status_code == 401
-    assert httpx2.get(f"{address}/api/jobs", headers={"X-API-Key": token}).status_code == 200
+    with httpx2.Client(base_url=address, timeout=GENEROUS_SECONDS) as caller:
+        assert caller.get("/api/jobs").status_code == 401
+        assert caller.get("/api/jobs", headers={"X-API-Key": token}).status_code == 200
 
 
 def test_jobs_put_in_over_http_are_done_by_a_worker_and_schedules_fire(folder: Folder) -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.drivers.messages import Query
-from tests.integration.http.api import make_token, token_file
+from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
 from tests.integration.http.test_command import Folder
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -135,7 +135,7 @@ def test_the_server_of_the_manifest_answers_its_probes_and_the_scaler(folder: Fo
 
     _, address = folder.serve(*args[1:])
     address = address.replace("0.0.0.0", "127.0.0.1")
-    with httpx2.Client(base_url=address) as caller:
+    with httpx2.Client(base_url=address, timeout=GENEROUS_SECONDS) as caller:
         for probe in ("livenessProbe", "readinessProbe"):
             assert caller.get(wanted[probe]["httpGet"]["path"]).status_code == 200
         path = scaler["url"].removeprefix("http://taskharbor-server:8484")
@@ -161,7 +161,7 @@ def test_the_worker_of_the_manifest_answers_its_probes_and_does_a_job(folder: Fo
         stderr=subprocess.DEVNULL,
     )
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as caller:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=GENEROUS_SECONDS) as caller:
             for kind in ("livenessProbe", "readinessProbe"):
                 while not _is_fine(caller, wanted[kind]["httpGet"]["path"]):
                     assert process.poll() is None
