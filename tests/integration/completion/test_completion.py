@@ -136,10 +136,10 @@ async def test_a_block_outlives_its_lease_only_where_the_lease_can_be_extended_m
             await ledger.write(connection, job.id)
             if not first.is_set():
                 first.set()
-                await asyncio.sleep(2.5)
+                await asyncio.sleep(4.5)
 
     first = asyncio.Event()
-    async with site.working(handler, lease=timedelta(seconds=1)):
+    async with site.working(handler, lease=timedelta(seconds=2)):
         record = await site.ended(await site.put())
 
     assert record.state is JobState.COMPLETED

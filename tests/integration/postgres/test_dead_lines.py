@@ -164,4 +164,4 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
     await asyncio.sleep(0.05)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(following, 5)
+        await asyncio.wait_for(following, 30)

@@ -53,7 +53,7 @@ async def test_nothing_is_sent_while_nobody_listens(driver: PostgresDriver, ear:
 
 async def test_many_jobs_make_one_notification(driver: PostgresDriver, store_url: str, ear: Ear) -> None:
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)  # it listens now, and has looked once
+    await asyncio.wait_for(anext(hints), 30)  # it listens now, and has looked once
     assert await driver.reserve(claim()) == []
 
     async with PostgresDriver.from_url(store_url) as producer:
@@ -61,7 +61,7 @@ async def test_many_jobs_make_one_notification(driver: PostgresDriver, store_url
             await producer.enqueue(new_jobs(20))
 
     assert await ear.so_far() == [f"work {QUEUE}"]
-    hint = await asyncio.wait_for(anext(hints), 5)
+    hint = await asyncio.wait_for(anext(hints), 30)
     assert (hint.kind, hint.queue) == (WakeupKind.WORK, QUEUE)
     await hints.aclose()
 
@@ -69,7 +69,7 @@ async def test_many_jobs_make_one_notification(driver: PostgresDriver, store_url
 async def test_nothing_is_sent_while_every_worker_is_busy(driver: PostgresDriver, ear: Ear) -> None:
     await driver.enqueue(new_jobs(10))
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
     taken = await driver.reserve(claim(limit=2))
     await driver.enqueue(new_jobs(5))  # takes the mark away that listening made
     await ear.so_far()
@@ -88,7 +88,7 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
 ) -> None:
     monkeypatch.setattr(listen, "_CLAIM_SECONDS", 0.0)
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
     await driver.reserve(claim())
     sent: list[str] = []
     rows = driver._connections.rows
@@ -100,7 +100,7 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
     monkeypatch.setattr(driver._connections, "rows", noted)
     for _ in range(3):
         await driver.enqueue([new_job()])
-        async with asyncio.timeout(5):  # no task of its own: the claim follows in the same turn of the loop
+        async with asyncio.timeout(30):  # no task of its own: the claim follows in the same turn of the loop
             await anext(hints)
         assert len(await driver.reserve(claim(limit=5))) == 1
 
@@ -112,11 +112,11 @@ async def test_who_does_not_claim_after_a_hint_is_told_of_the_next_job_all_the_s
     driver: PostgresDriver, database_url: str
 ) -> None:
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
     for _ in range(3):
         await until_hungry(driver, database_url)
         await driver.enqueue([new_job()])
-        assert (await asyncio.wait_for(anext(hints), 5)).queue == QUEUE
+        assert (await asyncio.wait_for(anext(hints), 30)).queue == QUEUE
     await hints.aclose()
 
 
@@ -126,10 +126,10 @@ async def test_a_job_that_is_committed_behind_the_back_of_a_claim_is_hinted(
     """Its enqueue found nobody hungry, and the claim that then marked the queue did not see it yet."""
     monkeypatch.setattr(listen, "_LOOK_AGAIN_SECONDS", 1.0)
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
     await driver.reserve(claim())
     await driver.enqueue([new_job()])
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
 
     arguments = enqueue_arguments([new_job()], None, always_wake=False, is_new=True)
     with psycopg.connect(database_url) as connection:
@@ -167,7 +167,7 @@ async def test_a_listener_that_is_lost_comes_back(
     driver: PostgresDriver, store_url: str, database_url: str
 ) -> None:
     hints = driver.wakeups([QUEUE], WORKER)
-    await asyncio.wait_for(anext(hints), 5)
+    await asyncio.wait_for(anext(hints), 30)
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         listeners = connection.execute(
@@ -175,11 +175,11 @@ async def test_a_listener_that_is_lost_comes_back(
             [f"listen%{driver.address.channel}%"],
         ).fetchall()
     assert listeners
-    await asyncio.wait_for(anext(hints), 5)  # everybody looks after a gap
+    await asyncio.wait_for(anext(hints), 30)  # everybody looks after a gap
 
     await driver.reserve(claim())
     async with PostgresDriver.from_url(store_url) as producer:
         await producer.enqueue([new_job()])
-    hint = await asyncio.wait_for(anext(hints), 5)
+    hint = await asyncio.wait_for(anext(hints), 30)
     assert hint.queue == QUEUE
     await hints.aclose()
