@@ -1,11 +1,13 @@
 """TaskHarbor beside other queues, on the same store, in one run.
 
     python bench/bench_peers.py [--store sqlite|postgres|redis] [--repeat 3] [--peers a,b] [--drain-n 20000]
+    python bench/bench_peers.py --store postgres --backlog 1000000 [--minutes 15] [--peers a,b]
 
 Needs the side-by-side benchmark of the peers in the folder named by BENCH_PEERS (by default
 `../shared/bench`); without it there is nothing to compare with, and that is said. Each peer gets a
 virtual environment of its own on the first run.
 Postgres and Valkey come from their wheels, with fsync on where the peers have it on.
+--backlog: only how fast the beginning of a backlog that deep is drained, see backlog.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import backlog
 from results import write_section
 
 from taskharbor.testing.servers import PostgresServer, ValkeyServer, postgres_binaries
@@ -58,17 +61,24 @@ def servers(store: str) -> Iterator[dict[str, str]]:
 
 def run(arguments: list[str], env: dict[str, str]) -> str:
     """The peers' own command, with our adapters added to theirs."""
-    path = os.pathsep.join([str(postgres_binaries()), os.environ["PATH"]])
-    ours = {"TASKHARBOR_REPO": str(HERE.parent), "BENCH_EXTRA_PEERS": str(HERE / "peers" / "peers.json")}
     done = subprocess.run(
         [sys.executable, str(PEERS / "run.py"), *arguments],
-        env={**os.environ, **ours, **env, "PATH": path},
+        env={**os.environ, **_of_ours(), **env},
         cwd=PEERS,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     return done.stdout
+
+
+def _of_ours() -> dict[str, str]:
+    """Where the peers' command finds our adapters and the tools of Postgres."""
+    return {
+        "TASKHARBOR_REPO": str(HERE.parent),
+        "BENCH_EXTRA_PEERS": str(HERE / "peers" / "peers.json"),
+        "PATH": os.pathsep.join([str(postgres_binaries()), os.environ["PATH"]]),
+    }
 
 
 def losses(results: dict) -> str:
@@ -87,6 +97,33 @@ def losses(results: dict) -> str:
     return "\n".join(lines)
 
 
+def deep_backlog(args: argparse.Namespace) -> None:
+    if args.store != "postgres":
+        raise SystemExit("--backlog is there for --store postgres only")
+    peers = args.peers or backlog.FASTEST
+    most, seconds = max(1, args.backlog // 5), 15.0
+    with servers("postgres") as env:
+        run(["--install", "--peers", peers], env)
+        text = backlog.measured(
+            peers.split(","),
+            {**env, **_of_ours()},
+            PEERS,
+            jobs=args.backlog,
+            most=most,
+            seconds=seconds,
+            minutes=args.minutes,
+        )
+    body = (
+        f"{args.backlog:,} jobs by the peer's bulk verb, then ANALYZE; one worker process, then two, each "
+        f"for {most:,} jobs or {seconds:g} s, whichever comes first. Rates: jobs started, from the first on. "
+        "µs per job: CPU of a worker + its waits (for the server, the disk, a core), and CPU of the server "
+        f"meanwhile. Load {os.getloadavg()[0]:.1f} at the end.\n\n{text}"
+    )
+    print(body)
+    if not args.only_print:
+        write_section(f"Postgres beside its peers, {args.backlog:,} jobs waiting", body)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -96,9 +133,15 @@ def main() -> None:
     parser.add_argument("--scenarios", default="single,bulk,drain1,drain2,latency,idle")
     parser.add_argument("--repeat", default="3")
     parser.add_argument("--drain-n", default="20000")
+    parser.add_argument("--backlog", type=int, help="jobs that wait before the first worker starts")
+    parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
+    parser.add_argument("--minutes", type=float, default=15, help="that all of --backlog may take")
     args = parser.parse_args()
     if not (PEERS / "run.py").exists():
         print(f"no peers to compare with: {PEERS} is not there (set BENCH_PEERS)")
+        return
+    if args.backlog:
+        deep_backlog(args)
         return
     peers = args.peers or SIDE_BY_SIDE[args.store]
     with tempfile.TemporaryDirectory() as folder, servers(args.store) as env:
@@ -112,7 +155,8 @@ def main() -> None:
     how = f"Medians of {args.repeat} repeats, {count} jobs a drain; ratios to the fastest that is no ceiling."
     body = f"{how}\n\n{text}" + (f"\n\n{told}" if told else "")
     print(body)
-    write_section(f"{TITLES[args.store]} beside its peers", body)
+    if not args.only_print:
+        write_section(f"{TITLES[args.store]} beside its peers", body)
 
 
 if __name__ == "__main__":

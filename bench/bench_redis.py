@@ -6,7 +6,9 @@ Bare: a list of numbers, a hash of bodies, a sorted set of leases; one script th
 ends 100 and hands out 100, sent over the same connection, without order, fencing, states or history.
 Ours: enqueue one by one (blocking and async) and a thousand a call; exchange of 100, with completed jobs kept
 and deleted. CPU of server and client, so other people's load counts less than in jobs/s; the least of the
-rounds, which take turns. Commands: what the scripts ask of the server per job (INFO commandstats).
+rounds, which take turns. In scripts: the time that the server counts for EVALSHA, waiting for a core
+included; the rest of its own goes into reading, writing and the system. Commands: what is asked of it per job
+(both from INFO commandstats). At full size it takes about three minutes.
 Memory: MEMORY USAGE of all keys, beyond the payload. --backlog: a claim beside jobs that cannot run, as in
 bench_growth.py, times that size; 0 leaves it out.
 """
@@ -61,20 +63,23 @@ return {ids, redis.call('HMGET', KEYS[2], unpack(ids))}
 """
 BARE_KEYS = ("q", "body", "seq", "wake")
 MEMORY_JOBS = 5000
+# A million completed jobs take longer to make than everything else here to measure: bench_growth.py has them.
+BACKLOGS = ((nothing, 1.0), (scheduled, 1.0), (blocked, 1.0), (gated, 1.0), (completed, 0.2))
 _clock, _entropy = SystemClock(), Entropy()
 
 
 @dataclass
 class Cost:
-    """What a number of jobs took: CPU seconds of server and client, and commands inside scripts."""
+    """What a number of jobs took: CPU seconds of server and client, seconds in scripts, and commands."""
 
     jobs: int
     server: float
+    scripts: float
     client: float
     commands: int
 
     def cells(self) -> list[str]:
-        micros = [f"{part / self.jobs * 1e6:.1f}" for part in (self.server, self.client)]
+        micros = [f"{part / self.jobs * 1e6:.1f}" for part in (self.server, self.scripts, self.client)]
         return [*micros, f"{self.commands / self.jobs:.2f}"]
 
 
@@ -85,23 +90,29 @@ class Meter:
         self._server, self._link = server, link
 
     async def measure(self, jobs: int, work: Callable[[], Awaitable[Any]]) -> Cost:
-        commands = await self._commands()
+        commands, scripts = await self._told()
         gc.collect()
         cpu, mine = self._cpu(), time.process_time()
         await work()
         mine, cpu = time.process_time() - mine, self._cpu() - cpu
-        return Cost(jobs, cpu, mine, await self._commands() - commands - 1)
+        more_commands, more_scripts = await self._told()
+        return Cost(jobs, cpu, more_scripts - scripts, mine, more_commands - commands - 1)
 
     def _cpu(self) -> float:
         """CPU seconds of the server's threads, by the nanosecond."""
         threads = Path(f"/proc/{self._server.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
-    async def _commands(self) -> int:
-        """Commands that were carried out so far, from scripts and from connections."""
+    async def _told(self) -> tuple[int, float]:
+        """Commands that were carried out so far, from scripts and from connections; seconds in scripts."""
         told = await self._link.call(("INFO", "commandstats"), writes=False)
-        counted = [line.partition("calls=")[2].partition(",")[0] for line in told.decode().splitlines()]
-        return sum(int(number) for number in counted if number)
+        lines = [line for line in told.decode().splitlines() if "calls=" in line]
+        counted = sum(int(_value(line, "calls")) for line in lines)
+        return counted, sum(int(_value(line, "usec")) for line in lines if "cmdstat_evalsha:" in line) / 1e6
+
+
+def _value(line: str, name: str) -> str:
+    return line.partition(f"{name}=")[2].partition(",")[0]
 
 
 def new_jobs(count: int) -> list[NewJob]:
@@ -230,17 +241,18 @@ async def measure(options: argparse.Namespace, server: ValkeyServer) -> str:
     link.close()
     bare_side, our_side = sides
     rows = [
-        [name, *least(costs).cells(), *(least(bare_side[name]).cells() if name in bare_side else ["–"] * 3)]
+        [name, *least(costs).cells(), *(least(bare_side[name]).cells() if name in bare_side else ["–"] * 4)]
         for name, costs in our_side.items()
     ]
-    head = ["", "server µs", "client µs", "commands", "bare: server µs", "bare: client µs", "bare: commands"]
-    return table(head, rows) + "\n\n" + used
+    head = ["server µs", "in scripts µs", "client µs", "commands"]
+    return table(["", *head, *(f"bare: {name}" for name in head)], rows) + "\n\n" + used
 
 
 def least(costs: list[Cost]) -> Cost:
     return Cost(
         costs[0].jobs,
         min(cost.server for cost in costs),
+        min(cost.scripts for cost in costs),
         min(cost.client for cost in costs),
         min(cost.commands for cost in costs),
     )
@@ -248,8 +260,8 @@ def least(costs: list[Cost]) -> Cost:
 
 async def beside_backlogs(scale: float, rounds: int) -> str:
     rows = []
-    for prepare in (nothing, scheduled, blocked, gated, completed):
-        what, plain, full = await compare("redis", prepare, scale, rounds)
+    for prepare, share in BACKLOGS:
+        what, plain, full = await compare("redis", prepare, scale * share, rounds)
         rows.append([what, f"{plain * 1e3:.2f}", f"{full * 1e3:.2f}", f"{full / plain:.2f}"])
         print("  ".join(rows[-1]), flush=True)
     return table(["beside", "without it, ms", "with it, ms", "ratio"], rows)

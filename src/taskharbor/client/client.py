@@ -30,7 +30,7 @@ from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
-from taskharbor.tasks.request import JobRequest, options_of, template_of
+from taskharbor.tasks.request import JobRequest, said_by, template_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,7 +113,9 @@ class Client:
     def new_job(self, request: JobRequest) -> NewJob:
         """The job that a request makes: defaults filled in, payload encoded, id made."""
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
-        payload = self.codec.encode(request.payload)
+        _, payload = said_by(request, self.codec)
+        if payload is None:
+            payload = self.codec.encode(request.payload)
         return msgspec.structs.replace(template, id=request.id or self.new_id(), payload=payload)
 
     def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
@@ -123,11 +125,12 @@ class Client:
         jobs: list[NewJob] = []
         template, said = None, None
         for request, job_id in zip(asked, ids, strict=True):
-            says = options_of(request) if type(request) is JobRequest else None
-            if template is None or says is None or says != said:
+            says, payload = said_by(request, self.codec)
+            if template is None or says is None or (says is not said and says != said):
                 template = template_of(request, default_queue=self._default_queue, codec=self.codec)
                 said = says
-            payload = self.codec.encode(request.payload)
+            if payload is None:
+                payload = self.codec.encode(request.payload)
             jobs.append(msgspec.structs.replace(template, id=request.id or job_id, payload=payload))
         return jobs
 

@@ -101,7 +101,8 @@ class Codecs:
 
 
 def _encoded(encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, value: Any, max_bytes: int) -> bytes:
-    _refuse_odd(value, "$", 0)
+    if type(value) is not dict or not _PLAIN.issuperset(map(type, value.values())):
+        _refuse_odd(value, "$", 0)
     try:
         data = encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:

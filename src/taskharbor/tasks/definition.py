@@ -28,7 +28,7 @@ from taskharbor.tasks.handler import (
     refuse_generator,
     result_encoder,
 )
-from taskharbor.tasks.request import JobRequest, template_of
+from taskharbor.tasks.request import JobRequest, encoded_request, template_of
 from taskharbor.tasks.signature import Signature, UnresolvedAnnotation
 
 P = ParamSpec("P")
@@ -87,14 +87,15 @@ class TaskDefinition(Generic[P, R]):
     # ------------------------------------------------------------------ jobs of it
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
-        """The job of this call, to be enqueued later or together with others.
+        """The job of this call, to be enqueued later or together with others: its arguments as they are now.
 
         Raises:
             TypeError: the function does not take these arguments.
             PayloadError: an argument is not what its parameter is annotated with.
         """
-        self.signature.encoded(args, kwargs, self._codec)
-        return msgspec.structs.replace(self._request, payload=self.signature.payload(args, kwargs))
+        signature = self._signature or self.signature
+        payload = signature.payload(args, kwargs)
+        return encoded_request(self._request, payload, self._codec, signature.fitting(payload, self._codec))
 
     def new_job(self, job_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """The same job, ready to be stored under this id."""

@@ -15,7 +15,7 @@ from taskharbor.model.duration import Duration, duration, optional_duration
 from taskharbor.model.job import DEFAULT_MAX_STALLS, NO_TIME, NewJob, Update
 
 
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A job as it is asked for: a type, a payload of any value, and options.
 
     What is left out gets its default when the job is made: the client's default queue, no time
@@ -41,6 +41,33 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     id: str | None = None
     """For callers that repeat a request after a lost answer: the same id makes no second job."""
+
+
+_ENCODED = "encoded"
+
+
+def encoded_request(asked: JobRequest, payload: Any, codec: Codec, data: bytes) -> JobRequest:
+    """What was asked for, with this payload, which `codec` has encoded already.
+
+    The bytes lie beside the fields: they are no part of what the request says, and a changed copy
+    goes without them.
+    """
+    request = msgspec.structs.replace(asked, payload=payload)
+    request.__dict__[_ENCODED] = asked, codec, data
+    return request
+
+
+def said_by(request: JobRequest, codec: Codec) -> tuple[Any, bytes | None]:
+    """What is equal for two requests that share a template, and the payload if `codec` has encoded it.
+
+    Nothing is said by what is no plain request: it needs a look of its own.
+    """
+    if type(request) is not JobRequest:
+        return None, None
+    encoded = request.__dict__.get(_ENCODED)
+    if encoded is not None and encoded[1] is codec:
+        return encoded[0], encoded[2]
+    return options_of(request), None
 
 
 options_of = attrgetter(*(name for name in JobRequest.__struct_fields__ if name not in ("id", "payload")))

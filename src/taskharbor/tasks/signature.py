@@ -56,8 +56,10 @@ class Signature:
         Raises:
             TypeError: the function does not take these arguments; the words are Python's own.
         """
-        if self._by_name and not args and self._required <= kwargs.keys() <= self._known:
-            return kwargs
+        if self._by_name and not args:
+            given_names = kwargs.keys()
+            if given_names == self._known or self._required <= given_names <= self._known:
+                return kwargs
         if self._by_name and not kwargs and len(args) <= len(self._positional):
             given = dict(zip(self._positional, args, strict=False))
             if self._required <= given.keys():
@@ -74,7 +76,11 @@ class Signature:
             TypeError: the function does not take these arguments.
             PayloadError: an argument is not what its parameter is annotated with, or cannot be encoded.
         """
-        data = codec.encode(self.payload(args, kwargs))
+        return self.fitting(self.payload(args, kwargs), codec)
+
+    def fitting(self, payload: dict[str, Any], codec: Codec) -> bytes:
+        """The same of arguments that `payload` has put together."""
+        data = codec.encode(payload)
         try:
             codec.decode(data, self.type)
         except DecodeError as error:

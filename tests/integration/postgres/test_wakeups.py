@@ -120,11 +120,14 @@ async def test_who_does_not_claim_after_a_hint_is_told_of_the_next_job_all_the_s
     await hints.aclose()
 
 
-async def test_a_job_that_is_committed_behind_the_back_of_a_claim_is_hinted(
-    driver: PostgresDriver, database_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("claims", [1, 3])
+async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
+    driver: PostgresDriver, database_url: str, monkeypatch: pytest.MonkeyPatch, claims: int
 ) -> None:
-    """Its enqueue found nobody hungry, and the claim that then marked the queue did not see it yet."""
-    monkeypatch.setattr(listen, "_LOOK_AGAIN_SECONDS", 1.0)
+    """Its enqueue found nobody hungry, and neither the claim that then marked the queue nor the next ones,
+    which settled, saw it yet.
+    """
+    monkeypatch.setattr(listen, "_LOOK_AGAIN_SECONDS", 3600.0)  # the clock is put forward below
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)
     await driver.reserve(claim())
@@ -134,10 +137,19 @@ async def test_a_job_that_is_committed_behind_the_back_of_a_claim_is_hinted(
     arguments = enqueue_arguments([new_job()], None, always_wake=False, is_new=True)
     with psycopg.connect(database_url) as connection:
         connection.execute(numbered(driver._sql["enqueue"], lambda _: "%s").encode(), arguments)
-        assert len(await driver.reserve(claim(limit=5))) == 1
+        taken = await driver.reserve(claim(limit=5))
+        assert len(taken) == 1
+        for _ in range(claims - 1):
+            taken = (await driver.exchange([Ack(job.lease) for job in taken], claim(limit=5))).claimed
+            assert taken == []
 
+    planned = driver._listening._look
+    assert planned is not None
+    assert not planned.cancelled()
+    driver._listening._look_again()
     assert (await asyncio.wait_for(anext(hints), 10)).queue == QUEUE
     assert len(await driver.reserve(claim(limit=5))) == 1
+    assert driver._listening._look is None  # once for every hint: who found nothing then waits to be told
     await hints.aclose()
 
 

@@ -24,9 +24,10 @@ from taskharbor.drivers.postgres.statements import (
     Statements,
     enqueue_arguments,
     enqueued,
-    enqueued_one,
+    enqueued_at,
     numbered,
     one_texts,
+    usual_arguments,
     usual_job,
 )
 from taskharbor.drivers.postgres.transactions import run_in
@@ -44,6 +45,7 @@ class Blocking:
         self._address = address
         self._statement = statements["enqueue"]
         self._for_many = numbered(self._statement, lambda _: "%s").encode()
+        self._for_alike = numbered(statements["enqueue_alike"], lambda _: "%s").encode()
         self._for_one = statements["enqueue_one"].encode()
         self._idle: list[Line] = []
         self._lock = threading.Lock()
@@ -64,20 +66,28 @@ class Blocking:
             line.close()
 
     def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        usual = usual_job(jobs)
         try:
-            if (job := usual_job(jobs)) is not None and (answer := self._enqueue_one(job, now)):
-                return answer
-            return self._enqueue_many(jobs, now, is_new=True)
+            if usual is not None:
+                at = self._stored_one(usual, now) if len(jobs) == 1 else self._stored(usual, jobs, now)
+                if at is not None:  # none: they have to go the longer way
+                    return enqueued_at(jobs, at)
+            return self._enqueue_many(jobs, now, is_new=usual is None)
         except psycopg.errors.UniqueViolation:
             return self._enqueue_many(jobs, now, is_new=False)
 
-    def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued] | None:
+    def _stored_one(self, job: NewJob, now: datetime | None) -> datetime | None:
         values = one_texts(job, now)
         by_name = not self._address.behind_pooler
-        at = self._tried(
+        return self._tried(
             lambda line: instant_in(line.ask(self._for_one, values, ONE_FORMATS, by_name=by_name))
         )
-        return None if at is None else enqueued_one(job, at)
+
+    def _stored(self, usual: NewJob, jobs: Sequence[NewJob], now: datetime | None) -> datetime | None:
+        arguments = usual_arguments(usual, jobs, now)
+        [[at]] = self._tried(lambda line: line.execute(self._for_alike, arguments, binary=True).fetchall())
+        found: datetime | None = at
+        return found
 
     def _enqueue_many(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
         arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)

@@ -4,6 +4,7 @@ A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue o
 as hungry, and take the mark away; so hints never come faster than they are asked for. Marks are made
 when listening begins, and by every claim that found less than it asked for. A reader who does not claim
 after a hint has the mark made for it a moment later; one who does must not wait behind that commit.
+Whoever was told looks once more when it has been idle for a moment, for jobs that slipped in unmarked.
 A connection that is lost is made again; everybody is told to look then.
 """
 
@@ -56,7 +57,9 @@ class Listening:
         self._is_connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._is_marked = False  # nobody has told us of work since we asked for it
+        self._has_looked_again = False  # since somebody told us of work
+        self._look: asyncio.TimerHandle | None = None
+        self._slowest_claim = 0.0
         self._marking: set[asyncio.Task[None]] = set()
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
@@ -78,6 +81,7 @@ class Listening:
             await self.close()
 
     async def close(self) -> None:
+        self._forget_look()
         task, self._task = self._task, None
         ending = [*self._marking] if task is None else [task, *self._marking]
         for one in ending:
@@ -101,20 +105,31 @@ class Listening:
         """Best effort: without the mark, polling finds the work."""
         with suppress(TaskHarborError):
             await self._connections.rows(self._sql["mark_hungry"], list(queues))
-            self._is_marked = True
+            self._has_looked_again = True
 
     def _has_marked(self) -> None:
-        """A claim found too little, so its queues are marked by now. What was committed between its look and
-        its mark told nobody: if no other claim finds that first, everybody looks once more.
+        """A claim found too little, so its queues are marked by now. An enqueue that asked for the mark just
+        before it was there tells nobody, and the next claim may still come before its commit. So some time
+        after the last of the claims that a hint has set off, everybody looks once more. A commit takes as
+        long as the disk, and on a slow one so do claims.
         """
-        if not self._is_marked:
-            self._is_marked = True
-            self._loop.call_later(_LOOK_AGAIN_SECONDS, self._look_again, self._attempts.claims)
+        if not self._has_looked_again:
+            self._slowest_claim = max(self._slowest_claim, self._attempts.claim_seconds)
+            self._forget_look()
+            self._look = self._loop.call_later(
+                _LOOK_AGAIN_SECONDS + 2 * self._slowest_claim, self._look_again
+            )
 
-    def _look_again(self, claims: int) -> None:
-        if claims == self._attempts.claims:
-            for reader in self._readers:
-                reader.look()
+    def _look_again(self) -> None:
+        self._look = None
+        self._has_looked_again = True
+        for reader in self._readers:
+            reader.look()
+
+    def _forget_look(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     # ------------------------------------------------------------------ the connection
 
@@ -151,7 +166,7 @@ class Listening:
         """What was told while nobody listened is made good by one look."""
         queues = sorted({queue for reader in self._readers for queue in reader.queues})
         await self._connections.rows(self._sql["mark_hungry"], queues)
-        self._is_marked = True
+        self._has_looked_again = True
         cancelled = await self._connections.rows(
             self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
         )
@@ -172,7 +187,8 @@ class Listening:
     def _heard(self, _connection: Any, _pid: int, _channel: str, said: object) -> None:
         kind, _, rest = str(said).partition(" ")
         if kind == "work":
-            self._is_marked = False
+            self._has_looked_again = False
+            self._slowest_claim = 0.0
             for reader in self._readers:
                 if rest in reader.queues:
                     reader.tell(Wakeup(WakeupKind.WORK, queue=rest))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -99,17 +100,32 @@ def as_array(ids: list[str]) -> str:
 
 
 def usual_job(jobs: Sequence[NewJob]) -> NewJob | None:
-    """The one job of a call, if there is nothing about it that enqueue_one.sql does not do."""
+    """The first job of a call, if the others differ from it in id and payload only, and there is nothing
+    about them that enqueue_one.sql and enqueue_alike.sql do not do.
+    """
     job = jobs[0]
-    if len(jobs) > 1 or job.run_at is not None or job.delay is not None:
+    if job.run_at is not None or job.delay is not None:
         return None
-    return job if job.key is None and job.idempotency_key is None else None
+    if job.key is not None or job.idempotency_key is not None:
+        return None
+    return job if len(jobs) == 1 or _are_alike(jobs) else None
 
 
-def one_arguments(job: NewJob, now: datetime | None) -> list[Any]:
-    """The arguments of enqueue_one.sql."""
+def _are_alike(jobs: Sequence[NewJob]) -> bool:
+    first = _options_of(jobs[0])
+    return all(_options_of(job) == first for job in jobs)
+
+
+_options_of = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in ("id", "payload")))
+
+
+def usual_arguments(job: NewJob, jobs: Sequence[NewJob], now: datetime | None) -> list[Any]:
+    """The arguments of enqueue_one.sql for one job, of enqueue_alike.sql for many like this one."""
+    is_one = len(jobs) == 1
+    ids = job.id if is_one else as_array([one.id for one in jobs])
+    payloads = job.payload if is_one else [one.payload for one in jobs]
     return [
-        *(now, job.id, job.queue, job.type, job.payload, headers_text(job.headers), -job.priority),
+        *(now, ids, job.queue, job.type, payloads, headers_text(job.headers), -job.priority),
         *(job.requires, span_us(job.timeout), job.max_attempts, job.max_stalls),
         *(span_us(job.min_backoff), span_us(job.max_backoff)),
     ]
@@ -154,9 +170,10 @@ def _once(values: list[Any], default: Any = None) -> list[Any] | None:
     return None if first == default else [first]
 
 
-def enqueued_one(job: NewJob, at: datetime) -> list[Enqueued]:
-    """The answer to a job that enqueue_one.sql has stored."""
-    return [Enqueued(job.id, EnqueueResult.CREATED, at, 1)]
+def enqueued_at(jobs: Sequence[NewJob], at: datetime) -> list[Enqueued]:
+    """The answers to jobs that are all new."""
+    created = EnqueueResult.CREATED
+    return [Enqueued(job.id, created, at, 1) for job in jobs]
 
 
 def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqueued]:
@@ -165,8 +182,7 @@ def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqu
     at = head[4]
     if head[2] != "stored":
         raise _refusal(len(jobs), queue=head[1], result=head[2], detail=head[5])
-    created = EnqueueResult.CREATED
-    answers = [Enqueued(job.id, created, at, 1) for job in jobs]
+    answers = enqueued_at(jobs, at)
     for ord_, job_id, result, version, _, _ in rows[1:]:
         answers[ord_ - 1] = Enqueued(job_id, EnqueueResult(result), at, version)
     return answers

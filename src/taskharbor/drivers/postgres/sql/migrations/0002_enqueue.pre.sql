@@ -202,6 +202,42 @@ begin
     return v_now;
 end $$;
 
+-- enqueue_alike: the same for many that differ in id and payload only. What is alike is said once, which saves a
+-- tenth of enqueue's work.
+create function {schema}.enqueue_alike(
+    p_now timestamptz, p_ids uuid[], p_queue text, p_type text, p_payloads bytea[], p_headers text, p_rank smallint,
+    p_lane text, p_timeout bigint, p_max_attempts integer, p_max_stalls integer, p_min_backoff bigint,
+    p_max_backoff bigint)
+returns timestamptz
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_headers json := p_headers::json;
+    v_seqs bigint[];
+begin
+    if exists (select from rule r where r.enqueue_count is not null and r.queue in (p_queue, '*'))
+       or exists (select from alias) and exists (
+           select from unnest(p_ids) as i(id) cross join lateral (select from alias a where a.id = i.id offset 0) a)
+    then
+        return null;
+    end if;
+    v_seqs := array(select nextval('job_seq') from generate_series(1, cardinality(p_ids)));
+    insert into job (id, seq, queue, type, payload, created_at, rank, lane, headers, timeout_us, max_attempts,
+                     max_stalls, min_backoff_us, max_backoff_us)
+    select i.id, i.seq, p_queue, p_type, i.payload, v_now, p_rank, p_lane, v_headers, p_timeout, p_max_attempts,
+           p_max_stalls, p_min_backoff, p_max_backoff
+    from unnest(p_ids, v_seqs, p_payloads) as i(id, seq, payload);
+    insert into ready (seq, eligible_at, id, rank, queue, lane)
+    select i.seq, v_now, i.id, p_rank, p_queue, p_lane from unnest(p_ids, v_seqs) as i(id, seq);
+    if exists (select from hungry h where h.queue = p_queue) then
+        perform wake(array[p_queue]);
+    end if;
+    return v_now;
+end $$;
+
 -- An array with one element for all, as one with an element each.
 create function {schema}.each(p_values anyarray, p_count integer) returns anyarray
 language sql immutable parallel safe as $$
