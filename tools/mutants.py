@@ -7,7 +7,8 @@
     python tools/mutants.py --write            write docs/operations/mutation-results.md from what is known
 
 What was killed once is not run again while its file is unchanged; --again forgets that. The mutants that
-no test can tell from the original are listed, each with its reason, in tools/mutation/equivalent.toml.
+no test can tell from the original are listed, each with its reason, in tools/mutation/equivalent.toml; one
+that has survived once is not run again either.
 Needs Python 3.12.
 """
 
@@ -21,7 +22,7 @@ import subprocess
 import sys
 
 from mutation.changes import ROOT, Mutant
-from mutation.report import Account, told, write
+from mutation.report import Account, reason_for, told, write
 from mutation.suites import SUITES, Suite
 
 _FOLDER = ROOT / "build" / "mutants"
@@ -67,7 +68,7 @@ def _lot(mutant: Mutant, seed: int) -> bytes:
 def _judge(suite: Suite, mutants: list[Mutant]) -> None:
     """Have the mutants of one suite judged in a process of their own, which writes down what it finds."""
     known = _known()
-    mutants = [mutant for mutant in mutants if not known.get(mutant.stamp, "").startswith("killed")]
+    mutants = [mutant for mutant in mutants if not _is_settled(mutant, known.get(mutant.stamp, ""))]
     if not mutants:
         return
     print(f"{suite.name}: {len(mutants)} mutants", flush=True)
@@ -82,6 +83,11 @@ def _judge(suite: Suite, mutants: list[Mutant]) -> None:
     )
     if done.returncode:
         print(f"{suite.name}: pytest ended with {done.returncode}", flush=True)
+
+
+def _is_settled(mutant: Mutant, verdict: str) -> bool:
+    """Whether another run can tell nothing new: it was killed, or survived as somebody said it must."""
+    return verdict.startswith("killed") or (verdict == "survived" and reason_for(mutant) is not None)
 
 
 def _known() -> dict[str, str]:

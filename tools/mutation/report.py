@@ -102,7 +102,8 @@ Written by `make mutants ARGS=--write`; see [CONTRIBUTING.md](../../CONTRIBUTING
 
 A mutant is the program with one comparison, condition or number changed. It is killed when a test fails,
 breaks or no longer ends. Chosen are all comparisons of a token or of the end of a lease, a role, a worker
-or a key, in Python, SQL and Lua, and of all other changes a sample that the seed draws.
+or a key, in Python, SQL and Lua, and of all other changes a sample that the seed draws. A verdict holds for
+the text of the file it was given on: what was chosen and not run has none, or its file has changed since.
 
 - date: {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, seed {account.seed}
 - mutants in all: {sum(map(len, account.everything.values()))}
@@ -115,8 +116,8 @@ or a key, in Python, SQL and Lua, and of all other changes a sample that the see
 
 ## By module
 
-| file | mutants | run | killed |
-|---|---:|---:|---:|
+| file | mutants | chosen | run | killed |
+|---|---:|---:|---:|---:|
 {_table(account)}
 
 ## Survivors
@@ -136,14 +137,18 @@ def _killed(account: Account, mutants: list[Mutant]) -> int:
 def _table(account: Account) -> str:
     rows = []
     for suite, mutants in account.everything.items():
-        run = [mutant for mutant in account.run if mutant.path in suite.paths]
-        rows.append(f"| **{suite.name}** | {len(mutants)} | {len(run)} | {_killed(account, run)} |")
+        rows.append(_row(account, f"**{suite.name}**", mutants))
         for path in suite.paths:
-            of_file = [mutant for mutant in run if mutant.path == path]
-            if of_file:
-                total = sum(mutant.path == path for mutant in mutants)
-                rows.append(f"| `{path}` | {total} | {len(of_file)} | {_killed(account, of_file)} |")
+            of_file = [mutant for mutant in mutants if mutant.path == path]
+            if account.chosen.intersection(of_file):
+                rows.append(_row(account, f"`{path}`", of_file))
     return "\n".join(rows)
+
+
+def _row(account: Account, name: str, mutants: list[Mutant]) -> str:
+    chosen = account.chosen.intersection(mutants)
+    run = [mutant for mutant in account.run if mutant in chosen]
+    return f"| {name} | {len(mutants)} | {len(chosen)} | {len(run)} | {_killed(account, run)} |"
 
 
 def _survivors(account: Account) -> str:

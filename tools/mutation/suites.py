@@ -42,19 +42,27 @@ def _of(folder: str, *endings: str) -> tuple[str, ...]:
     )
 
 
+def _directly_in(folder: str) -> tuple[str, ...]:
+    return tuple(str(file.relative_to(PACKAGE)) for file in sorted((PACKAGE / folder).glob("*.py")))
+
+
+# Of the worker, what has a lease in its hands.
+_LEASES = ("custody", "fetcher", "heartbeat", "held", "settler", "shift", "slots")
+_CLUSTER = "tests/integration/redis/cluster"
+_ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
+_MISSED = "tests/integration/postgres/test_missed_cancels.py"
+
 SUITES = {
     suite.name: suite
     for suite in (
         Suite("model", _of("model", ".py"), ("tests/unit/model", _KIT), "memory"),
+        Suite("shared", _directly_in("drivers"), ("tests/unit/drivers", _KIT), "memory"),
         Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
         Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
-        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT,), "postgres"),
+        Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, _MISSED), "postgres"),
         Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT,), "redis"),
-        Suite(
-            "worker",
-            tuple(f"worker/{name}.py" for name in ("fetcher", "heartbeat", "held", "settler", "slots")),
-            ("tests/unit/worker",),
-            "",
-        ),
+        Suite("cluster", _directly_in("drivers/redis/cluster"), (_CLUSTER,), "cluster"),
+        Suite("http", _directly_in("drivers/http"), ("tests/unit/drivers/http", _ODD_ANSWERS), ""),
+        Suite("worker", tuple(f"worker/{name}.py" for name in _LEASES), ("tests/unit/worker",), ""),
     )
 }

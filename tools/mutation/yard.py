@@ -10,6 +10,7 @@ of its own, in which the module is changed before anything imports it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
@@ -131,7 +132,8 @@ class Yard:
         now = time.monotonic()
         late = [child for child, (_, deadline, _) in self._running.items() if deadline < now]
         for child in late:
-            os.killpg(child, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may be the one that has just ended
+                os.killpg(child, signal.SIGKILL)
         if pid in self._running:
             mutant, _, reading = self._running.pop(pid)
             with os.fdopen(reading, "rb") as pipe:
@@ -155,6 +157,7 @@ class Reach:
         self._items = {item.nodeid: item for item in session.items}
         self._file = ROOT / "build" / "mutants" / f"reach-{suite.name}-{_fingerprint(suite)}.json"
         self._known: dict[str, dict[str, Any]] = {}
+        self._killers = _killers(self._file.parent)
         if self._file.exists():
             self._known = json.loads(self._file.read_text("utf-8"))
 
@@ -185,11 +188,18 @@ class Reach:
         self._file.write_text(json.dumps(self._known), "utf-8")
 
     def tests_for(self, mutant: Mutant) -> list[pytest.Item]:
-        """The tests that reach the change: those named after its file first, then the quickest."""
+        """The tests that reach the change: those named after its file first, then what has killed a mutant
+        of any suite before, then the quickest."""
         usable = [name for name in self._items if self._known.get(name, {}).get("passes")]
         names = list(self._reaching(mutant, usable))
         stem = f"test_{Path(mutant.path).stem}.py"
-        names.sort(key=lambda name: (stem not in name, self._known[name]["seconds"]))
+        names.sort(
+            key=lambda name: (
+                stem not in name,
+                _case(name) not in self._killers,
+                self._known[name]["seconds"],
+            )
+        )
         return [self._items[name] for name in names[: None if mutant.is_critical else MOST_TESTS]]
 
     def seconds(self, tests: list[pytest.Item]) -> float:
@@ -221,6 +231,18 @@ class Reach:
             )
         ]
         return reached or names
+
+
+def _killers(folder: Path) -> set[str]:
+    """The names of all tests that have killed a mutant so far: few kill most."""
+    lines = [line for file in folder.glob("answers-*.jsonl") for line in file.read_text("utf-8").splitlines()]
+    verdicts = [str(json.loads(line)["verdict"]) for line in lines]
+    return {_case(verdict) for verdict in verdicts if verdict.startswith("killed: tests")}
+
+
+def _case(name: str) -> str:
+    """A test without its file and its parameters: a case of the kit has the same name on every store."""
+    return name.partition("::")[2].partition("[")[0]
 
 
 def _lines_with(text: str, path: str) -> set[int]:
@@ -394,6 +416,8 @@ def _start_server(name: str) -> None:
         os.environ["TASKHARBOR_TEST_REDIS_URL"] = servers.redis_url()
     elif name == "postgres":
         os.environ["TASKHARBOR_TEST_POSTGRES_URL"] = servers.postgres_url()
+    elif name == "cluster":
+        servers.cluster_url()
 
 
 if __name__ == "__main__":

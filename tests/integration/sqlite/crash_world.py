@@ -37,8 +37,8 @@ async def work(url: str, out: int) -> None:
             settlements = [Ack(job.lease, b"result") for job in done.claimed]
 
 
-def one_death(url: str, after_seconds: float) -> list[list[str]]:
-    """What a worker said before it was killed at some instant."""
+def one_death(url: str, word: bytes, after_seconds: float) -> list[list[str]]:
+    """What a worker said before it was killed, at some instant after it had said this word."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -47,7 +47,9 @@ def one_death(url: str, after_seconds: float) -> list[list[str]]:
         os._exit(0)
     os.close(writing)
     os.set_blocking(reading, True)
-    said = os.read(reading, 65_536)  # it is at work now
+    said = b""
+    while word not in said and (more := os.read(reading, 65_536)):  # nothing more: it has died by itself
+        said += more
     ends_at = time.monotonic() + after_seconds
     os.set_blocking(reading, False)
     while time.monotonic() < ends_at:
@@ -86,8 +88,8 @@ async def check(url: str, said: list[list[str]]) -> None:
 def main(url: str, seed: int, deaths: int) -> None:
     chance = random.Random(seed)
     counts = {"enqueued": 0, "settled": 0}
-    for _ in range(deaths):
-        said = one_death(url, chance.uniform(0, 0.08))
+    for number in range(deaths):
+        said = one_death(url, b"settled" if number % 2 else b"enqueued", chance.uniform(0, 0.08))
         for word, _job_id in said:
             counts[word] += 1
         asyncio.run(check(url, said))

@@ -62,6 +62,18 @@ def test_a_refused_name_is_shown_short_and_escaped():
     assert "\x1b" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("length", "is_whole"), [(78, True), (79, False)])
+def test_a_refused_value_is_shown_whole_up_to_eighty_signs(length, is_whole):
+    name = "!" * length
+
+    with pytest.raises(InvalidArgument) as refused:
+        checks.check_name(name, "type")
+
+    shown = f"'{name}'" if is_whole else f"'{name}'"[:77] + "..."
+    assert f"{shown}" in str(refused.value)
+    assert (f"'{name}'" in str(refused.value)) is is_whole
+
+
 @pytest.mark.parametrize(
     "job_id", ["", "1", ID.upper(), ID + "0", ID.replace("-", ""), ID + "\n", None, 7, ID.encode()]
 )

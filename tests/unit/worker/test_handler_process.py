@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -141,7 +142,12 @@ class Pair:
         return self._heard
 
     def close(self) -> None:
+        """The worker is gone; whoever listened to it notices before the pair is gone too."""
         self.worker.close()
+        for thread in threading.enumerate():
+            if thread.name == "taskharbor-ears":
+                thread.join(40)
+                assert not thread.is_alive()
         self.process._connection.close()
 
 
@@ -158,6 +164,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         raise Gone(status)
 
     monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
     yield pair
     pair.close()
     os.chdir(folder)
@@ -264,7 +271,6 @@ def test_a_process_says_that_it_is_ready_and_takes_what_comes(pair, monkeypatch)
         raise Gone
 
     monkeypatch.setattr(pair.process, "_run", take)
-    monkeypatch.setattr(os, "killpg", lambda *_: None)
     monkeypatch.setattr(resource, "setrlimit", lambda *limits: limited.append(limits))
     pair.worker.sendall(frame(Hello(list(sys.path), ["colorsys"], memory=1 << 40)))
     pair.worker.sendall(frame(Start(f"{HERE}:answers", JOB, 9)))

@@ -15,6 +15,8 @@ from taskharbor.model.job import Progress
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 
+MICROSECOND = timedelta(microseconds=1)
+
 
 def sleeps(seconds, seen=None):
     async def handler(ctx, job):
@@ -359,6 +361,28 @@ async def test_a_worker_that_slept_past_its_lease_reports_nothing(yard):
     assert (record.state, record.failure_kind) == (JobState.FAILED, "stalled")
     assert [event.cause for event in yard.heard(LeaseWasLost)] == ["settle"]
     assert yard.heard(AttemptFinished) == []
+
+
+@pytest.mark.parametrize(
+    ("took", "starts"), [(timedelta(seconds=27) - MICROSECOND, 1), (timedelta(seconds=27), 2)]
+)
+async def test_a_lease_is_trusted_for_nine_tenths_and_not_a_microsecond_longer(yard, took, starts):
+    """A claim of thirty seconds whose answer takes that long: begun just before, handed back from then on."""
+
+    async def handler(ctx, job):
+        pass
+
+    async def slow():
+        yard.clock.advance(took)
+        yard.driver.after.clear()
+
+    job_id = await yard.put()
+    yard.driver.after["reserve"] = slow
+    async with yard.at_work(yard.worker({"work": handler})):
+        await yard.pass_time(2.5)
+        record = await yard.job(job_id)
+
+    assert (record.state, record.starts, record.stalls) == (JobState.COMPLETED, starts, 0)
 
 
 async def test_a_claim_that_took_longer_than_its_lease_is_not_begun(yard):

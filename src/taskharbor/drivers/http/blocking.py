@@ -17,6 +17,7 @@ from taskharbor.drivers.http.answer import Answer, NotHttp
 from taskharbor.drivers.http.faults import Lost, TooSlow, ours, unanswered
 from taskharbor.drivers.http.lines import CONNECT_SECONDS, IDLE_SECONDS
 from taskharbor.drivers.http.requests import UNKNOWN_BOOT, Requests, repeat_of
+from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock, SystemClock
 
 _PIECE = 256 * 1024
@@ -44,7 +45,7 @@ class Blocking:
             again = repeat_of(UNKNOWN_BOOT, self._clock.monotonic() - sent)
             try:
                 answer = self._answer(self._requests.request(verb, body, call, again), fresh=True)
-            except Lost as error:
+            except (Lost, DriverUnavailable) as error:  # also where nobody is there now: somebody was
                 raise unanswered(error, self._address) from error
         return replies.read(verb, answer, self._address)
 

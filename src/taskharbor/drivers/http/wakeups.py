@@ -99,6 +99,8 @@ class RemoteWakeups:
         try:
             writer.write(self._request())
             await self._read_lines(reader)
+        except NotHttp as error:
+            raise replies.not_http(error, self._address) from error
         finally:
             writer.transport.abort()
 
@@ -144,8 +146,5 @@ class RemoteWakeups:
                 if not data:
                     answer.end()
                     break
-                try:
-                    answer.feed(data)
-                except NotHttp as error:
-                    return replies.not_http(error, self._address)
+                answer.feed(data)
         return replies.error_in(answer, answer.take_body(), self._address)

@@ -125,6 +125,17 @@ async def test_every_field_survives_the_round_trip(driver: Driver) -> None:
         assert record.created_at == START
 
 
+async def test_jobs_of_one_claim_say_each_when_it_came(driver: Driver) -> None:
+    """Q06: created one after the other and handed out together."""
+    for seconds in range(3):
+        await driver.enqueue([new_job(), new_job()], now=START + seconds * SECOND)
+
+    jobs = await reserve(driver, limit=6, now=START + HOUR)
+
+    assert [job.created_at for job in jobs] == [START + seconds * SECOND for seconds in (0, 0, 1, 1, 2, 2)]
+    assert [job.started_at for job in jobs] == [START + HOUR] * 6
+
+
 async def test_what_was_left_out_stays_left_out(driver: Driver) -> None:
     """Q09 A19: a driver fills in no defaults of its own."""
     for job in await everywhere(driver, new_job()):

@@ -151,6 +151,16 @@ async def test_a_requeued_job_keeps_its_key_until_its_next_end(driver: Driver) -
     assert (await enqueue_one(driver, now=end, idempotency_key=b"once")).result is CREATED
 
 
+async def test_a_requeue_does_not_bring_back_a_key_that_was_just_forgotten(driver: Driver) -> None:
+    """M06: at the very instant at which its day is over, the key is free for good."""
+    job = await in_state(driver, JobState.FAILED, idempotency_key=b"once")
+
+    await driver.requeue([job.id], now=START + DAY)
+
+    answer = await enqueue_one(driver, now=START + DAY, idempotency_key=b"once")
+    assert (answer.result, answer.id != job.id) == (CREATED, True)
+
+
 @pytest.mark.parametrize("fields", [{}, {"payload": b"other", "run_at": START + HOUR, "type": "kit.other"}])
 async def test_a_known_id_is_a_duplicate_whatever_it_brings(driver: Driver, fields: dict[str, Any]) -> None:
     """M07 M08 AM57: a running job is not harmed by a second enqueue of its id."""

@@ -26,6 +26,7 @@ from taskharbor.testing.conformance.kit import (
     START,
     WORKER,
     claim,
+    enqueue,
     enqueue_one,
     found_ids,
     get_one,
@@ -170,6 +171,15 @@ async def test_equal_keys_of_one_call_apply_in_list_order(driver: Driver) -> Non
     assert [answer.result for answer in answers] == ["created", "updated", "updated"]
     assert {answer.id for answer in answers} == {jobs[0].id}
     assert (await get_one(driver, jobs[0].id)).payload == b"3"
+
+
+async def test_a_queue_is_known_by_jobs_of_one_key_too(driver: Driver) -> None:
+    """K11: a queue whose first call brought nothing but equal keys is listed, counted and searched."""
+    [job_id, _] = await enqueue(driver, new_job(key=b"k"), new_job(key=b"k"))
+
+    assert [info.queue for info in await driver.queues(now=START)] == [QUEUE]
+    assert {name: counts.ready for name, counts in (await driver.count(now=START)).items()} == {QUEUE: 1}
+    assert await found_ids(driver) == [job_id]
 
 
 async def test_different_keys_and_no_key_run_side_by_side(driver: Driver) -> None:

@@ -264,6 +264,19 @@ async def test_extensions_are_answered_one_by_one(driver: Driver) -> None:
         assert (await get_one(driver, job.id, now=now)).lease_expires_at == now + LEASE
 
 
+async def test_leases_of_several_claims_are_extended_in_one_call(driver: Driver) -> None:
+    """E16: each by the token of its own claim, whoever else runs for the same worker."""
+    await driver.enqueue(new_jobs(3), now=START)
+    jobs = [*await reserve(driver, limit=2), await reserve_one(driver)]
+    assert len({job.token for job in jobs}) == 2
+
+    answers = await driver.extend_leases([job.lease for job in jobs], HOUR, now=START + SECOND)
+
+    assert [type(answer) for answer in answers] == [Extended] * 3
+    for job in jobs:
+        assert (await get_one(driver, job.id)).lease_expires_at == START + SECOND + HOUR
+
+
 async def test_an_extension_tells_of_a_cancel_request(driver: Driver) -> None:
     """E17: false before, true after; the lease is extended all the same."""
     job = await running(driver)

@@ -111,6 +111,16 @@ async def test_expiry_frees_a_place_that_nobody_swept(driver: Driver) -> None:
     assert await taken(driver, queues=(OTHER_QUEUE,), now=START + LEASE) == [OTHER_QUEUE]
 
 
+async def test_expired_leases_beyond_what_one_claim_sweeps_do_not_count_either(driver: Driver) -> None:
+    """W02 W04: a claim gives back a hundred of them; the hundred and first has ended all the same."""
+    await driver.enqueue(new_jobs(101), now=START)
+    assert len(await reserve(driver, limit=101)) == 101
+    await limit(driver, max_running=1)
+
+    assert await reserve(driver, now=START + LEASE - MICROSECOND, limit=10) == []
+    assert len(await reserve(driver, now=START + LEASE, limit=10)) == 1
+
+
 async def test_a_lowered_limit_leaves_running_jobs_alone(driver: Driver) -> None:
     """W05 R002-20: they extend and settle; new ones wait until there is room below it."""
     await driver.enqueue(new_jobs(5), now=START)

@@ -157,6 +157,29 @@ async def test_filters_say_what_they_mean(driver: Driver) -> None:
     assert await found_ids(driver, key=b"ke") == []
 
 
+async def test_filters_mean_the_same_in_either_order(driver: Driver) -> None:
+    """R02 R03: newest first is the same listing from its other end."""
+    await running(driver, key=b"key", type="kit.a")
+    await running(driver, type="kit.b", worker_id=OTHER_WORKER)
+    await running(driver, queue=OTHER_QUEUE, worker_id=OTHER_WORKER)
+    failing = await running(driver, worker_id=OTHER_WORKER)
+    await settle_one(driver, Fail(failing.lease, "broken"))
+    await enqueue_one(driver, type="kit.a")
+    asked: list[dict[str, Any]] = [
+        {"queue": QUEUE},
+        {"type": "kit.a"},
+        {"key": b"key"},
+        {"claimed_by": OTHER_WORKER},
+        {"failure_kind": "error"},
+        {"states": (JobState.RUNNING,)},
+    ]
+
+    for filters in asked:
+        oldest_first = await found_ids(driver, **filters)
+        assert oldest_first, filters
+        assert await found_ids(driver, newest_first=True, **filters) == oldest_first[::-1], filters
+
+
 async def test_dead_letters_can_be_told_by_their_kind(driver: Driver) -> None:
     """R02 F16: failed by an error, a timeout or stalls."""
     by_kind: dict[str, str] = {}

@@ -73,6 +73,18 @@ async def test_exactly_the_budget_gets_in(driver: Driver) -> None:
     assert (await driver.count(now=START))[QUEUE].total == 3
 
 
+async def test_a_call_of_equal_keys_as_large_as_the_budget_gets_in(driver: Driver) -> None:
+    """W11: whatever way a store takes for jobs that meet each other, the budget has the same edge."""
+    await limit(driver, enqueue_rate=THREE_A_MINUTE)
+
+    answers = await driver.enqueue(new_jobs(3, key=b"k"), now=START)
+
+    results = [answer.result for answer in answers]
+    assert results == [EnqueueResult.CREATED, EnqueueResult.UPDATED, EnqueueResult.UPDATED]
+    with pytest.raises(InvalidArgument):
+        await driver.enqueue(new_jobs(4, key=b"other"), now=START + HOUR)
+
+
 @EDGES
 async def test_an_enqueue_leaves_the_window_exactly_one_period_later(
     driver: Driver, after: timedelta, free: int

@@ -86,6 +86,17 @@ async def test_advancing_remembers_the_tick_and_never_goes_back(driver: Driver) 
     assert not await driver.advance_schedule("unknown", START, now=LATER)
 
 
+async def test_a_tick_that_is_remembered_twice_changes_nothing(driver: Driver) -> None:
+    """I18: not even when it was changed last."""
+    await driver.put_schedule(rule(), now=START)
+    assert await driver.advance_schedule("nightly", START + MINUTE, now=START + MINUTE)
+    before = await only(driver)
+
+    assert await driver.advance_schedule("nightly", START + MINUTE, now=LATER)
+
+    assert await only(driver) == before
+
+
 async def test_the_same_rule_put_again_keeps_its_place(driver: Driver) -> None:
     """I18: a deploy neither repeats nor loses a tick."""
     await driver.put_schedule(rule(), now=START)

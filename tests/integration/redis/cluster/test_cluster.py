@@ -2,22 +2,31 @@
 
 import asyncio
 
+import msgspec
 import pytest
 import redis
 
 from taskharbor.drivers import connect
+from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.redis.server import slot_of
-from taskharbor.errors import DriverUnavailable
+from taskharbor.errors import DriverUnavailable, LeaseLost
+from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings
+from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
+    HOUR,
+    MINUTE,
+    SECOND,
     START,
+    claim,
     get_one,
     new_job,
     reserve,
     running,
     settle_one,
+    state_of,
 )
 from taskharbor.testing.servers import ValkeyCluster, cluster_url, fresh_cluster_url
 from taskharbor.testing.statemachine import hold_to_the_model
@@ -61,6 +70,84 @@ async def test_what_a_dead_process_left_in_an_outbox_is_delivered_by_the_next_sw
     [failure] = await reserve(driver, queues=("dead",))
     assert failure.type == "taskharbor.failed"
     assert await reserve(driver, queues=("dead",)) == []
+
+
+async def test_acks_that_meet_a_limit_of_the_harbor_on_their_way_are_answered_once_and_truly(driver):
+    """The claim of an exchange may be refused by a limit that this handle has not heard of; what was settled
+    in the same call is settled, and what was not is not taken for it."""
+    mine, lost = await running(driver), await running(driver)
+    async with driver.another() as other:
+        await other.settle([Ack(lost.lease)], now=START)
+        await other.configure_queue(QueueSettings(queue="*", max_running=5), now=START)
+    await driver.enqueue([new_job()], now=START)
+    stranger = msgspec.structs.replace(lost.lease, token="0" * 32)
+
+    answer = await driver.exchange([Ack(mine.lease), Ack(stranger)], claim(), now=START)
+
+    settled, refused = answer.settled
+    assert isinstance(settled, Settled)
+    assert (settled.id, settled.state) == (mine.id, JobState.COMPLETED)
+    assert isinstance(refused, LeaseLost)
+    assert len(answer.claimed) == 1
+
+
+async def test_blocking_callers_share_a_handle_of_their_own(driver):
+    jobs = [new_job(queue=f"queue-{number}") for number in range(3)]
+    calls = [asyncio.to_thread(driver.enqueue_blocking, [job], now=START) for job in jobs]
+
+    answers = [answer for [answer] in await asyncio.gather(*calls)]
+
+    assert [answer.id for answer in answers] == [job.id for job in jobs]
+    assert sum(counts.ready for counts in (await driver.count(now=START)).values()) == 3
+
+
+async def test_what_belongs_to_no_queue_is_kept_once_for_the_whole_cluster(driver):
+    report = WorkerReport(worker_id="w-1", name="w", kind="any", queues=("kit",), lanes=("any",))
+    schedule = Schedule(name="nightly", template=new_job(id=""), cron="@daily")
+    async with driver.another() as other:
+        await driver.report_worker(report, [Sample("kit.job", SECOND)], MINUTE, now=START)
+        assert [info.report.worker_id for info in await other.workers(now=START)] == ["w-1"]
+        assert [info.type for info in await other.types(now=START)] == ["kit.job"]
+        assert await other.forget_worker("w-1", now=START)
+        assert await driver.workers(now=START) == []
+
+        assert (await driver.hold_role("leader", "a", MINUTE, now=START)).is_mine
+        assert not (await other.hold_role("leader", "b", MINUTE, now=START)).is_mine
+        assert await driver.release_role("leader", "a", now=START)
+        assert (await other.hold_role("leader", "b", MINUTE, now=START)).is_mine
+
+        await driver.put_schedule(schedule, now=START)
+        assert await other.advance_schedule("nightly", START + MINUTE, now=START)
+        [stored] = await driver.schedules(now=START)
+        assert stored.last_tick_at == START + MINUTE
+        assert await other.delete_schedule("nightly", now=START)
+        assert await driver.schedules(now=START) == []
+
+
+async def test_sweeps_go_over_the_queues_of_every_slot(driver):
+    queues = [f"queue-{number}" for number in range(4)]
+    await driver.enqueue([new_job(queue=queue, run_at=START + MINUTE) for queue in queues], now=START)
+
+    assert await driver.promote(2, now=START + MINUTE) <= 2
+    jobs = await reserve(driver, queues=queues, limit=10, now=START + MINUTE)
+    assert sorted(job.queue for job in jobs) == queues
+    await driver.settle([Ack(job.lease) for job in jobs], now=START + MINUTE)
+
+    assert await driver.prune(3, now=START + MINUTE) == 0
+    assert await driver.prune(3, now=START + 25 * HOUR) == 3
+    assert await driver.prune(3, now=START + 25 * HOUR) == 1
+    assert await driver.get([job.id for job in jobs], now=START) == [None] * 4
+
+
+async def test_the_queue_that_a_lease_names_proves_nothing(driver):
+    """A job is settled where it runs, also beside a claim that looks into another slot only."""
+    job = await running(driver, queue="queue-1")
+    elsewhere = msgspec.structs.replace(job.lease, queue="queue-2")
+
+    answer = await driver.exchange([Ack(elsewhere)], claim(queues=("queue-2",)), now=START)
+
+    assert [settled.state for settled in answer.settled] == [JobState.COMPLETED]
+    assert await state_of(driver, job.id) is JobState.COMPLETED
 
 
 @pytest.mark.timeout(180)
