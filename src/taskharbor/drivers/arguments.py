@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import MAX_BATCH, check_count, check_id, check_span, check_when
+from taskharbor.model.checks import (
+    MAX_BATCH,
+    check_count,
+    check_id,
+    check_span,
+    check_when,
+    check_worker_id,
+)
 from taskharbor.model.job import Lease
+from taskharbor.model.presence import WorkerReport
 from taskharbor.model.settlement import Ack, Release, Retry, Settlement
+
+MAX_PID = 2**31 - 1
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -23,6 +33,13 @@ def check_leases(leases: Sequence[Lease]) -> None:
         raise InvalidArgument(
             f"{len(leases)} leases in one call; {MAX_BATCH} are allowed, send them in parts"
         )
+
+
+def check_report(report: WorkerReport) -> None:
+    """Numbers that a store can keep; the rest of a report is text, and means nothing to it."""
+    check_worker_id(report.worker_id)
+    check_count(report.concurrency, "concurrency")
+    check_count(report.pid, "pid", most=MAX_PID)
 
 
 def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:

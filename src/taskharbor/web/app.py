@@ -27,6 +27,7 @@ from taskharbor.web.service import Service
 
 _log = logging.getLogger("taskharbor.server")
 _FAREWELL_SECONDS = 2.0
+_TRY_AGAIN_SECONDS = 5.0
 _NOT_SPOKEN_HERE = 1003
 
 OPERATIONS: list[Operation] = [
@@ -129,17 +130,24 @@ async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) 
 
 async def _keep_time(service: Service) -> None:
     """The scheduler beside the server, on a handle of its own, tried again while the store is away."""
-    while True:
+    is_away = False
+    while not service.stopping.is_set():
         try:
             await service.harbor.schedules.astore()
+            is_away = False
             async with service.harbor.driver.another() as driver:
                 await Scheduler(driver, name="server", events=service.harbor.events).arun()
+        except DriverUnavailable as error:
+            if not is_away:
+                _log.warning("the scheduler beside the server waits for the store: %s", error)
+            is_away = True
         except Exception:  # noqa: BLE001 - logged as a whole; requests are served all the same
             _log.exception("the scheduler beside the server has ended; it starts again")
-        await service.pause(5.0)
+        await service.pause(_TRY_AGAIN_SECONDS)
 
 
 def _endpoints(service: Service) -> dict[str, Endpoint]:
     operations = OPERATIONS if service.metrics is None else [*OPERATIONS, service.metrics.operation()]
     operations = [*operations, *DriverVerbs(service).operations()]
-    return endpoints_of(service, [*operations, openapi_operation(operations)])
+    document = openapi_operation(operations, accepts_now=service.config.accepts_now)
+    return endpoints_of(service, [*operations, document])

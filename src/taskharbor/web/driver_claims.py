@@ -13,15 +13,13 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Exchanged, Wakeups
-from taskharbor.drivers.wire import CALL_HEADER
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import NO_TIME, JobRecord
 from taskharbor.model.settlement import Release
 from taskharbor.web.call import Call
-from taskharbor.web.repeats import Kept, Key, Repeats
+from taskharbor.web.repeats import Kept, Repeats
 from taskharbor.web.service import Service
 
-_CALL = CALL_HEADER.lower().encode()
 GRACE_SECONDS = 2.0
 LOOK_SECONDS = 0.5  # how often a waiting claim looks by itself: hints do not tell what becomes due
 
@@ -42,7 +40,7 @@ class Claims:
         answer: list[JobRecord] | Exchanged = await getattr(driver, verb)(**arguments)
         jobs = answer.claimed if isinstance(answer, Exchanged) else answer
         if jobs and _is_over(call.disconnected()):
-            self._give_back_soon(driver, jobs, arguments["now"], call, kept)
+            self._give_back_soon(driver, jobs, arguments["now"], kept)
         return answer
 
     # ------------------------------------------------------------------ long polls
@@ -62,7 +60,7 @@ class Claims:
             is_gone = gone.done()
             gone.cancel()
         if jobs and is_gone:
-            self._give_back_soon(driver, jobs, arguments["now"], call, kept)
+            self._give_back_soon(driver, jobs, arguments["now"], kept)
         return jobs
 
     async def _first(
@@ -89,26 +87,20 @@ class Claims:
     # ------------------------------------------------------------------ giving back
 
     def _give_back_soon(
-        self, driver: Driver, jobs: list[JobRecord], now: datetime | None, call: Call, kept: Kept | None
+        self, driver: Driver, jobs: list[JobRecord], now: datetime | None, kept: Kept | None
     ) -> None:
-        key = (call.principal.name, call.head(_CALL) or b"")
-        task = asyncio.ensure_future(self._give_back(driver, jobs, now, key, kept))
+        task = asyncio.ensure_future(self._give_back(driver, jobs, now, kept))
         self._service.afterwards.add(task)
         task.add_done_callback(self._service.afterwards.discard)
 
     async def _give_back(
-        self,
-        driver: Driver,
-        jobs: list[JobRecord],
-        now: datetime | None,
-        key: Key,
-        kept: Kept | None,
+        self, driver: Driver, jobs: list[JobRecord], now: datetime | None, kept: Kept | None
     ) -> None:
         await self._service.pause(GRACE_SECONDS)
         if kept is not None:
             if kept.was_repeated:
                 return  # its caller came back for it
-            self._repeats.forget(key, kept)
+            self._repeats.forget(kept)
         try:
             await driver.settle([Release(job.lease) for job in jobs], now=now)
         except TaskHarborError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from taskharbor import __version__
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.failures import failure_of
+from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.checks import check_name, check_worker_id
@@ -63,6 +65,7 @@ _PROBLEMS = (
     "duplicate-job",
     "wrong-state",
     "lease-lost",
+    "cannot-tell",
     "payload-too-large",
     "unsupported-media-type",
 )
@@ -79,6 +82,8 @@ _AUDITED = {
     "delete_schedule",
     "migrate",
 }
+
+_GIVES_UP = {"reserve", "exchange", "reclaim"}
 
 
 class DriverVerbs:
@@ -104,7 +109,7 @@ class DriverVerbs:
             is_change=verb.name in _AUDITED,
             meter=None if verb.roles[0] == "worker" else "driver",
             body=verb.request,
-            answer=verb.answer,
+            answer=NoneType if verb.answer is None else verb.answer,  # null is said too
             media_type="application/x-ndjson" if verb.name == "wakeups" else "application/json",
             headers=_REQUEST_HEADERS,
             problems=_PROBLEMS,
@@ -135,7 +140,10 @@ class DriverVerbs:
         if verb.name == "wakeups":
             return self._stream(driver, arguments)
         body = await self._once(verb, call, partial(self._body, verb, call, driver, arguments))
-        return Reply(body, headers=self._headers)
+        headers = self._headers
+        if driver.given_up and verb.name in _GIVES_UP:
+            headers = {**headers, **_given_up(call, driver, arguments)}
+        return Reply(body, headers=headers)
 
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
         try:
@@ -168,7 +176,7 @@ class DriverVerbs:
         call_id = call.head(_CALL) if verb.is_change else None
         if call_id is None:
             return await do(None)
-        key = (call.principal.name, call_id)
+        key = (call.principal.name, verb.name, call_id)
         repeat = call.head(_REPEAT)
         if repeat is None:
             return await self._repeats.once(key, do)
@@ -208,6 +216,17 @@ class DriverVerbs:
         lines = wakeup_lines(self._service, driver, **arguments)
         headers = {**self._headers, "X-Accel-Buffering": "no"}
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+
+
+def _given_up(call: Call, driver: Driver, arguments: dict[str, Any]) -> dict[str, str]:
+    """What the caller is told beside the answer: its worker counts the jobs that were given up for it.
+
+    All callers share the server's handle: each hears of its own queues only.
+    """
+    claim: Claim | None = arguments.get("claim")
+    may_have = call.principal.may_use if claim is None else claim.queues.__contains__
+    told = driver.given_up.take(may_have, wire.MOST_GIVEN_UP)
+    return {wire.GIVEN_UP_HEADER: wire.encode(told).decode()} if told else {}
 
 
 def _with_failure(error: TaskHarborError) -> Problem:

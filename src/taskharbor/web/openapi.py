@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from taskharbor.web.call import Call
+from taskharbor.web.driver_schemas import narrowed
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
 from taskharbor.web.reply import json_answer
@@ -35,12 +36,12 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
 }
 
 
-def openapi_operation(operations: Sequence[Operation]) -> Operation:
+def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> Operation:
     """GET /api/openapi.json: the document of these operations, made once, when it is first asked for."""
 
     @cache
     def document() -> Document:
-        return openapi_document(operations)
+        return openapi_document(operations, accepts_now=accepts_now)
 
     async def openapi(call: Call) -> Response:
         root = call.scope.get("root_path", "")
@@ -57,7 +58,7 @@ def openapi_operation(operations: Sequence[Operation]) -> Operation:
     )
 
 
-def openapi_document(operations: Sequence[Operation]) -> Document:
+def openapi_document(operations: Sequence[Operation], *, accepts_now: bool = False) -> Document:
     from taskharbor import __version__
 
     types = [
@@ -76,7 +77,7 @@ def openapi_document(operations: Sequence[Operation]) -> Document:
         },
         "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": narrowed(components, accepts_now=accepts_now),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "duplicate-job": (409, "A job already waits under this key", False),
     "wrong-state": (409, "Not possible in this state", False),
     "lease-lost": (409, "Lease lost", False),
+    "cannot-tell": (409, "Not known whether it was done", False),
     "timeout": (408, "Request took too long", True),
     "payload-too-large": (413, "Payload too large", False),
     "unsupported-media-type": (415, "Unsupported media type", False),

@@ -4,7 +4,7 @@
     call again, known here ─────────────────────► the same answer, or that of the one still under way
     call again, certainly never came here ──────► done now
     call again, nobody can tell (a restart, another server, too long ago) ──► done if that is harmless,
-                                                  else DriverUnavailable: the caller finds out by itself
+                                                  else refused: the caller finds out by itself
 
 What is kept is a convenience of this process, and no second store: job ids and lease tokens keep a
 repeat from doing harm also without it.
@@ -15,23 +15,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from taskharbor.drivers.failures import failure_of
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock
+from taskharbor.web.problems import Problem
 
 KEPT_SECONDS = 120.0
 KEPT_BYTES = 32 * 1024 * 1024
 KEPT_CALLS = 50_000
 
-Key = tuple[str, bytes]
-"""Who calls, and the id of the call."""
+Key = tuple[str, str, bytes]
+"""Who calls, the verb, and the id of the call: an id that comes with another verb is another call."""
 
 
 class Kept:
     """One call: its answer, once there is one."""
 
-    __slots__ = ("at", "body", "waiting", "was_repeated")
+    __slots__ = ("at", "body", "key", "waiting", "was_repeated")
 
-    def __init__(self, at: float) -> None:
+    def __init__(self, key: Key, at: float) -> None:
+        self.key = key
         self.at = at
         self.body: bytes | None = None
         self.was_repeated = False
@@ -62,7 +65,7 @@ class Repeats:
     async def once(self, key: Key, do: Callable[[Kept], Awaitable[bytes]]) -> bytes:
         """Do a call that is here for the first time, and keep its answer; an error is not kept."""
         self._forget_old()
-        kept = self._under_way[key] = Kept(self._clock.monotonic())
+        kept = self._under_way[key] = Kept(key, self._clock.monotonic())
         body = None
         try:
             body = await do(kept)
@@ -70,13 +73,13 @@ class Repeats:
             self._under_way.pop(key, None)
             kept.settle(body)
             if body is not None:
-                self._keep(key, kept, body)
+                self._keep(kept, body)
         return body
 
     async def again(
         self, key: Key, repeat: bytes, may_repeat: bool, do: Callable[[Kept], Awaitable[bytes]]
     ) -> bytes:
-        """Answer a call that says it was sent before. Raises DriverUnavailable, done=None."""
+        """Answer a call that says it was sent before. Raises Problem `cannot-tell`."""
         kept = self._kept.get(key) or self._under_way.get(key)
         if kept is not None:
             kept.was_repeated = True
@@ -84,24 +87,22 @@ class Repeats:
             if body is not None:
                 return body
         elif not may_repeat and not self._never_came(repeat):
-            raise DriverUnavailable(
-                "this call was sent before, and this server cannot tell whether it was done", done=None
-            )
+            raise _cannot_tell()
         return await self.once(key, do)
 
-    def forget(self, key: Key, kept: Kept) -> None:
+    def forget(self, kept: Kept) -> None:
         """An answer that does not hold any more."""
-        if self._kept.get(key) is kept:
-            del self._kept[key]
+        if self._kept.get(kept.key) is kept:
+            del self._kept[kept.key]
             self._bytes -= len(kept.body or b"")
             self._forgot_until = max(self._forgot_until, kept.at)
 
     # ------------------------------------------------------------------
 
-    def _keep(self, key: Key, kept: Kept, body: bytes) -> None:
-        before = self._kept.pop(key, None)
+    def _keep(self, kept: Kept, body: bytes) -> None:
+        before = self._kept.pop(kept.key, None)
         self._bytes += len(body) - len((before and before.body) or b"")
-        self._kept[key] = kept
+        self._kept[kept.key] = kept
 
     async def _answer_of(self, kept: Kept) -> bytes | None:
         """Of one that is under way; None when it fails, and so was not done."""
@@ -121,8 +122,14 @@ class Repeats:
     def _forget_old(self) -> None:
         oldest_wanted = self._clock.monotonic() - KEPT_SECONDS
         while self._kept:
-            key, kept = next(iter(self._kept.items()))
+            kept = next(iter(self._kept.values()))
             is_too_much = len(self._kept) >= KEPT_CALLS or self._bytes > KEPT_BYTES
             if not is_too_much and kept.at >= oldest_wanted:
                 return
-            self.forget(key, kept)
+            self.forget(kept)
+
+
+def _cannot_tell() -> Problem:
+    """No 503: nothing is wrong here, and nothing gets better by asking again. A driver raises the failure."""
+    message = "this call was sent before, and this server cannot tell whether it was done"
+    return Problem("cannot-tell", message, failure=failure_of(DriverUnavailable(message, done=None)))

@@ -52,7 +52,7 @@ def refuse_open_door(app: App, host: str) -> None:
         return
     raise ConfigurationError(
         f"refusing to listen on {host}: without a token only this machine is served. "
-        "Make one with `taskharbor tokens create`, and start the server with --tokens FILE"
+        "Make one with `taskharbor tokens create --role ROLE`, and start the server with --tokens FILE"
     )
 
 

@@ -11,6 +11,7 @@ import redis
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, EnqueueResult, Extended, Settled
+from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, StoreFull
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
@@ -196,7 +197,7 @@ async def lose_answer(proxy, call, calls=1):
 
 
 async def test_a_black_hole_is_left_after_the_timeout(own_server):
-    async with connect(f"{own_server.url}?timeout=0.2") as driver:
+    async with connect(f"{own_server.url}?timeout=1") as driver:  # room for what a busy machine takes
         job = await running(driver)
         os.kill(own_server.pid, signal.SIGSTOP)
         try:
@@ -304,3 +305,25 @@ async def test_after_a_failover_what_was_replicated_is_there_and_no_stale_lease_
             [stale] = await driver.settle([Ack(kept.lease)], now=then)
             assert isinstance(stale, LeaseLost)
             await settle_one(driver, Ack(again.lease), now=then)
+
+
+async def test_settlements_that_are_written_are_answered_also_when_the_claim_after_them_fails(
+    own_server, monkeypatch
+):
+    """Found by chaos: the call said that nothing was done, when its settlement was and its claim was not."""
+    async with Lossy(own_server.port) as lossy, connect(f"redis://127.0.0.1:{lossy.port}/0") as driver:
+        job = await running(driver)
+        sweep = Attempts.sweep
+
+        async def cut_off(self, *arguments):
+            lossy.swallows = True
+            return await sweep(self, *arguments)
+
+        monkeypatch.setattr(Attempts, "sweep", cut_off)
+        done = await driver.exchange([Retry(job.lease, timedelta(seconds=1))], CLAIM, now=START)
+
+        assert [type(answer) for answer in done.settled] == [Settled]
+        assert done.claimed == []
+        assert isinstance(done.error, DriverUnavailable)
+        lossy.swallows = False
+        assert (await get_one(driver, job.id)).state is JobState.SCHEDULED

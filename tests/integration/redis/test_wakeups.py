@@ -3,6 +3,8 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, WakeupKind
 from taskharbor.model.settlement import Ack
@@ -116,6 +118,70 @@ async def test_a_due_job_wakes_one_handle_without_a_poll(own_server):
 
 async def is_ready(driver):
     return (await driver.count())["kit"].ready == 1
+
+
+class Worker(Listener):
+    """It claims whenever it is told of work, and never else: it does not poll."""
+
+    def __init__(self, driver, name, **asks):
+        self.claim = Claim(queues=QUEUES, worker_id=name, limit=10, **asks)
+        self.done = []
+        super().__init__(driver, name)
+
+    async def _listen(self):
+        async for _ in self._hints:
+            self.heard += 1
+            jobs = await self.driver.reserve(self.claim)
+            await self.driver.settle([Ack(job.lease) for job in jobs])
+            self.done += [job.id for job in jobs]
+
+
+async def workers(driver, url, count, **asks):
+    found = [Worker(await connect(url).open(), f"other-{number}", **asks) for number in range(count)]
+    await until(lambda: all_heard(found, 1))
+    return found
+
+
+@pytest.mark.parametrize("asks", [{"lanes": ("gpu",)}, {"types": ("other",)}], ids=["lanes", "types"])
+async def test_a_job_wakes_a_worker_that_can_take_it(own_server, asks):
+    async with connect(own_server.url) as driver:
+        others = await workers(driver, own_server.url, 3, **asks)
+        [able] = await workers(driver, own_server.url, 1)
+        await until(lambda: enough_wait(driver, 4))
+
+        for count in range(1, 9):  # whoever has waited longest is woken first
+            await driver.enqueue([new_job()])
+            await until(lambda count=count: is_done(able, count))
+
+        assert [worker.done for worker in others] == [[], [], []]
+        await close([*others, able])
+
+
+async def is_done(worker, count):
+    return len(worker.done) == count
+
+
+async def test_a_job_that_nobody_can_take_goes_round_once(own_server):
+    async with connect(own_server.url) as driver:
+        others = await workers(driver, own_server.url, 3, lanes=("gpu",))
+        await until(lambda: enough_wait(driver, 3))
+        before = sum(worker.heard for worker in others)
+        told = await driver._server.command("LLEN", driver._keys.queue("kit").wake)
+
+        await driver.enqueue([new_job()])
+        await until(lambda: has_gone_round(driver))
+        await until(lambda: enough_wait(driver, 3))
+
+        assert told == 0
+        assert sum(worker.heard for worker in others) - before <= 4
+        await close(others)
+
+
+async def has_gone_round(driver):
+    """Every handle has passed it on, and the first has kept it."""
+    calls = (await driver._server.command("INFO", "commandstats")).decode()
+    passed = calls.partition("cmdstat_zrangebylex:calls=")[2].partition(",")[0]
+    return int(passed or 0) >= 3 and await driver._server.command("LLEN", driver._keys.queue("kit").wake) == 0
 
 
 async def test_listening_goes_on_after_the_server_came_back(own_server):

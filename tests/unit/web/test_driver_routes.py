@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskharbor import Harbor
 from taskharbor.drivers import wire
 from taskharbor.drivers.messages import Claim
 from taskharbor.model.job import Lease, NewJob
@@ -21,8 +19,7 @@ from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.testing.conformance.kit import new_job
-from taskharbor.web.app import create_app
-from taskharbor.web.config import ServerConfig
+from tests.unit.web.in_process import Server, in_process
 
 CALLED = sorted(set(wire.VERBS) - {"wakeups"})  # a stream: it has no end
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -54,51 +51,10 @@ SOUND: dict[str, dict[str, Any]] = {
 }
 
 
-class Server:
-    """An application in this process, and how to call it."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        config = ServerConfig(accepts_now=True, rate_per_second=0)
-        self.app = self.loop.run_until_complete(self._make(config))
-
-    async def _make(self, config: ServerConfig) -> Any:
-        return create_app(Harbor("memory://"), config)
-
-    async def stop(self) -> None:
-        async with self.app.running():
-            pass
-
-    def post(self, verb: str, body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
-        sent: list[Any] = []
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
-
-        async def receive() -> dict[str, Any]:
-            return messages.pop() if messages else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": f"/api/driver/{verb}",
-            "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost"), *headers],
-            "client": ("127.0.0.1", 1),
-        }
-        self.loop.run_until_complete(self.app(scope, receive, send))
-        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
-
-
 @pytest.fixture(scope="module")
-def server() -> Any:
-    logging.getLogger("taskharbor.audit").setLevel(logging.CRITICAL)
-    server = Server()
-    yield server
-    server.loop.run_until_complete(server.stop())
-    server.loop.close()
-    logging.getLogger("taskharbor.audit").setLevel(logging.NOTSET)
+def server() -> Iterator[Server]:
+    with in_process(accepts_now=True) as server:
+        yield server
 
 
 def spoilt(value: Any, path: list[int], by: Any) -> Any:

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, Settled
 from taskharbor.drivers.redis import ends
 from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.ledger import Ledger
+from taskharbor.drivers.redis.link import Command
 from taskharbor.drivers.redis.packing import (
     Handed,
     claimed_records,
@@ -26,9 +28,18 @@ from taskharbor.drivers.redis.packing import (
     queue_in,
     token_bytes,
 )
+from taskharbor.drivers.redis.passing import Passing
 from taskharbor.drivers.redis.picture import ask_for_job
+from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.server import Server
-from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
+from taskharbor.errors import (
+    DriverUnavailable,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseLost,
+    LeaseMismatch,
+    TaskHarborError,
+)
 from taskharbor.model.checks import are_ids
 from taskharbor.model.clock import instant, span_micros
 from taskharbor.model.entropy import Entropy
@@ -93,11 +104,27 @@ class HarborLimited(Exception):
     """A claim met a limit of the whole harbor, which nobody counts in this slot. Nothing was handed out."""
 
 
+class ClaimFailed(Exception):
+    """The settlements of an exchange are written, these are their answers; the claim after them failed."""
+
+    def __init__(self, answers: list[Answer], error: TaskHarborError) -> None:
+        super().__init__(str(error))
+        self.answers = answers
+        self.error = error
+
+
 class Attempts:
     """The attempt verbs of one driver handle."""
 
     def __init__(
-        self, server: Server, keys: Keys, books: Books, entropy: Entropy, *, is_part: bool = False
+        self,
+        server: Server,
+        keys: Keys,
+        books: Books,
+        entropy: Entropy,
+        given_up: GivenUps,
+        *,
+        is_part: bool = False,
     ) -> None:
         """`is_part`: a queue in a slot of its own, which does not know what runs in the others."""
         self._is_part = is_part
@@ -105,14 +132,25 @@ class Attempts:
         self._keys = keys
         self._books = books
         self._entropy = entropy
+        self._given_up = given_up
         # Keys that nobody needs cost time, so a limit must be met before its keys are sent along.
         self._sees_rates = False
         self._sees_leases = False
         self.is_counted = False  # somebody else counts what runs in the whole harbor
+        self.passing: Passing | None = None
 
     # ------------------------------------------------------------------ settle and claim
 
     async def exchange(
+        self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
+    ) -> tuple[list[Answer], list[JobRecord]]:
+        """Raises ClaimFailed when the settlements are done and the claim could not be made."""
+        answers, jobs = await self._exchanged(settlements, claim, now)
+        if claim is not None and self.passing is not None:
+            await self.passing.after(claim, len(jobs))
+        return answers, jobs
+
+    async def _exchanged(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
     ) -> tuple[list[Answer], list[JobRecord]]:
         if not settlements and claim is not None:
@@ -123,12 +161,28 @@ class Attempts:
             jobs = await self._at_once(answers, settlements, groups, claim, now)
         left = [place for place in range(len(settlements)) if place not in answers]
         if left:
-            answers |= zip(left, await self._settle([settlements[p] for p in left], now), strict=True)
+            rest = await self._settle_rest([settlements[p] for p in left], now, is_some_done=bool(answers))
+            answers |= zip(left, rest, strict=True)
+        in_order = [answers[place] for place in range(len(settlements))]
         if claim is None:
-            jobs = []
-        elif jobs is None:
-            jobs = await self._claim(claim, now)
-        return [answers[place] for place in range(len(settlements))], jobs
+            return in_order, []
+        if jobs is None:
+            try:
+                jobs = await self._claim(claim, now)
+            except TaskHarborError as error:
+                raise ClaimFailed(in_order, error) from error
+        return in_order, jobs
+
+    async def _settle_rest(
+        self, settlements: Sequence[Settlement], now: datetime | None, *, is_some_done: bool
+    ) -> list[Answer]:
+        try:
+            return await self._settle(settlements, now)
+        except DriverUnavailable as error:
+            if not is_some_done:
+                raise
+            # Acks before them are written, so it would be wrong to say that nothing was done.
+            raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
 
     async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         jobs = await self._at_once({}, (), [], claim, now)
@@ -179,6 +233,22 @@ class Attempts:
         }
         handed = Handed(token, claim.worker_id, at, at_us, at + claim.lease_for)
         return claimed_records(reply[first:beyond], more, handed)
+
+    # ------------------------------------------------------------------ a claim that is sent ahead
+
+    def fresh_token(self) -> str:
+        return self._entropy.token()
+
+    async def claim_command(self, claim: Claim, token: str) -> Command:
+        """A claim by the server's clock, as a command that somebody else sends."""
+        keys, *arguments = await self._call([], claim, token, None)
+        return ("EVALSHA", SCRIPTS["exchange"].digest, len(keys), *keys, self._server.epoch, *arguments)
+
+    def handed_ahead(self, reply: Sequence[Any], claim: Claim, token: str) -> list[JobRecord] | None:
+        """What it brought; None when it could not be made like that."""
+        return self._handed_out(reply, 1, claim, token)
+
+    # ------------------------------------------------------------------ claims
 
     async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim after the expired leases of its queues were dealt with."""
@@ -360,8 +430,14 @@ class Attempts:
         if not ids:
             return []
 
+        ended: list[JobRecord] = []
+
         def decide(ledger: Ledger) -> list[Reclaimed]:
-            done = [ends.reclaim(ledger, job_id) for job_id in ids]
+            ended.clear()  # it may be decided anew
+            done = [ends.reclaim(ledger, job_id, ended) for job_id in ids]
             return [answer for answer in done if answer is not None]
 
-        return await self._books.step([ask_for_job(job_id) for job_id in ids], decide, now, seqs=len(ids))
+        asked = [ask_for_job(job_id) for job_id in ids]
+        answers = await self._books.step(asked, decide, now, seqs=len(ids))
+        self._given_up.note(ended)
+        return answers

@@ -22,6 +22,7 @@ from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import Host
 from taskharbor.drivers.redis.entering import ENQUEUE_ONE, answered, call_of, created, is_plain, packed_one
+from taskharbor.drivers.redis.fitness import LOOK, Fitness
 from taskharbor.drivers.redis.link import Command, greeting, packed
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.server import Server, is_of_another_epoch
@@ -106,13 +107,16 @@ class Blocking:
         self,
         server: Server,
         with_care: Callable[[Sequence[NewJob], datetime | None], Coroutine[Any, Any, list[Enqueued]]],
+        fitness: Fitness,
     ) -> None:
         self._server = server
         self._with_care = with_care
+        self._fitness = fitness
         self._sees_rates = False
         self._idle: list[Line] = []
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        self._check_fitness()
         if len(jobs) == 1 and is_plain(jobs[0]) and (at := self._one(jobs[0], now)):
             return created(jobs[0], at)
         while True:
@@ -123,6 +127,17 @@ class Blocking:
             if answers == "care":
                 return self._decide(jobs, now)
             self._sees_rates = True
+
+    def _check_fitness(self) -> None:
+        if self._fitness.is_due():
+            line = self._take()
+            try:
+                self._fitness.seen(line.call(LOOK))
+            except hiredis.ReplyError:  # what comes next meets the same, and tells it
+                return
+            finally:
+                self._give_back(line)
+        self._fitness.check()
 
     def _one(self, job: NewJob, now: datetime | None) -> int:
         """When a plain job was created, by enqueue_one.lua; 0 when it did nothing."""

@@ -44,10 +44,12 @@ from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.cluster.driver import ClusterDriver
 from taskharbor.drivers.redis.control import Control
 from taskharbor.drivers.redis.entering import Entering
+from taskharbor.drivers.redis.fitness import Fitness
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.looking import Looking
 from taskharbor.drivers.redis.presence import Presence
 from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.standing import Standing
 from taskharbor.drivers.redis.waking import Waking
 from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
 from taskharbor.model.clock import Clock
@@ -118,12 +120,15 @@ class RedisDriver(Driver):
         self._server = server
         self._books = Books(server, keys)
         self._entering = Entering(server, keys, self._books)
-        self._attempts = Attempts(server, keys, self._books, self.entropy)
+        self._attempts = Attempts(server, keys, self._books, self.entropy, self.given_up)
         self._control = Control(self._books)
         self._looking = Looking(server, keys, self._books)
         self._presence = Presence(server, keys, self._books)
-        self._waking = Waking(server, keys, self.clock, self.entropy.split("wakeups"))
-        self._blocking = Blocking(server, self._enqueue_elsewhere)
+        self._standing = Standing(self._attempts)
+        self._waking = Waking(server, keys, self.clock, self.entropy.split("wakeups"), self._standing)
+        self._attempts.passing = self._waking.passing
+        self._fitness = Fitness(self.address, self.clock)
+        self._blocking = Blocking(server, self._enqueue_elsewhere, Fitness(self.address, self.clock))
         server.on_reset = self._waking.everybody_looks
 
     async def _check_rights(self) -> None:
@@ -149,6 +154,7 @@ class RedisDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        await self._fitness.check_on(self._server)
         return await self._entering.enqueue(jobs, now)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
@@ -168,8 +174,15 @@ class RedisDriver(Driver):
     # ------------------------------------------------------------------ attempts
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        _, jobs = await self._attempts.exchange((), claim, now)
-        return jobs
+        await self._check_fitness()
+        return await self._standing.reserve(claim, now)
+
+    async def _check_fitness(self) -> None:
+        try:
+            await self._fitness.check_on(self._server)
+        except StoreRefused:
+            await self._standing.withdraw()
+            raise
 
     async def do_extend_leases(
         self,
@@ -189,8 +202,11 @@ class RedisDriver(Driver):
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
-        answers, jobs = await self._attempts.exchange(settlements, claim, now)
-        return Exchanged(answers, jobs)
+        try:
+            await self._check_fitness()
+        except StoreRefused as error:
+            return Exchanged(await self.do_settle(settlements, now), [], error)
+        return await self._standing.exchange(settlements, claim, now)
 
     # ------------------------------------------------------------------ time
 

@@ -35,8 +35,11 @@ def settle(ledger: Ledger, settlement: Settlement) -> Settled | LeaseLost:
     return Settled(after.id, after.state, now, after.version)
 
 
-def reclaim(ledger: Ledger, job_id: str) -> Reclaimed | None:
-    """End an expired lease; None when somebody else has already done so."""
+def reclaim(ledger: Ledger, job_id: str, ended: list[JobRecord]) -> Reclaimed | None:
+    """End an expired lease; None when somebody else has already done so.
+
+    A job that does not go on is added to `ended`.
+    """
     job, now = ledger.get(job_id), ledger.now
     if job is None or job.lease_expires_at is None or job.lease_expires_at > now:
         return None
@@ -45,6 +48,8 @@ def reclaim(ledger: Ledger, job_id: str) -> Reclaimed | None:
     if after.state.is_terminal:
         drop_copy_of(ledger, job)
     after = leave(ledger, job, after)
+    if after.state.is_terminal:
+        ended.append(after)
     return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version)
 
 

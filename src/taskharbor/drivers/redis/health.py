@@ -87,11 +87,8 @@ def check(health: Health, address: Address) -> None:
         raise StoreRefused("this server is a read-only replica; connect to the primary, or by its sentinels")
     if address.unsafe:
         return
-    if health.policy != _SAFE_POLICY:
-        raise StoreRefused(
-            f"maxmemory-policy is {health.policy}: the server may throw jobs away. Set it to noeviction, "
-            "or say unsafe=true in the URL"
-        )
+    if refusal := evicts(health.policy):
+        raise StoreRefused(refusal)
     asked = address.durability
     if asked is not None and health.durability < asked:
         kept = health.details["persistence"]
@@ -99,6 +96,21 @@ def check(health: Health, address: Address) -> None:
             f"the server keeps jobs by class {health.durability} ({kept}), {asked} was asked for: "
             f"{_HOW[asked]}, ask for less, or say unsafe=true in the URL"
         )
+
+
+def evicts(policy: str) -> str | None:
+    """Why this policy is refused; None for the one that throws nothing away."""
+    if policy == _SAFE_POLICY:
+        return None
+    return (
+        f"maxmemory-policy is {policy}: the server may throw jobs away. Set it to noeviction, "
+        "or say unsafe=true in the URL"
+    )
+
+
+def policy_in(info: bytes) -> str:
+    """The policy that INFO tells."""
+    return _parsed(info).get("maxmemory_policy", _SAFE_POLICY)
 
 
 _HOW = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextvars import Context
+from typing import Any, Self, cast
 
 import hiredis
 
@@ -29,41 +30,119 @@ def packed(command: Command) -> bytes:
     return wire
 
 
-class Link(asyncio.Protocol):
+class Answer:
+    """What the server will answer: awaited by one task, which goes on in the very turn that reads it.
+
+    With a future of asyncio it would go on in the turn after, and every turn asks the system what is new.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_callback",
+        "_context",
+        "_error",
+        "_loop",
+        "_value",
+        "is_done",
+        "writes",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, writes: bool) -> None:
+        self._asyncio_future_blocking = False  # how a task knows what it is given
+        self._loop = loop
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.is_done = False
+        self.writes = writes
+
+    def __await__(self) -> Generator[Self, None, Any]:
+        if not self.is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def answer(self, value: Any) -> None:
+        """The one that waits goes on before this returns, unless another task is at it now."""
+        self.is_done, self._value = True, value
+        if self._context is not None and self._callback is not None:
+            if asyncio.current_task(self._loop) is None:
+                self._context.run(self._callback, self)
+            else:
+                self._go_on_soon()
+
+    def fail(self, error: BaseException) -> None:
+        """The one that waits learns it in the next turn."""
+        self.is_done, self._error = True, error
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if self._callback is not None:
+            self._loop.call_soon(self._callback, self, context=self._context)
+
+    # ------------------------------------------------------------------ what a task asks of what it waits for
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
+        self._callback, self._context = callback, context
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self.is_done:
+            return False
+        self.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+        return True
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+# asyncio reads into 256 KiB of new memory every time unless it is given a buffer, and an answer is small:
+# making that memory was half of what a call cost.
+_READ_BYTES = 131072
+
+
+class Link(asyncio.BufferedProtocol):
     """A connection. Made by `connect`."""
 
     def __init__(self, timeout: float | None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray(_READ_BYTES)
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._waiting: deque[tuple[asyncio.Future[Any], bool]] = deque()
+        self._waiting: deque[Answer] = deque()
         self._transport: asyncio.Transport | None = None
         self._timeout = timeout
         self._watch: asyncio.TimerHandle | None = None
-        self._answered = 0.0
+        self._quiet_since = 0.0
         self._gone: BaseException | None = None
         self.is_open = False
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, command: Command, *, writes: bool = True) -> asyncio.Future[Any]:
-        """Send a command; the future brings its answer. An error of the server is raised as it is.
+    def call(self, command: Command, *, writes: bool = True) -> Answer:
+        """Send a command and await what this gives. An error of the server is raised as it is.
 
         `writes`: whether a lost answer may have been a change.
         """
         return self.send(packed(command), writes=writes)
 
-    def send(self, command: bytes, *, writes: bool = True) -> asyncio.Future[Any]:
+    def send(self, command: bytes, *, writes: bool = True) -> Answer:
         """The same for a command that is packed already."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        answer = Answer(self._loop, writes)
         if not self.is_open or self._transport is None:
-            future.set_exception(faults.lost(self._gone, done=False))
-            return future
+            answer.fail(faults.lost(self._gone, done=False))
+            return answer
         self._transport.write(command)
-        self._waiting.append((future, writes))
+        if not self._waiting:
+            self._quiet_since = self._loop.time()
+        self._waiting.append(answer)
         if self._watch is None and self._timeout is not None:
-            self._answered = self._loop.time()
             self._watch = self._loop.call_later(self._timeout, self._look)
-        return future
+        return answer
 
     def close(self, error: BaseException | None = None) -> None:
         """Hang up; whoever waits for an answer learns it."""
@@ -83,21 +162,26 @@ class Link(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         reader, waiting = self._reader, self._waiting
-        reader.feed(data)
-        self._answered = self._loop.time()
+        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # its stub knows bytes alone
+        self._quiet_since = self._loop.time()
+        came: list[tuple[Answer, Any]] = []
         try:
-            while (answer := reader.gets()) is not _NOTHING:
-                future, _ = waiting.popleft()
-                if future.done():  # its caller has given up
-                    continue
-                if isinstance(answer, hiredis.ReplyError):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            while (value := reader.gets()) is not _NOTHING:
+                came.append((waiting.popleft(), value))
         except (hiredis.HiredisError, IndexError) as error:
             self.close(error)
+        for answer, value in came:
+            if answer.is_done:  # its caller has given up
+                continue
+            if isinstance(value, hiredis.ReplyError):
+                answer.fail(value)
+            else:
+                answer.answer(value)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(exc)
@@ -109,16 +193,16 @@ class Link(asyncio.Protocol):
             self._watch.cancel()
             self._watch = None
         while self._waiting:
-            future, writes = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(faults.lost(self._gone, done=None if writes else False))
+            answer = self._waiting.popleft()
+            if not answer.is_done:
+                answer.fail(faults.lost(self._gone, done=None if answer.writes else False))
 
     def _look(self) -> None:
         """Nothing came for too long while somebody waits: the server is not there any more."""
         self._watch = None
         if not self._waiting or self._timeout is None:
             return
-        quiet = self._loop.time() - self._answered
+        quiet = self._loop.time() - self._quiet_since
         if quiet >= self._timeout:
             self.close(TimeoutError(f"no answer for {quiet:.1f} s"))
         else:

@@ -80,11 +80,7 @@ class Server:
 
         async def send(link: Link) -> Any:
             calls = [link.call(command, writes=writes) for command in commands]
-            answers = await asyncio.gather(*calls, return_exceptions=True)
-            for answer in answers:
-                if isinstance(answer, BaseException):
-                    raise answer
-            return answers
+            return [await call for call in calls]  # the answers come in this order
 
         return await self._tried(send)
 

@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.views import instant_text
-from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import check_name
+from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError, TaskHarborError
+from taskharbor.model.checks import check_name, check_new_job
 from taskharbor.model.codec import MAX_DEPTH, JsonCodec
 from taskharbor.model.job import NewJob, Update
 from taskharbor.tasks.request import JobRequest, template_of
@@ -25,7 +25,7 @@ from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
 from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.problems import Problem
+from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.reading import read_json
 from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.service import Service
@@ -34,6 +34,8 @@ from taskharbor.web.trace_context import traced
 ROOM_AROUND_PAYLOAD = 64 * 1024
 _MAX_HEADER_KEY = 250  # leaves room for the index in a batch
 _MAX_TEMPLATES = 512
+_REPLAYED = {"Idempotency-Replayed": "true"}
+_ANY_ID = "00000000-0000-7000-8000-000000000000"
 _SHORT = 2 * MAX_DEPTH
 """So short a payload is within every limit, and cannot be nested too deep."""
 
@@ -42,7 +44,10 @@ async def enqueue(call: Call) -> Response:
     """Store one job: 201 when it is new, 200 when a key or an id led to one that is there."""
     service, client = call.service, call.service.harbor.client
     body = read_json(await call.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
-    job = new_job(service, body, body.id or client.new_id())
+    try:
+        job = new_job(service, body, body.id or client.new_id())
+    except PayloadError as error:
+        raise _at("$", error) from None
     check_right(call, job.queue)
     if body.idempotency_key is None and (key := idempotency_header(call)) is not None:
         job = replace(job, idempotency_key=key.encode())
@@ -54,14 +59,21 @@ async def enqueue(call: Call) -> Response:
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
     headers = {"Location": f"{call.scope.get('root_path', '')}/api/jobs/{answer.id}"}
     if answer.result is EnqueueResult.DUPLICATE:
-        headers["Idempotency-Replayed"] = "true"
+        headers |= _REPLAYED
     return json_answer(view(answer), 201 if is_new else 200, headers)
 
 
 async def enqueue_batch(call: Call) -> Response:
     """Store up to 1,000 jobs in one step: all of them, or none."""
+    bodies = read_json(await call.body(call.service.config.max_batch_bytes), BatchIn).jobs
+    try:
+        return await _enqueued(call, bodies)
+    except (Problem, InvalidArgument, PayloadError, ConfigurationError) as error:
+        raise placed(call.service, bodies, error) from None
+
+
+async def _enqueued(call: Call, bodies: Sequence[JobIn]) -> Response:
     service = call.service
-    bodies = read_json(await call.body(service.config.max_batch_bytes), BatchIn).jobs
     ids = service.harbor.client.new_ids(len(bodies))
     jobs: Sequence[NewJob] = new_jobs(service, bodies, ids)
     check_rights(call, jobs)
@@ -76,7 +88,8 @@ async def enqueue_batch(call: Call) -> Response:
     answers = await service.harbor.client.aenqueue_jobs(jobs)
     await refuse_other_content(service, bodies, jobs, answers)
     call.audited = {"jobs": len(answers)}
-    return Reply(batch_text(answers))
+    is_repeat = all(answer.result is EnqueueResult.DUPLICATE for answer in answers)
+    return Reply(batch_text(answers), headers=_REPLAYED if is_repeat else None)
 
 
 # ------------------------------------------------------------------ what a body asks for
@@ -218,6 +231,32 @@ def idempotency_header(call: Call) -> str | None:
     if not key or len(said) > _MAX_HEADER_KEY or not (key.isascii() and key.isprintable()):
         raise Problem("validation", "the header Idempotency-Key must be 1 to 250 printable ASCII characters")
     return key
+
+
+# ------------------------------------------------------------------ what is wrong, and where
+
+
+def placed(service: Service, bodies: Sequence[JobIn], error: Exception) -> Exception:
+    """The same error, saying which job of a batch it is about, if it is about one.
+
+    Nobody counts while all is well, so the jobs are looked at once more, one by one.
+    """
+    for index, body in enumerate(bodies):
+        try:
+            job = new_job(service, body, body.id or _ANY_ID)
+            check_new_job(job, service.clock.now(), service.harbor.driver.max_payload)
+        except (Problem, InvalidArgument, PayloadError, ConfigurationError) as found:
+            return _at(f"$.jobs[{index}]", found) if str(found) == str(error) else error
+    return error
+
+
+def _at(place: str, error: Problem | TaskHarborError) -> Problem:
+    """The path of an error is within the payload, and the caller's begins with the body."""
+    problem = error if isinstance(error, Problem) else problem_of(error)
+    path = f"{place}.payload{error.path.removeprefix('$')}" if isinstance(error, PayloadError) else place
+    problem.detail = f"{problem.detail} ({path})"
+    problem.fields = [{"path": path, "message": str(error)}]
+    return problem
 
 
 # ------------------------------------------------------------------ what is answered

@@ -8,7 +8,7 @@ written down nowhere: where a verb does not say it, every queue is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
@@ -38,7 +38,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, HarborLimited
+from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, ClaimFailed, HarborLimited
 from taskharbor.drivers.redis.books import stated
 from taskharbor.drivers.redis.cluster.backroom import Backroom
 from taskharbor.drivers.redis.cluster.entering import ClusterEntering
@@ -55,6 +55,8 @@ from taskharbor.errors import (
     JobNotFound,
     JobNotInflight,
     LeaseLost,
+    StoreRefused,
+    TaskHarborError,
 )
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
@@ -89,7 +91,7 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ open and close
 
     async def do_open(self) -> None:
-        self._parts = Parts(self.address, self.clock, self.entropy)
+        self._parts = Parts(self.address, self.clock, self.entropy, self.given_up)
         self._home = self._parts.home
         self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
         self._entering = ClusterEntering(self._parts, self._gates)
@@ -126,7 +128,13 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        await self._check_fitness(dict.fromkeys(job.queue for job in jobs))
         return await self._entering.enqueue(jobs, now)
+
+    async def _check_fitness(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            part = await self._parts.part(queue)
+            await part.fitness.check_on(part.server)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         return self._backroom.enqueue(jobs, now)
@@ -134,11 +142,18 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ attempts
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        return (await self.do_exchange((), claim, now)).claimed
+        answer = await self.do_exchange((), claim, now)
+        if answer.error is not None:
+            raise answer.error
+        return answer.claimed
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
+        try:
+            await self._check_fitness(claim.queues)
+        except StoreRefused as error:
+            return Exchanged(await self.do_settle(settlements, now) if settlements else [], [], error)
         queues = {item.lease.queue for item in settlements}
         answers: list[Settled | LeaseLost] = []
         if len(claim.queues) == 1 and queues <= set(claim.queues) and not self._is_special(claim):
@@ -147,6 +162,9 @@ class ClusterDriver(Driver):
                 answers, jobs = await part.attempts.exchange(settlements, claim, now)
             except HarborLimited:
                 self._is_limited = True
+            except ClaimFailed as failed:
+                answers = await self._looked_elsewhere(settlements, failed.answers, now)
+                return Exchanged(answers, [], failed.error)
             else:
                 answers = await self._looked_elsewhere(settlements, answers, now)
                 await self._deliver(now)
@@ -155,8 +173,11 @@ class ClusterDriver(Driver):
             answers = await self._settled_before(settlements, now)
         elif settlements:
             answers = await self.do_settle(settlements, now)
-        await self._deliver(now)
-        return Exchanged(answers, await self._claim(claim, now))
+        try:
+            await self._deliver(now)
+            return Exchanged(answers, await self._claim(claim, now))
+        except TaskHarborError as error:  # the settlements are done, whatever becomes of the claim
+            return Exchanged(answers, [], error)
 
     def _is_special(self, claim: Claim) -> bool:
         return self._is_limited or claim.rate is not None

@@ -12,11 +12,13 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.books import Books
 from taskharbor.drivers.redis.control import Control
 from taskharbor.drivers.redis.entering import Entering
+from taskharbor.drivers.redis.fitness import Fitness
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.ledger import Ledger
 from taskharbor.drivers.redis.link import Links
@@ -82,6 +84,7 @@ class Part:
         clock: Clock,
         entropy: Entropy,
         on_posted: Callable[[], None],
+        given_up: GivenUps,
     ) -> None:
         self.queue = queue
         self.keys = Keys(f"{address.namespace}:{queue}")
@@ -90,13 +93,15 @@ class Part:
         self.server = Server(address, self.keys, lambda: entropy.token().encode(), shared)
         self.books = Books(self.server, self.keys, self)
         self.entering = Entering(self.server, self.keys, self.books)
-        self.attempts = Attempts(self.server, self.keys, self.books, entropy, is_part=True)
-        self.counted = Attempts(self.server, self.keys, self.books, entropy, is_part=True)
+        self.attempts = Attempts(self.server, self.keys, self.books, entropy, given_up, is_part=True)
+        self.counted = Attempts(self.server, self.keys, self.books, entropy, given_up, is_part=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
         self.control = Control(self.books)
         self.looking = Looking(self.server, self.keys, self.books)
         self.presence = Presence(self.server, self.keys, self.books)
         self.waking = Waking(self.server, self.keys, clock, entropy.split(queue))
+        self.attempts.passing = self.counted.passing = self.waking.passing
+        self.fitness = Fitness(address, clock)
         self.is_registered = False
 
     async def open(self) -> None:

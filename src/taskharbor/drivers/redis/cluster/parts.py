@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.cluster.part import Home, Part
 from taskharbor.drivers.redis.link import Links
@@ -21,10 +22,11 @@ _T = TypeVar("_T")
 class Parts:
     """The queues that this handle has met, each opened when it is first needed."""
 
-    def __init__(self, address: Address, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, address: Address, clock: Clock, entropy: Entropy, given_up: GivenUps) -> None:
         self.address = address
         self.clock = clock
         self.entropy = entropy
+        self._given_up = given_up
         self.has_post = False  # something lies in an outbox
         self._shared = Links()
         self._parts: dict[str, Part] = {}
@@ -58,6 +60,7 @@ class Parts:
                 self.clock,
                 self.entropy.split(queue),
                 self._note_post,
+                self._given_up,
             )
             self._opening[queue] = asyncio.create_task(part.open())
         opening = self._opening.get(queue)
