@@ -93,6 +93,21 @@ class LeaseWasLost(Event, frozen=True, kw_only=True):
     kind: str = ""
 
 
+class JobGivenUp(Event, frozen=True, kw_only=True):
+    """A job is a dead letter because its lease ran out once more than allowed.
+
+    Told by whoever came by, and once: a worker whose claim found it, with its kind, or the leading
+    scheduler, which has none.
+    """
+
+    job_id: str
+    type: str
+    queue: str
+    stalls: int
+    found_by: str
+    kind: str = ""
+
+
 class RanTwice(Event, frozen=True, kw_only=True):
     """A handler did its work to the end although its lease was gone: another run of the job counts.
 

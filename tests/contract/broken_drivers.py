@@ -81,7 +81,7 @@ class TwoStepClaimDriver(_Changed):
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         at = now or self.clock.now()
         with self._step(now) as (store, _):
-            store.reclaim(claim.queues, 100, at)
+            store.reclaim(claim.queues, 100, at, self.given_up)
             store.promote(claim.queues, at)
             picked: list[JobRecord] = []
             for queue in claim.queues:

@@ -146,7 +146,7 @@ def _rounded_index(patch):
 
 
 def _one_page(patch):
-    def reclaim(self, queues, limit, now):
+    def reclaim(self, queues, limit, now, given_up):
         page = sorted(entry[1:] for queue in queues for entry in self.records.leases[queue])[: min(limit, 5)]
         healthy = {job_id for _, job_id in page}
         with_all = self.records.leases
@@ -155,7 +155,7 @@ def _one_page(patch):
                 if entry[2] not in healthy:
                     with_all[queue].remove(entry)
                     hidden.append((queue, entry))
-        answers = original(self, queues, limit, now)
+        answers = original(self, queues, limit, now, given_up)
         while hidden:
             queue, entry = hidden.pop()
             with_all[queue].add(entry)
@@ -170,8 +170,8 @@ def _revived_after_its_place_was_given_away(patch):
     """Claims count the expired lease out, leave it to the sweeper, and an extension brings it back."""
     reclaim = store.Store.reclaim
 
-    def only_sweeps(self, queues, limit, now):
-        return [] if limit == 100 else reclaim(self, queues, limit, now)
+    def only_sweeps(self, queues, limit, now, given_up):
+        return [] if limit == 100 else reclaim(self, queues, limit, now, given_up)
 
     patch.setattr(store.Store, "reclaim", only_sweeps)
     _in_extend(_for_ever)(patch)
@@ -180,7 +180,7 @@ def _revived_after_its_place_was_given_away(patch):
 def _sweep_of_finished(patch):
     reclaim = store.Store.reclaim
 
-    def broken(self, queues, limit, now):
+    def broken(self, queues, limit, now, given_up):
         for (queue, state), finished in list(self.records.finished.items()):
             if queue in queues and state is JobState.COMPLETED and limit != 100:
                 for at, _, job_id in list(finished)[-1:]:
@@ -189,7 +189,7 @@ def _sweep_of_finished(patch):
                         self.records.put(
                             replace(job, state=JobState.READY, finished_at=None, version=job.version + 1)
                         )
-        return reclaim(self, queues, limit, now)
+        return reclaim(self, queues, limit, now, given_up)
 
     patch.setattr(store.Store, "reclaim", broken)
 
@@ -365,7 +365,7 @@ class TwoSteps(MemoryDriver):
 class TakesWhatItSaw(TwoSteps):
     async def do_reserve(self, claim, now):
         with self._step(now) as (there, at):
-            there.reclaim(claim.queues, 100, at)
+            there.reclaim(claim.queues, 100, at, self.given_up)
             there.promote(claim.queues, at)
             seen = [job for queue in claim.queues for job in there._candidates(queue, claim, at)]
         await _a_moment()

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from taskharbor.cli.session import was_said
-from taskharbor.drivers.loading import masked
+from taskharbor.drivers.loading import DEFAULT_URL, masked
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.settings.store import store_url
@@ -30,8 +30,7 @@ def load_app(reference: str, url: str | None = None) -> Harbor:
         ConfigurationError: there is no such module or Harbor; the message names those that are there.
             Or the command line names one store, and the code of the app another.
     """
-    if url is not None or not os.environ.get(URL_VARIABLE):
-        os.environ[URL_VARIABLE] = store_url(url)
+    _tell_store(url)
     name, colon, attribute = reference.partition(":")
     if not name or (colon and not attribute):
         raise ConfigurationError(f"{reference!r} must look like module:attribute, for example app:harbor")
@@ -45,6 +44,18 @@ def load_app(reference: str, url: str | None = None) -> Harbor:
     if url is not None and was_said("url"):
         _refuse_two_stores(reference, found, store_url(url))
     return found
+
+
+def _tell_store(url: str | None) -> None:
+    """Let the app's code find the store in the environment, as far as anybody has named one.
+
+    The default is not told: code that reads the variable may well have a default of its own.
+    """
+    if url is None and os.environ.get(URL_VARIABLE):
+        return
+    chosen = store_url(url)
+    if url is not None or chosen != DEFAULT_URL:
+        os.environ[URL_VARIABLE] = chosen
 
 
 def _refuse_two_stores(reference: str, harbor: Harbor, url: str) -> None:

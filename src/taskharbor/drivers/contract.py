@@ -28,9 +28,10 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
-from taskharbor.drivers.arguments import check_ids, check_leases, check_settlements
+from taskharbor.drivers.arguments import check_ids, check_leases, check_report, check_settlements
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
@@ -98,6 +99,8 @@ class Driver(OneJobForms, DriverSteps):
         self.clock: Clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.max_payload = max_payload
+        self.given_up = GivenUps()
+        """Jobs that `reserve`, `exchange` and `reclaim` of this handle made dead letters, until taken."""
         self._is_open = False
 
     # ------------------------------------------------------------------ open and close
@@ -189,7 +192,8 @@ class Driver(OneJobForms, DriverSteps):
         that says no changes no counter; a rate is spent only for jobs handed out.
 
         A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
-        progress and no settled_token.
+        progress and no settled_token. Jobs that ended here because their stalls are used up are no
+        part of the answer: `given_up` has them.
 
         Raises:
             InvalidLeaseDuration: lease_for is not above zero.
@@ -284,7 +288,8 @@ class Driver(OneJobForms, DriverSteps):
 
         Each is handled exactly once however many sweepers there are: cancel requested →
         cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
-        key → merged; otherwise ready with run_at emptied. Attempts are left alone.
+        key → merged; otherwise ready with run_at emptied. Attempts are left alone. The failed ones
+        are in `given_up` too.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
@@ -437,7 +442,7 @@ class Driver(OneJobForms, DriverSteps):
     ) -> None:
         """Say that a worker lives for `ttl`, and fold its durations into its average and its types'."""
         now = self._check(now)
-        check_worker_id(report.worker_id)
+        check_report(report)
         check_span(ttl, "ttl")
         for sample in samples:
             check_name(sample.type, "type")

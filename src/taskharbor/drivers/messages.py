@@ -113,6 +113,15 @@ class Reclaimed(msgspec.Struct, frozen=True):
     version: int
 
 
+class GivenUp(msgspec.Struct, frozen=True, array_like=True):
+    """A job that became a dead letter because its lease ran out once more than allowed."""
+
+    id: str
+    queue: str
+    type: str
+    stalls: int
+
+
 class CancelResult(StrEnum):
     CANCELLED = "cancelled"
     REQUESTED = "requested"  # it runs; its worker will be told

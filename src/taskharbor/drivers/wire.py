@@ -24,6 +24,7 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    GivenUp,
     Page,
     Query,
     QueueInfo,
@@ -52,6 +53,10 @@ REPEAT_HEADER = "TaskHarbor-Repeat"
 """On a call that is sent again: `BOOT SECONDS`, who was asked first and how long ago."""
 BOOT_HEADER = "TaskHarbor-Boot"
 """In every answer: which start of which server gave it."""
+GIVEN_UP_HEADER = "TaskHarbor-Given-Up"
+"""In answers to claims and sweeps that have something to tell: jobs as `[[id, queue, type, stalls], …]`."""
+MOST_GIVEN_UP = 8
+"""In one answer: proxies drop heads of more than four kilobytes. The rest comes with the next ones."""
 
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
 AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release
@@ -258,6 +263,17 @@ def read_answer(verb: str, body: bytes) -> Any:
     if isinstance(answer, list):
         return _rebuilt(answer)
     return error_of(answer) if isinstance(answer, Failure) else answer
+
+
+_given_up = msgspec.json.Decoder(list[GivenUp])
+
+
+def read_given_up(header: str) -> list[GivenUp]:
+    """The jobs that an answer tells of; what cannot be read is no reason to lose the answer itself."""
+    try:
+        return _given_up.decode(header)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return []
 
 
 def _rebuilt(items: list[Any]) -> list[Any]:

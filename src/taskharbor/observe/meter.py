@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from taskharbor.events import (
     DutyRan,
     EventBus,
     HandlerAbandoned,
+    JobGivenUp,
     JobsClaimed,
     LeaseWasLost,
     LoopBlocked,
@@ -28,11 +29,12 @@ from taskharbor.events import (
     ScheduleFired,
     SpeculationStarted,
 )
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import AttemptRecord, JobRecord
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.observe import names
-from taskharbor.observe.names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
+from taskharbor.observe.batches import JobCounts, alike_claims, alike_ends
+from taskharbor.observe.names import MAX_SERIES, OTHER, Metric
 from taskharbor.observe.sample import Curve, Labels, Sample
 
 Gauges = Callable[[], Mapping[str, Mapping[Labels, float]]]
@@ -48,36 +50,6 @@ _OUTCOMES: dict[type, str] = {
 }
 
 
-class _Jobs:
-    """What is counted about the jobs of one queue, task and kind of worker."""
-
-    __slots__ = ("kind", "ok", "others", "pair", "run", "run_sum", "wait", "wait_sum")
-
-    def __init__(self, pair: Labels, kind: str) -> None:
-        self.pair = pair
-        self.kind = kind
-        self.ok = 0
-        self.others: dict[str, int] = {}
-        self.run = [0] * (len(RUN_BUCKETS) + 1)
-        self.run_sum = 0.0
-        self.wait = [0] * (len(WAIT_BUCKETS) + 1)
-        self.wait_sum = 0.0
-
-    def waited(self, bucket: int, count: int, total: float) -> None:
-        self.wait[bucket] += count
-        self.wait_sum += total
-
-    def ran(self, ok: int, bucket: int, count: int, total: float) -> None:
-        self.ok += ok
-        self.run[bucket] += count
-        self.run_sum += total
-
-
-_NOBODYS = _Jobs(("", ""), "")
-_WAIT_EDGES = (float("-inf"), *WAIT_BUCKETS, float("inf"))
-_RUN_EDGES = (float("-inf"), *RUN_BUCKETS, float("inf"))
-
-
 class Meter:
     """The numbers of this process. Safe from any thread.
 
@@ -87,12 +59,13 @@ class Meter:
     def __init__(self, *, tasks: bool = True) -> None:
         self._has_tasks = tasks
         self._lock = threading.Lock()
-        self._jobs: dict[Labels, _Jobs] = {}  # by their own names
-        self._shown: dict[Labels, _Jobs] = {}  # by the labels they are shown under
+        self._jobs: dict[Labels, JobCounts] = {}  # by their own names
+        self._shown: dict[Labels, JobCounts] = {}  # by the labels they are shown under
         self._pairs: dict[tuple[str, str], Labels] = {}
         self._counters: dict[str, dict[Labels, float]] = {}
         self._curves: dict[str, dict[Labels, Curve]] = {}
         self._gauges: list[Gauges] = []
+        self._has_copies = False  # whether a second run of a straggler was ever claimed here
 
     # ------------------------------------------------------------------ what to listen to
 
@@ -102,6 +75,7 @@ class Meter:
             events.listen(self._claimed, JobsClaimed),
             events.listen(self._answered, AttemptsAnswered),
             events.listen(self._lost, LeaseWasLost),
+            events.listen(self._given_up, JobGivenUp),
             events.listen(self._of_job(names.DOUBLE_RUNS), RanTwice),
             events.listen(self._of_job(names.ABANDONED), HandlerAbandoned),
             events.listen(self._of_job(names.COPIES), SpeculationStarted),
@@ -154,62 +128,72 @@ class Meter:
 
     # ------------------------------------------------------------------ jobs, a batch at a time
 
-    # Neighbours in a batch are much alike: of one queue and task, and in the same bucket. What they have in
-    # common is looked up once, and they are added up as one; nothing is looked up or stored for a single job.
-
     def _claimed(self, event: JobsClaimed) -> None:
-        kind, queue, task = event.kind, "", ""
-        jobs, count, total, low, high, bucket = _NOBODYS, 0, 0.0, 0.0, -1.0, 0
+        jobs, kind = event.jobs, event.kind
+        since = alike_claims(jobs)
         with self._lock:
-            for record in event.jobs:
-                since = record.run_at or record.created_at
-                if record.starts > 1:
-                    since = self._claimed_again(record, since)
-                waited = (record.started_at - since).total_seconds()  # type: ignore[operator]
-                if not (low < waited <= high and record.type == task and record.queue == queue):
-                    jobs.waited(bucket, count, total)
-                    queue, task, count, total = record.queue, record.type, 0, 0.0
-                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
-                    bucket = bisect_left(WAIT_BUCKETS, waited)
-                    low, high = _WAIT_EDGES[bucket], _WAIT_EDGES[bucket + 1]
-                count += 1
-                total += waited
-            jobs.waited(bucket, count, total)
+            if since is not None:
+                self._counts_of(jobs[0], kind).waited(since, jobs[0].started_at)  # type: ignore[arg-type]
+                return
+            for first, instants in self._each_since(jobs):
+                self._counts_of(first, kind).waited(instants, first.started_at)  # type: ignore[arg-type]
+
+    def _each_since(self, jobs: Sequence[JobRecord]) -> Iterable[tuple[JobRecord, list[datetime]]]:
+        """Since when jobs waited, by queue and task; what is of one queue was claimed at one instant."""
+        groups: dict[tuple[str, str], tuple[JobRecord, list[datetime]]] = {}
+        for record in jobs:
+            since = record.run_at or record.created_at
+            if record.starts > 1:
+                since = self._claimed_again(record, since)
+            self._has_copies |= record.speculates_on is not None
+            name = (record.queue, record.type)
+            if name in groups:
+                groups[name][1].append(since)
+            else:
+                groups[name] = (record, [since])
+        return groups.values()
 
     def _claimed_again(self, record: JobRecord, since: datetime) -> datetime:
         """Since when it waited: the time of earlier runs was no wait."""
         if not record.history:
             return since
         last = record.history[-1]
-        if last.outcome == "stalled":
+        if last.outcome == "stalled" and not _had_ended(record, last):
             self._add_job(names.STALLS, record.queue, record.type)
         return min(max(since, last.ended_at), record.started_at or since)
 
     def _answered(self, event: AttemptsAnswered) -> None:
-        kind, queue, task, completed = event.kind, "", "", JobState.COMPLETED
-        jobs, ok, count, total, low, high, bucket = _NOBODYS, 0, 0, 0.0, 0.0, -1.0, 0
+        attempts, answers, kind = event.attempts, event.answers, event.kind
+        if not attempts:
+            return
+        runs = None if self._has_copies else alike_ends(attempts, answers)
         with self._lock:
-            for attempt, answer in zip(event.attempts, event.answers, strict=True):
-                if type(answer) is not Settled:
-                    continue
-                record, started = attempt.record, attempt.started
-                ran = low if started is None else attempt.ended - started
-                if not (low < ran <= high and record.type == task and record.queue == queue):
-                    jobs.ran(ok, bucket, count, total)
-                    queue, task, ok, count, total = record.queue, record.type, 0, 0, 0.0
-                    jobs = self._jobs.get((queue, task, kind)) or self._new_jobs(record, kind)
-                    bucket = bisect_left(RUN_BUCKETS, ran)
-                    low, high = _RUN_EDGES[bucket], _RUN_EDGES[bucket + 1]
-                if answer.state is completed and record.speculates_on is None:
-                    ok += 1
-                else:
-                    self._ended_otherwise(jobs, attempt, answer)
-                if started is not None:
-                    count += 1
-                    total += ran
-            jobs.ran(ok, bucket, count, total)
+            if runs is not None:
+                counts = self._counts_of(attempts[0].record, kind)
+                counts.ok += len(runs)
+                counts.ran(runs)
+                return
+            for counts, seconds in self._each_end(attempts, answers, kind):
+                counts.ran(seconds)
 
-    def _ended_otherwise(self, jobs: _Jobs, attempt: Any, answer: Settled) -> None:
+    def _each_end(
+        self, attempts: Sequence[Any], answers: Sequence[Any], kind: str
+    ) -> Iterable[tuple[JobCounts, list[float]]]:
+        """Count every outcome, and answer how long the handlers ran that did run."""
+        groups: dict[JobCounts, list[float]] = {}
+        for attempt, answer in zip(attempts, answers, strict=True):
+            if type(answer) is not Settled:
+                continue
+            counts = self._counts_of(attempt.record, kind)
+            if answer.state is JobState.COMPLETED and attempt.record.speculates_on is None:
+                counts.ok += 1
+            else:
+                self._ended_otherwise(counts, attempt, answer)
+            if attempt.started is not None:
+                groups.setdefault(counts, []).append(attempt.ended - attempt.started)
+        return groups.items()
+
+    def _ended_otherwise(self, counts: JobCounts, attempt: Any, answer: Settled) -> None:
         record: JobRecord = attempt.record
         outcome = _OUTCOMES[type(attempt.settlement)]
         if answer.state is JobState.CANCELLED:
@@ -219,18 +203,22 @@ class Meter:
             self._add_job(names.STALLS, record.queue, record.type)
         elif outcome == "ok" and record.speculates_on is not None:
             self._add_job(names.WINS, record.queue, record.type)
-        jobs.others[outcome] = jobs.others.get(outcome, 0) + 1
+        counts.others[outcome] = counts.others.get(outcome, 0) + 1
 
-    def _new_jobs(self, record: JobRecord, kind: str) -> _Jobs:
-        """Where jobs of these names are counted from now on; under one set of labels they share it."""
+    def _counts_of(self, record: JobRecord, kind: str) -> JobCounts:
+        """Where jobs of these names are counted; under one set of labels they share it."""
+        counts = self._jobs.get((record.queue, record.type, kind))
+        return self._new_counts(record, kind) if counts is None else counts
+
+    def _new_counts(self, record: JobRecord, kind: str) -> JobCounts:
         pair = self._pair(record.queue, record.type)
         labels = (*pair, kind)
-        jobs = self._shown.get(labels)
-        if jobs is None:
-            jobs = self._shown[labels] = _Jobs(pair, kind)
+        counts = self._shown.get(labels)
+        if counts is None:
+            counts = self._shown[labels] = JobCounts(pair, kind)
         if pair != (OTHER, OTHER):  # of those there may be any number
-            self._jobs[record.queue, record.type, kind] = jobs
-        return jobs
+            self._jobs[record.queue, record.type, kind] = counts
+        return counts
 
     def _pair(self, queue: str, task: str) -> Labels:
         """The labels of a queue and task: bounded, however many names jobs come with."""
@@ -257,9 +245,17 @@ class Meter:
             queue, task = self._pair(event.queue, event.type)
             lost = self._counters.setdefault(names.LEASES_LOST.name, {})
             lost[queue,] = lost.get((queue,), 0.0) + 1
-            ended = self._counters.setdefault(names.JOBS_FINISHED.name, {})
-            labels = (queue, task, event.kind, "lost")
-            ended[labels] = ended.get(labels, 0.0) + 1
+            self._add_end((queue, task, event.kind, "lost"))
+
+    def _given_up(self, event: JobGivenUp) -> None:
+        """The stall that nobody will count when the job is claimed again, for it never is."""
+        with self._lock:
+            self._add_job(names.STALLS, event.queue, event.type)
+            self._add_end((*self._pair(event.queue, event.type), event.kind, "failed"))
+
+    def _add_end(self, labels: Labels) -> None:
+        ended = self._counters.setdefault(names.JOBS_FINISHED.name, {})
+        ended[labels] = ended.get(labels, 0.0) + 1
 
     def _duty(self, event: DutyRan) -> None:
         if event.count:
@@ -289,7 +285,7 @@ class Meter:
     def _put_jobs(self, sample: Sample) -> None:
         for jobs in self._shown.values():
             labels, kind = jobs.pair, jobs.kind
-            ended = {"ok": jobs.ok, **jobs.others} if jobs.ok else jobs.others
+            ended = {**jobs.others, "ok": jobs.others.get("ok", 0) + jobs.ok}
             part = Sample(
                 {names.JOBS_FINISHED.name: {(*labels, kind, what): n for what, n in ended.items()}},
                 {},
@@ -299,6 +295,14 @@ class Meter:
                 },
             )
             sample.fold_counts(part)
+
+
+def _had_ended(record: JobRecord, stall: AttemptRecord) -> bool:
+    """Whether its last stall had ended this job, and was counted then: somebody has put it back since.
+
+    Without counts it was put back with none, or merged with another job of its key.
+    """
+    return record.failed_at == stall.ended_at if record.stalls else record.key is None
 
 
 def _put_zeros(sample: Sample) -> None:

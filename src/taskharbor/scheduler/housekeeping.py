@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.given_up import tell_given_up
+from taskharbor.events import EventBus
 from taskharbor.scheduler.duty import Duty, Now
 
 
@@ -31,11 +33,20 @@ class Batches:
                 return done
 
 
-def sweep(driver: Driver, now: Now, *, every_seconds: float = 2.0, batch: int = 100) -> Duty:
-    """Give jobs whose lease ran out back to their queue, or bury them."""
+def sweep(
+    driver: Driver,
+    now: Now,
+    *,
+    every_seconds: float = 2.0,
+    batch: int = 100,
+    events: EventBus | None = None,
+) -> Duty:
+    """Give jobs whose lease ran out back to their queue, or bury them, and say so."""
 
     async def reclaim(limit: int) -> int:
-        return len(await driver.reclaim(limit, now=now.given))
+        reclaimed = await driver.reclaim(limit, now=now.given)
+        tell_given_up(driver.given_up.take(), events or EventBus(), found_by="the sweep")
+        return len(reclaimed)
 
     return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)
 

@@ -122,7 +122,7 @@ class Scheduler:
     def _usual_duties(self) -> list[Duty]:
         driver, now = self._driver, self._now
         return [
-            sweep(driver, now),
+            sweep(driver, now, events=self._events),
             promote(driver, now),
             FireCron(driver, now, self._entropy, events=self._events),
             SpeculateOnStragglers(driver, now, events=self._events),

@@ -9,7 +9,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from taskharbor.drivers.messages import Settled
+from taskharbor.drivers.given_up import tell_given_up
+from taskharbor.drivers.messages import GivenUp, Settled
 from taskharbor.errors import LeaseLost
 from taskharbor.events import (
     AttemptFinished,
@@ -58,7 +59,7 @@ class Announcer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """finished, released, leases_lost, abandoned, driver_errors"""
+        """finished, released, leases_lost, given_up, abandoned, driver_errors"""
         return {"finished": self.finished, **self._rare}
 
     # ------------------------------------------------------------------ the worker
@@ -168,6 +169,11 @@ class Announcer:
                 kind=self._config.kind,
             )
         )
+
+    def given_up(self, jobs: Sequence[GivenUp]) -> None:
+        """Jobs whose last allowed lease, of whatever worker, ran out; a claim of ours found that."""
+        self._rare["given_up"] += len(jobs)
+        tell_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
 
     def overtaken(self, held: Held, outcome: Outcome) -> None:
         """A handler went on after its transaction had completed the job, and did not succeed."""

@@ -118,7 +118,7 @@ class WorkerConfig:
         Only a connection that died without a word takes so long. A store that is merely slow answers
         late, and what comes too late for its lease is refused or released as always.
         """
-        return min(max(self.trust_seconds * 3, 6.0), 15.0)
+        return min(max(self.trust_seconds * 3, 6.0), 12.0)
 
     @property
     def trust_seconds(self) -> float:

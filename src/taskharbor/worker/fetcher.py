@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Exchanged
+from taskharbor.drivers.messages import Claim, Exchanged, GivenUp
 from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
@@ -51,6 +51,7 @@ class Fetcher:
         entropy: Entropy,
         waiting: Callable[[], int],
         on_claimed: Callable[[list[JobRecord], float], None],
+        on_given_up: Callable[[list[GivenUp]], None],
         on_trouble: Callable[[str, BaseException, int], None],
         on_idle: Callable[[], None],
         finished: Callable[[], int],
@@ -63,6 +64,7 @@ class Fetcher:
         self._entropy = entropy
         self._waiting = waiting
         self._on_claimed = on_claimed
+        self._on_given_up = on_given_up
         self._on_trouble = on_trouble
         self._on_idle = on_idle
         self._finished = finished
@@ -187,6 +189,8 @@ class Fetcher:
             answer = Exchanged([], await self._answered(self._driver.reserve(claim, now=now)))
         self._unclear += self._settler.answered(batch, answer.settled)
         batch.clear()
+        if given_up := self._driver.given_up:
+            self._on_given_up(given_up.take())
         if answer.error is not None:
             raise answer.error
         self._received(answer.claimed, limit, sent, is_quiescent)

@@ -91,6 +91,7 @@ class Shift:
             entropy,
             lambda: custody.slots.waiting,
             self._claimed,
+            self.announcer.given_up,
             self.announcer.trouble,
             self._idle,
             lambda: self.announcer.finished,

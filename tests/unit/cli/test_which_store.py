@@ -128,3 +128,15 @@ def test_an_app_with_a_driver_of_its_own_is_looked_into_by_that_driver(shell: Sh
     assert looked.code == 0
     assert refused.code == 2
     assert "brings a driver of its own" in refused.err
+
+
+def test_an_app_that_reads_the_variable_keeps_its_own_default(
+    shell: Shell, app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "which_app.py").write_text(
+        "import os\nfrom taskharbor import Harbor\n"
+        "harbor = Harbor(os.environ.get('TASKHARBOR_URL', 'sqlite:///its-own.db'))\n"
+    )
+    monkeypatch.delenv("TASKHARBOR_URL", raising=False)
+
+    assert "its-own.db" in shell.bare("jobs", "list", "-A", app).err

@@ -108,6 +108,62 @@ async def test_a_job_that_comes_back_after_a_stall_is_counted_and_its_run_was_no
     assert wait.sum < 1  # reclaimed and claimed in one step, however long ago it was put in
 
 
+async def nothing(ctx, job):
+    return None
+
+
+async def stalled_to_death(yard: Yard, **fields) -> str:
+    """A job whose only lease has run out; the next claim will give it up."""
+    job_id = await yard.put(max_stalls=1, **fields)
+    claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
+    await yard.driver.reserve(claim, now=yard.clock.now())
+    await yard.pass_time(30)
+    return job_id
+
+
+async def test_a_job_that_a_claim_gives_up_is_a_failed_one_and_a_stall(yard, caplog):
+    job_id = await stalled_to_death(yard)
+    worker, meter = metered(yard, {"work": nothing})
+    await yard.run_until_idle(worker)
+
+    assert (await yard.job(job_id)).failure_kind == "stalled"
+    assert counted(meter, names.JOBS_FINISHED) == {("default", "work", "any", "failed"): 1}
+    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert worker.counts["given_up"] == 1
+    [line] = [record for record in caplog.records if "given up" in record.getMessage()]
+    assert line.levelname == "WARNING"
+    assert (line.taskharbor_job_id, line.taskharbor_task, line.taskharbor_queue) == (
+        job_id,
+        "work",
+        "default",
+    )
+
+
+@pytest.mark.parametrize("reset_counts", [True, False])
+async def test_a_job_that_was_given_up_and_put_back_is_no_second_stall(yard, reset_counts):
+    job_id = await stalled_to_death(yard)
+    worker, meter = metered(yard, {"work": nothing})
+    await yard.run_until_idle(worker)
+    await yard.driver.requeue([job_id], reset_counts=reset_counts, now=yard.clock.now())
+    await yard.run_until_idle(worker)
+
+    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert ends(meter) == {"failed": 1, "ok": 1}
+
+
+async def test_a_stall_that_made_one_job_of_two_is_counted(yard):
+    claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
+    await yard.put(key=b"k")
+    await yard.driver.reserve(claim, now=yard.clock.now())
+    await yard.put(key=b"k")
+    await yard.pass_time(30)
+    worker, meter = metered(yard, {"work": nothing})
+    await yard.run_until_idle(worker)
+
+    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert ends(meter) == {"ok": 1}
+
+
 async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_double_run(yard):
     async def work(ctx, job):
         await ctx.clock.sleep(60)

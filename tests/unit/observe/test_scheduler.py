@@ -80,3 +80,19 @@ async def test_a_second_run_of_a_straggler_is_counted(driver, clock):
     await run_for(one, clock, 20)
 
     assert meter.sample().counters[names.COPIES.name] == {("mail", "slow"): 1}
+
+
+async def test_a_job_that_the_sweep_gives_up_is_a_failed_one_and_a_stall(driver, clock, caplog):
+    job = NewJob(id=Entropy(9).job_id(clock.now()), type="slow", queue="mail", max_stalls=1)
+    await driver.enqueue([job], now=clock.now())
+    claim = Claim(queues=("mail",), worker_id="w", lease_for=timedelta(seconds=5))
+    await driver.reserve(claim, now=clock.now())
+    one, meter = scheduler(driver, clock)
+
+    await run_for(one, clock, 20)
+
+    counted = meter.sample().counters
+    assert counted[names.STALLS.name] == {("mail", "slow"): 1}
+    assert counted[names.JOBS_FINISHED.name] == {("mail", "slow", "", "failed"): 1}
+    [line] = [record for record in caplog.records if "given up" in record.getMessage()]
+    assert (line.levelname, line.taskharbor_job_id) == ("WARNING", job.id)

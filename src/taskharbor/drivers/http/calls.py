@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from taskharbor.drivers import wire
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.http import replies
 from taskharbor.drivers.http.address import Address
 from taskharbor.drivers.http.answer import Answer, NotHttp
@@ -22,20 +24,25 @@ from taskharbor.drivers.http.lines import Line, Lines
 from taskharbor.drivers.http.requests import Requests, repeat_of
 from taskharbor.errors import DriverUnavailable
 
+_GIVEN_UP = wire.GIVEN_UP_HEADER.lower()
 _HEAR_OUT_SECONDS = 5.0
 _ORDER_SECONDS = 2.0  # how long a later call waits for it: order is worth something, but no lease
 
-GivenUp = Callable[[str, Any], Awaitable[None]]
+Unheard = Callable[[str, Any], Awaitable[None]]
 """What to do with the answer to a call whose caller has given up: its verb and what it gave."""
 
 
 class Calls:
     """What one handle asks of its server."""
 
-    def __init__(self, address: Address, lines: Lines, requests: Requests, given_up: GivenUp) -> None:
+    def __init__(
+        self, address: Address, lines: Lines, requests: Requests, on_unheard: Unheard, given_up: GivenUps
+    ) -> None:
+        """`given_up`: where to put the jobs that the server tells of."""
         self._address = address
         self._lines = lines
         self._requests = requests
+        self._on_unheard = on_unheard
         self._given_up = given_up
         self._loop = asyncio.get_running_loop()
         self._unheard: set[asyncio.Task[None]] = set()
@@ -60,7 +67,7 @@ class Calls:
             answer = await self._once_more(verb, self._requests.request(verb, body, call, again))
         else:
             self._has_many_servers |= bool(boot) and boot != line.boot
-        return replies.read(verb, answer, self._address)
+        return self._read(verb, answer)
 
     async def wait(self, verb: str, body: bytes, seconds: float) -> Any:
         """A call that the server may take so many seconds longer to answer; given up, it ends there too."""
@@ -77,7 +84,7 @@ class Calls:
             raise
         finally:
             self._lines.give_back(line)
-        return replies.read(verb, answer, self._address)
+        return self._read(verb, answer)
 
     async def close(self) -> None:
         """Hear out what was given up, but not for long."""
@@ -125,4 +132,10 @@ class Calls:
         finally:
             self._lines.give_back(line)
         with suppress(Exception):
-            await self._given_up(verb, replies.read(verb, answer, self._address))
+            await self._on_unheard(verb, self._read(verb, answer))
+
+    def _read(self, verb: str, answer: Answer) -> Any:
+        told = answer.headers.get(_GIVEN_UP)
+        if told is not None:
+            self._given_up.hear(wire.read_given_up(told))
+        return replies.read(verb, answer, self._address)

@@ -103,7 +103,7 @@ class HttpDriver(Driver):
         if self._address.exposes_token:
             _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
         lines = Lines(self._address, self._tls)
-        self._calls = Calls(self._address, lines, self._requests, self._hand_back)
+        self._calls = Calls(self._address, lines, self._requests, self._hand_back, self.given_up)
         try:
             hello: wire.Hello = await self._calls.call("hello", b"{}")
         except BaseException:

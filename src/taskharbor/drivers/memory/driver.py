@@ -112,7 +112,7 @@ class MemoryDriver(Driver):
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         with self._step(now) as (store, at):
-            return store.reserve(claim, self.entropy.token(), at)
+            return store.reserve(claim, self.entropy.token(), at, self.given_up)
 
     async def do_extend_leases(
         self,
@@ -135,13 +135,13 @@ class MemoryDriver(Driver):
     ) -> Exchanged:
         with self._step(now) as (store, at):
             settled = [store.settle(settlement, at) for settlement in settlements]
-            return Exchanged(settled, store.reserve(claim, self.entropy.token(), at))
+            return Exchanged(settled, store.reserve(claim, self.entropy.token(), at, self.given_up))
 
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         with self._step(now) as (store, at):
-            return store.reclaim(list(store.records.leases), limit, at)
+            return store.reclaim(list(store.records.leases), limit, at, self.given_up)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as (store, at):

@@ -14,6 +14,7 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.memory.gates import Gates
 from taskharbor.drivers.memory.idempotency import Idempotency
 from taskharbor.drivers.memory.listeners import Listeners
@@ -112,8 +113,8 @@ class Store:
                 moved += 1
         return moved
 
-    def reserve(self, claim: Claim, token: str, now: datetime) -> list[JobRecord]:
-        self.reclaim(claim.queues, 100, now)
+    def reserve(self, claim: Claim, token: str, now: datetime, given_up: GivenUps) -> list[JobRecord]:
+        self.reclaim(claim.queues, 100, now, given_up)
         self.promote(claim.queues, now)
         taken: list[JobRecord] = []
         expires_at = now + claim.lease_for
@@ -166,7 +167,9 @@ class Store:
         self.drop_copy_of(after, now)
         return Settled(after.id, after.state, now, after.version)
 
-    def reclaim(self, queues: Sequence[str], limit: int, now: datetime) -> list[Reclaimed]:
+    def reclaim(
+        self, queues: Sequence[str], limit: int, now: datetime, given_up: GivenUps
+    ) -> list[Reclaimed]:
         """The oldest expired leases of these queues, each ended once."""
         oldest = merge(*(_expired(self.records.leases[queue], now) for queue in queues))
         answers = []
@@ -178,6 +181,7 @@ class Store:
             after = self._leave(job, stalled(job, "", now), now)
             if after.state.is_terminal:
                 self.drop_copy_of(after, now)
+                given_up.note((after,))
             answers.append(Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version))
         return answers
 

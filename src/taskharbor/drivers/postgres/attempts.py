@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
 from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
 from taskharbor.drivers.postgres.connections import Connections
@@ -17,7 +18,7 @@ from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
 from taskharbor.drivers.postgres.ledger import Ledger
 from taskharbor.drivers.postgres.rows import claimed_of, granted, progress_text, span_us
 from taskharbor.drivers.postgres.statements import Statements
-from taskharbor.errors import JobNotInflight, LeaseLost
+from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, Progress
@@ -46,15 +47,23 @@ class Attempts:
     """The attempt verbs of one driver handle."""
 
     def __init__(
-        self, connections: Connections, statements: Statements, entropy: Entropy, clock: Clock
+        self,
+        connections: Connections,
+        statements: Statements,
+        entropy: Entropy,
+        clock: Clock,
+        given_up: GivenUps,
     ) -> None:
         self._connections = connections
         self._sql = statements
         self._entropy = entropy
+        self._given_up = given_up
+        self._clock = clock
         self._floors = Floors(clock)
         self.marks_hungry = False  # while somebody listens for wake-ups on this handle
         self.found_enough = False  # whether the last claim brought all it asked for
         self.claims = 0  # begun so far
+        self.claim_seconds = 0.0  # how long the last one took
         self.on_not_enough: Callable[[], None] = _nothing  # a claim has brought less, and marked its queues
 
     # ------------------------------------------------------------------ settle and claim
@@ -72,7 +81,10 @@ class Attempts:
         self._floors.forget()
         quick, others = ([], []) if acks is not None else _parted(settlements)
 
+        ended: list[JobRecord] = []
+
         async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
+            ended.clear()  # it may be tried again
             done = dict(answers)
             if others and quick:
                 some = numbered_acks([settlements[place] for place in quick])
@@ -80,10 +92,17 @@ class Attempts:
                 done |= {quick[place]: answer for place, answer in _done(rows[0], some).items()}
             left = [place for place in range(len(settlements)) if place not in done]
             done |= await self._settle(connection, left, settlements, now)
-            return done, await self._reserve(connection, claim, now) if claim is not None else []
+            return done, await self._reserve(connection, claim, now, ended) if claim is not None else []
 
-        answers, jobs = await self._connections.step(the_rest)
-        return _in_order(answers), jobs
+        try:
+            done, jobs = await self._connections.step(the_rest)
+        except DriverUnavailable as error:
+            if error.done is not False or not answers:
+                raise
+            # Acks before them are written, so it would be wrong to say that nothing was done.
+            raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
+        self._given_up.note(ended)
+        return _in_order(done), jobs
 
     async def _at_once(
         self, answers: dict[int, Answer], acks: Acks, claim: Claim | None, now: datetime | None
@@ -92,6 +111,7 @@ class Attempts:
         was claimed, and `answers` says what is done.
         """
         self.claims += claim is not None
+        began = self._clock.monotonic()
         token = self._entropy.token()
         floors = NO_FLOORS if claim is None else self._floors.arguments(claim, now)
         rows = await self._connections.rows(
@@ -103,14 +123,17 @@ class Attempts:
         if head[_FLAGS]:
             answers |= _done(head, acks)
             return [], None
+        self.claim_seconds = self._clock.monotonic() - began
         jobs = self._handed_out(rows, claim, token)
         if claim is not None:
             self._floors.learn(claim, jobs, head[_AT], now)
         return _all_done(head, acks), jobs
 
-    async def _reserve(self, connection: Any, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def _reserve(
+        self, connection: Any, claim: Claim, now: datetime | None, ended: list[JobRecord]
+    ) -> list[JobRecord]:
         """A claim inside a transaction, after the expired leases of its queues were dealt with."""
-        await self._sweep(connection, claim.queues, _SWEPT_PER_CLAIM, now)
+        await self._sweep(connection, claim.queues, _SWEPT_PER_CLAIM, now, ended)
         token = self._entropy.token()
         rows = await connection.fetch(
             self._sql["exchange"],
@@ -219,11 +242,25 @@ class Attempts:
     # ------------------------------------------------------------------ expired leases
 
     async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self._connections.step(lambda connection: self._sweep(connection, None, limit, now))
+        ended: list[JobRecord] = []
+
+        async def sweep(connection: Any) -> list[Reclaimed]:
+            ended.clear()  # it may be tried again
+            return await self._sweep(connection, None, limit, now, ended)
+
+        answers = await self._connections.step(sweep)
+        self._given_up.note(ended)
+        return answers
 
     async def _sweep(
-        self, connection: Any, queues: Sequence[str] | None, limit: int, now: datetime | None
+        self,
+        connection: Any,
+        queues: Sequence[str] | None,
+        limit: int,
+        now: datetime | None,
+        ended: list[JobRecord],
     ) -> list[Reclaimed]:
+        """Expired leases of these queues, or of all; jobs that do not go on are added to `ended`."""
         picked = await connection.fetch(
             self._sql["pick_expired"], now, None if queues is None else list(queues), limit
         )
@@ -236,7 +273,7 @@ class Attempts:
             job = ledger.records.get(row[0])
             # A copy may have ended with its original, a moment ago in this very loop.
             if job is not None and job.state is JobState.RUNNING:
-                answers.append(_reclaim(ledger, job))
+                answers.append(_reclaim(ledger, job, ended))
         await ledger.write()
         return answers
 
@@ -368,11 +405,12 @@ def settle_one(ledger: Ledger, settlement: Settlement) -> Answer:
     return Settled(after.id, after.state, ledger.at, after.version)
 
 
-def _reclaim(ledger: Ledger, job: JobRecord) -> Reclaimed:
+def _reclaim(ledger: Ledger, job: JobRecord, ended: list[JobRecord]) -> Reclaimed:
     had_blocked = ledger.of_key(job, JobState.BLOCKED) is not None
     after = _leave(ledger, job, stalled(job, "", ledger.at))
     if after.state.is_terminal:
         drop_copy_of(ledger, after.id)
+        ended.append(after)
     return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), ledger.at, after.version)
 
 

@@ -48,8 +48,8 @@ from taskharbor.drivers.postgres.statements import (
     Statements,
     enqueue_arguments,
     enqueued,
-    enqueued_one,
-    one_arguments,
+    enqueued_at,
+    usual_arguments,
     usual_job,
 )
 from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
@@ -115,7 +115,7 @@ class PostgresDriver(Driver):
             connection.terminate()
             raise
         self._connections = Connections(self.address, first=connection)
-        self._attempts = Attempts(self._connections, self._sql, self.entropy, self.clock)
+        self._attempts = Attempts(self._connections, self._sql, self.entropy, self.clock, self.given_up)
         self._control = Control(self._connections, self._sql)
         self._looking = Looking(self._connections, self._sql)
         self._presence = Presence(self._connections, self._sql)
@@ -148,20 +148,24 @@ class PostgresDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        if (job := usual_job(jobs)) is not None and (answer := await self._enqueue_one(job, now)):
+        usual = usual_job(jobs)
+        if usual is not None and (answer := await self._enqueue_usual(usual, jobs, now)):
             return answer
-        # One job comes here only when there is something about it, which may be that it is known.
-        return await self._enqueue(jobs, now, is_new=len(jobs) > 1)
+        # Usual jobs, or one, come here only when there is something about them: perhaps that one is known.
+        return await self._enqueue(jobs, now, is_new=usual is None and len(jobs) > 1)
 
-    async def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued] | None:
+    async def _enqueue_usual(
+        self, usual: NewJob, jobs: Sequence[NewJob], now: datetime | None
+    ) -> list[Enqueued] | None:
+        statement = self._sql["enqueue_one" if len(jobs) == 1 else "enqueue_alike"]
         try:
-            rows = await self._connections.rows(self._sql["enqueue_one"], *one_arguments(job, now))
+            rows = await self._connections.rows(statement, *usual_arguments(usual, jobs, now))
         except DriverMisbehaved as error:
             if not is_known_id(error):
                 raise
             return None
-        at = rows[0][0]  # none: the job has to go the longer way
-        return None if at is None else enqueued_one(job, at)
+        at = rows[0][0]  # none: they have to go the longer way
+        return None if at is None else enqueued_at(jobs, at)
 
     async def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
         arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)

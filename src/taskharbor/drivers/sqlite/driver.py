@@ -142,7 +142,11 @@ class SqliteDriver(Driver):
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         token = self.entropy.token()
-        return await self._write(lambda step: reserve(step, claim, token), now)
+        ended: list[JobRecord] = []
+        jobs = await self._write(lambda step: reserve(step, claim, token, ended), now)
+        if ended:
+            self.given_up.note(ended)
+        return jobs
 
     async def do_extend_leases(
         self,
@@ -162,13 +166,17 @@ class SqliteDriver(Driver):
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         token = self.entropy.token()
+        ended: list[JobRecord] = []
 
         def work(step: Step) -> Exchanged:
             settled = settle(step, settlements)
-            claimed, error = step.attempt(lambda: reserve(step, claim, token), self._location.path)
+            claimed, error = step.attempt(lambda: reserve(step, claim, token, ended), self._location.path)
             return Exchanged(settled, claimed or [], error)
 
-        return await self._write(work, now)
+        answer = await self._write(work, now)
+        if ended and answer.error is None:  # with an error the claim, and what it reclaimed, did not happen
+            self.given_up.note(ended)
+        return answer
 
     def do_transaction(
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
@@ -179,7 +187,10 @@ class SqliteDriver(Driver):
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self._write(lambda step: reclaim(step, None, limit), now)
+        ended: list[JobRecord] = []
+        answers = await self._write(lambda step: reclaim(step, None, limit, ended), now)
+        self.given_up.note(ended)
+        return answers
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         return await self._write(lambda step: _promote(step, limit), now)

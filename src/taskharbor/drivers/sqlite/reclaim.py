@@ -9,12 +9,13 @@ from taskharbor.drivers.messages import Reclaimed, ReclaimResult
 from taskharbor.drivers.sqlite.ends import Ends
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.step import Step
+from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import stalled
 
 
-def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclaimed]:
-    """Up to `limit` expired leases of these queues, or of all."""
+def reclaim(step: Step, queues: Sequence[str] | None, limit: int, ended: list[JobRecord]) -> list[Reclaimed]:
+    """Up to `limit` expired leases of these queues, or of all; jobs that do not go on come to `ended`."""
     grants = _expired(step, queues, limit)
     if not grants:
         return []
@@ -26,7 +27,7 @@ def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclai
     )
     records = Records(step)
     ends = Ends(step, records)
-    answers = [_reclaimed(step, records, ends, seq) for _, seq in leases[:limit]]
+    answers = [_reclaimed(step, records, ends, seq, ended) for _, seq in leases[:limit]]
     return [answer for answer in answers if answer is not None]
 
 
@@ -40,7 +41,9 @@ def _expired(step: Step, queues: Sequence[str] | None, limit: int) -> list[Any]:
     ]
 
 
-def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed | None:
+def _reclaimed(
+    step: Step, records: Records, ends: Ends, seq: int, ended: list[JobRecord]
+) -> Reclaimed | None:
     """What became of one expired lease; None when it went with another one: a copy with its original."""
     job = records.by_seq(seq)
     if job.state is not JobState.RUNNING:
@@ -49,6 +52,7 @@ def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed 
     after = ends.leave(job, stalled(job, "", step.now))
     if after.state.is_terminal:
         ends.drop_copy_of(after)
+        ended.append(after)
     return Reclaimed(after.id, _result(after.state, had_blocked), step.now, after.version)
 
 

@@ -17,9 +17,9 @@ PROMOTED_PER_CLAIM = 10_000
 """Each due job moves once, so a claim pays for more than its own only after a long silence."""
 
 
-def reserve(step: Step, claim: Claim, token: str) -> list[JobRecord]:
-    """Up to `claim.limit` jobs, each under a fresh lease."""
-    due = _see_to_expired(step, claim.queues)
+def reserve(step: Step, claim: Claim, token: str, ended: list[JobRecord]) -> list[JobRecord]:
+    """Up to `claim.limit` jobs, each under a fresh lease; expired ones that do not go on come to `ended`."""
+    due = _see_to_expired(step, claim.queues, ended)
     taken: list[JobRecord] = []
     for queue in claim.queues:
         if queue in due:
@@ -32,11 +32,11 @@ def reserve(step: Step, claim: Claim, token: str) -> list[JobRecord]:
     return taken
 
 
-def _see_to_expired(step: Step, queues: Sequence[str]) -> set[str]:
+def _see_to_expired(step: Step, queues: Sequence[str], ended: list[JobRecord]) -> set[str]:
     """Reclaim what ran out in these queues, and answer in which of them jobs are due."""
     looks = {queue: step.look(queue) for queue in queues}
     if any(is_expired for is_expired, _ in looks.values()):
-        reclaim(step, queues, RECLAIMED_PER_CLAIM)
+        reclaim(step, queues, RECLAIMED_PER_CLAIM, ended)
     return {queue for queue, (_, is_due) in looks.items() if is_due}
 
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Reclaimed, ReclaimResult
+from taskharbor.drivers.messages import GivenUp, Reclaimed, ReclaimResult
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.queue import QueueSettings
-from taskharbor.model.settlement import Ack, Fail, Retry
+from taskharbor.model.queue import QueueSettings, Retention
+from taskharbor.model.settlement import Ack, Fail, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     HOUR,
@@ -23,7 +23,9 @@ from taskharbor.testing.conformance.kit import (
     QUEUE,
     SECOND,
     START,
+    TYPE,
     Moment,
+    claim,
     enqueue_one,
     extend_one,
     found_ids,
@@ -178,6 +180,67 @@ async def test_a_job_that_stalled_to_death_is_told_to_the_fail_queue(driver: Dri
 
     body = msgspec.json.decode(told.payload)
     assert (body["id"], body["kind"], body["stalls"]) == (job.id, "stalled", 1)
+
+
+@pytest.mark.parametrize("way", ["reserve", "exchange", "reclaim"])
+async def test_whoever_gives_a_job_up_tells_so_once(driver: Driver, way: str) -> None:
+    """G09: no attempt is left to be settled, so that nobody else could count it."""
+    await driver.enqueue([*new_jobs(2, max_stalls=1), *new_jobs(2, max_stalls=2)], now=START)
+    first, second, *_ = await reserve(driver, limit=4)
+    other = await driver.another().open()
+
+    await give_up(driver, way)
+    told = driver.given_up.take()
+    await give_up(other, way)
+    again = [*driver.given_up.take(), *other.given_up.take()]
+    await other.close()
+
+    assert {job.id: job for job in told} == {
+        job.id: GivenUp(job.id, QUEUE, TYPE, 1) for job in (first, second)
+    }
+    assert len(told) == 2
+    assert again == []
+
+
+async def give_up(driver: Driver, way: str, now: datetime = END) -> None:
+    if way == "reserve":
+        await driver.reserve(claim(), now=now)
+    elif way == "exchange":
+        await driver.exchange([], claim(), now=now)
+    else:
+        await driver.reclaim(now=now)
+
+
+async def test_a_job_that_was_not_kept_is_told_of_all_the_same(driver: Driver) -> None:
+    """G09: without retention for failed jobs, this is the only word of it."""
+    retention = Retention(failed=timedelta(0))
+    await driver.configure_queue(QueueSettings(queue=QUEUE, retention=retention), now=START)
+    job = await running(driver, max_stalls=1)
+
+    await give_up(driver, "reserve")
+
+    assert [one.id for one in driver.given_up.take()] == [job.id]
+    assert await driver.get([job.id], now=END) == [None]
+
+
+async def test_only_jobs_that_nobody_will_settle_are_told_as_given_up(driver: Driver) -> None:
+    """G09: not what runs again or was cancelled, no copy, and no stall that a worker reports itself."""
+    again = await running(driver)
+    cancelled = await running(driver, max_stalls=1)
+    reported = await running(driver, max_stalls=1)
+    original = await running(driver, lease_for=HOUR)
+    await driver.cancel([cancelled.id], now=START)
+    await driver.speculate(original.id, now=START)
+    copy = await reserve_one(driver, worker_id=OTHER_WORKER)
+
+    await settle_one(driver, Stalled(reported.lease))
+    taken = await reserve(driver, limit=10, now=END)
+
+    assert copy.speculates_on == original.id
+    assert (await get_one(driver, reported.id, now=END)).state is JobState.FAILED
+    assert (await get_one(driver, cancelled.id, now=END)).state is JobState.CANCELLED
+    assert [job.id for job in taken] == [again.id]
+    assert driver.given_up.take() == []
 
 
 async def test_a_reclaimed_job_gets_a_new_token_and_a_higher_fence(driver: Driver) -> None:
