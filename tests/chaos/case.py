@@ -57,6 +57,8 @@ class Outcome:
     error: str = ""
     not_here: str = ""
     """Why it could not be run on this machine."""
+    commit: str = ""
+    """What was run."""
 
     @property
     def is_good(self) -> bool:

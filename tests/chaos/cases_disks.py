@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -19,23 +20,26 @@ CARGO_BYTES = 128 * 1024
 
 @case("C47", "the disk of the tables is full", stores=("postgres",))
 async def tables_on_a_full_disk(world: World) -> None:
-    disk = world.keeps(small_disk(world.folder, 48))
+    disk = world.keeps(small_disk(world.folder, 96))
     await world.move(await PostgresOnSmallDisk.begin(world.folder, disk))
-    await _fill_and_free(world, disk, ballast=16)
+    await _fill_and_free(world, disk, room=12)
 
 
 @case("C48", "the disk of the file is full", stores=("sqlite",))
 async def file_on_a_full_disk(world: World) -> None:
-    disk = world.keeps(small_disk(world.folder, 16))
+    disk = world.keeps(small_disk(world.folder, 64))
     await world.move(SqliteOnSmallDisk(disk))
-    await _fill_and_free(world, disk, ballast=8)
+    await _fill_and_free(world, disk, room=8)
 
 
-async def _fill_and_free(world: World, disk: Path, ballast: int) -> None:
-    """Enqueued until there is no room, worked on meanwhile; then there is room, and everything ends."""
+async def _fill_and_free(world: World, disk: Path, room: int) -> None:
+    """Enqueued until there is no room, worked on meanwhile; then there is room, and everything ends.
+
+    Ballast leaves so many MiB, however much an earlier round has put there for good.
+    """
     for _ in range(min(world.size.injections, 2)):
         weight = disk / "ballast"
-        weight.write_bytes(b"\0" * ballast * MEBIBYTE)
+        weight.write_bytes(b"\0" * (shutil.disk_usage(disk).free - room * MEBIBYTE))
         worker = world.worker("-c", "4")
         await world.workers_at_work(1)
         long = await world.put(*(world.request(seconds=world.size.lease) for _ in range(4)))

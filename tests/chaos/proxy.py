@@ -144,6 +144,7 @@ class Proxy:
         return next((cut for cut in self.cuts if cut.takes(name)), None)
 
 
+_MADE_UP_FOR_SECONDS = 1.0
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -159,6 +160,8 @@ class _Line:
         self._asked = 0
         self._answered = 0
         self._due = 0  # the number of the answer that the trap is for
+        self._free_at: dict[asyncio.StreamWriter, float] = {}
+        """By direction, when the bytes so far have taken their time."""
         self._is_over = asyncio.Event()
         self.has_lost_bytes = False
         self.is_stranded = False
@@ -219,9 +222,19 @@ class _Line:
         if self._proxy.delay is not None:
             await asyncio.sleep(self._proxy.delay())
         if self._proxy.bytes_per_second:
-            await asyncio.sleep(len(data) / self._proxy.bytes_per_second)
+            await self._take_time(len(data), writer)
         writer.write(data)
         await writer.drain()
+
+    async def _take_time(self, count: int, writer: asyncio.StreamWriter) -> None:
+        """So many bytes a second on the average: a short sleep takes longer than it should, and the pieces
+        after it go without one until that is made up for.
+        """
+        now = asyncio.get_running_loop().time()
+        began = max(self._free_at.get(writer, now), now - _MADE_UP_FOR_SECONDS)
+        self._free_at[writer] = free_at = began + count / self._proxy.bytes_per_second
+        if free_at > now:
+            await asyncio.sleep(free_at - now)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.chaos.case import CASES, Outcome
+from tests.chaos.kept import commit
 from tests.chaos.world import Size
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "chaos-results.md"
@@ -63,8 +63,8 @@ def page(outcomes: Sequence[Outcome], size: Size, *, planned: int, minutes: floa
         "none invented, no two leases of a job at once, exact counts, no write accepted from an expired "
         "lease, and no run twice without an expired lease that explains it. Bounds in seconds stand apart: "
         "they are promised for a machine that does nothing else, and `load` says whether it did.\n\n"
-        f"{_stamp()}; {minutes:.0f} minutes, stores side by side. Each case loads its store for about "
-        f"{size.seconds:g} s, with leases of {size.lease:g} s unless it says otherwise. "
+        f"{_stamp(outcomes)}; {minutes:.0f} minutes, stores side by side. Each case loads its store for "
+        f"about {size.seconds:g} s, with leases of {size.lease:g} s unless it says otherwise. "
         f"{_totals(outcomes, planned)}\n\n"
     )
     return (
@@ -104,8 +104,8 @@ def _first_line(text: str) -> str:
 def _table(outcomes: Iterable[Outcome]) -> str:
     rows = [
         "| case | what is done | store | seed | jobs | runs | faults | expired | duplicates | promises "
-        "| in time | load |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| in time | load | commit |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in outcomes:
         found = one.findings
@@ -115,7 +115,7 @@ def _table(outcomes: Iterable[Outcome]) -> str:
         rows.append(
             f"| {one.case.id} | {one.case.title} | {one.store} | {one.seed} | {found.jobs:,} | "
             f"{found.runs:,} | {len(one.injections)} | {found.expired_leases} | {duplicates} | {verdict} | "
-            f"{in_time} | {one.load:.1f} |"
+            f"{in_time} | {one.load:.1f} | {one.commit} |"
         )
     return "\n".join(rows) + "\n"
 
@@ -167,16 +167,12 @@ def _spread(times: Sequence[float]) -> str:
     return f"{len(times)} times, median {sorted(times)[len(times) // 2]:.2f} s, longest {max(times):.2f} s"
 
 
-def _stamp() -> str:
-    """When, where, and of what: a tree with changes of its own is called that."""
-    commit = _git("rev-parse", "--short", "HEAD") or "unknown"
-    changed = _git("status", "--porcelain", "--", "src", "tests", "pyproject.toml")
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"commit {commit}{' with changes that are in no commit' if changed else ''}"
+def _stamp(outcomes: Iterable[Outcome]) -> str:
+    """When, where, and of what."""
+    commits = sorted({one.commit for one in outcomes} or {commit()})
+    told = (
+        f"commit {commits[0]}" if len(commits) == 1 else f"commits {', '.join(commits)}: see the last column"
     )
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=PAGE.parents[2], check=False)
-    return done.stdout.strip()
+    if any(name.endswith("+") for name in commits):
+        told += " (+: with changes that are in no commit)"
+    return f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, {told}"

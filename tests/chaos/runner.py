@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.case import CASES, Case, Outcome, run_case
+from tests.chaos.kept import commit
 from tests.chaos.report import describe
 from tests.chaos.stores import Stores
 from tests.chaos.world import Size
@@ -30,12 +31,20 @@ class Run:
     beside: bool = True
     """Whether stores go side by side."""
     outcomes: list[Outcome] = field(default_factory=list)
+    """Those of a run before this one that is being continued come first."""
+    minutes_before: float = 0.0
+    most_minutes: float | None = None
+    """No case begins after so many."""
     turns: int = 0
     began: float = field(default_factory=time.monotonic)
 
     @property
     def minutes(self) -> float:
         return (time.monotonic() - self.began) / 60
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return self.most_minutes is not None and self.minutes >= self.most_minutes
 
     def sorted_outcomes(self) -> list[Outcome]:
         return sorted(self.outcomes, key=lambda one: (one.case.id, list(one.case.stores).index(one.store)))
@@ -47,7 +56,7 @@ def turns_of(cases: Iterable[str], stores: Sequence[str]) -> list[Turn]:
 
 async def run_all(run: Run, turns: Sequence[Turn], after_each: Callable[[Run], None]) -> None:
     """Everything, to the end: a case that fails stops nobody."""
-    run.turns = len(turns)
+    run.turns = len(run.outcomes) + len(turns)
     with Stores() as stores:
         together = [turn for turn in turns if run.beside and not turn[0].is_alone]
         lanes: dict[str, list[Turn]] = {}
@@ -61,6 +70,8 @@ async def run_all(run: Run, turns: Sequence[Turn], after_each: Callable[[Run], N
 
 async def _lane(run: Run, stores: Stores, lane: Sequence[Turn], after_each: Callable[[Run], None]) -> None:
     for one, store in lane:
+        if run.is_out_of_time:
+            return
         outcome = await _one(run, stores, one, store)
         run.outcomes.append(outcome)
         _tell(f"[{len(run.outcomes)}/{run.turns}, {run.minutes:.1f} min] {describe(outcome)}")
@@ -69,7 +80,7 @@ async def _lane(run: Run, stores: Stores, lane: Sequence[Turn], after_each: Call
 
 async def _again(run: Run, stores: Stores, after_each: Callable[[Run], None]) -> None:
     for place, first in enumerate(run.outcomes):
-        if first.is_only_late and not first.case.is_alone:
+        if first.is_only_late and not first.case.is_alone and not run.is_out_of_time:
             _tell(f"     {first.case.id} on {first.store} was late beside others; once more, alone\n")
             second = await _one(run, stores, first.case, first.store, first.seed)
             second.facts.append(
@@ -84,7 +95,9 @@ async def _one(run: Run, stores: Stores, one: Case, store: str, seed: int | None
     if seed is None:
         seed = run.seed if run.seed is not None else time.time_ns() // 1000 % 1_000_000
     _tell(f"     {one.id} on {store} begins (seed {seed}): {one.title}\n")
-    return await run_case(one, stores, store, run.size, seed)
+    outcome = await run_case(one, stores, store, run.size, seed)
+    outcome.commit = commit()
+    return outcome
 
 
 def _tell(text: str) -> None:

@@ -40,6 +40,8 @@ class Store:
     framing: ClassVar[Callable[[], Framing]]
     ack_request: ClassVar[str] = ""
     """The request, by its framing's name, that carries settlements of finished jobs."""
+    longer_leases: ClassVar[float] = 0.0
+    """By how much of what was asked for its leases may be longer."""
 
     def __init__(self, folder: Path, tag: str) -> None:
         self.folder = folder
@@ -123,6 +125,7 @@ class ValkeyStore(Store):
     has_network = True
     framing = RespFraming
     ack_request = "evalsha|fcall"
+    longer_leases = 0.05  # of claims that are sent ahead
     server: ClassVar[ValkeyServer]
 
     def url(self, port: int | None = None) -> str:
@@ -149,7 +152,7 @@ class HttpStore(Store):
     name = "http"
     has_network = True
     framing = HttpFraming
-    ack_request = "exchange.*"
+    ack_request = "exchange|settle"  # by itself after a settlement that took long
 
     def __init__(self, folder: Path, tag: str) -> None:
         super().__init__(folder, tag)

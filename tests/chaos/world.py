@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import DriverError
+from taskharbor.errors import DriverError, DriverUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.tasks import JobRequest
@@ -110,6 +110,8 @@ class World:
         self.late: list[str] = []
         self.facts: list[str] = []
         self.began = time.time()
+        self.page = 500
+        """How many records are asked for at a time."""
         self.given_up: dict[str, str] = {}
         """Jobs from before the store lost data: the case itself says what must have become of them."""
         self._marks = 0
@@ -321,8 +323,8 @@ class World:
     async def records(self, ids: Sequence[str] | None = None) -> dict[str, JobRecord | None]:
         wanted = list(self.acknowledged) if ids is None else list(ids)
         found: list[JobRecord | None] = []
-        for start in range(0, len(wanted), 500):
-            found += await self.driver.get(wanted[start : start + 500])
+        for start in range(0, len(wanted), self.page):
+            found += await self._got(self.driver, wanted[start : start + self.page])
         return dict(zip(wanted, found, strict=True))
 
     async def drained(self, seconds: float) -> float:
@@ -342,9 +344,18 @@ class World:
         """The records of everything that was ever sent, as the last thing in the history."""
         wanted = [*self.acknowledged, *self.unknown]
         found: list[JobRecord | None] = []
-        for start in range(0, len(wanted), 500):
-            found += await self.recorded.get(wanted[start : start + 500])
+        for start in range(0, len(wanted), self.page):
+            found += await self._got(self.recorded, wanted[start : start + self.page])
         return dict(zip(wanted, found, strict=True))
+
+    async def _got(self, driver: Driver, ids: list[str]) -> list[JobRecord | None]:
+        """Looking is no part of any case: a connection that was cut is made again."""
+        async with asyncio.timeout(self.patience):
+            while True:
+                try:
+                    return await driver.get(ids)
+                except DriverUnavailable:
+                    await asyncio.sleep(0.1)
 
     def check_history(self) -> Verdict:
         """What the checker says about every call of every process."""
@@ -354,7 +365,7 @@ class World:
             if one.job not in self.given_up
         ]
         whole = sorted([*told, *_unanswered(told)], key=lambda event: event.t)
-        return check(whole, Terms(is_drained=True))
+        return check(whole, Terms(is_drained=True, longer_leases=self.store.longer_leases))
 
     # ------------------------------------------------------------------ what handlers told
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
-from taskharbor.testing.simulator.plan import STEP_BACK
+from taskharbor.testing.simulator.plan import STEP_BACK, crowd_of
 from taskharbor.testing.simulator.points import POINTS
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
 CHUNK = 10
-MEMORY_SEEDS, SQLITE_SEEDS = 300, 20
+MEMORY_SEEDS, SQLITE_SEEDS, CROWD_SEEDS = 300, 20, 30
 LONG_SEEDS = 6000
 
 # (store, seed) of every world that ever showed a bug, with what it was.
@@ -31,6 +31,7 @@ KEPT = {
 def run(plan: Plan) -> Outcome:
     outcome = simulate(plan)
     again = f"python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store} --shrink"
+    again += " --crowd" if plan.hands else ""
     assert outcome.is_sound, f"{outcome.verdict}\n{outcome.errors}\nto see it: {again}"
     return outcome
 
@@ -49,6 +50,13 @@ def test_every_promise_holds_in_memory(first: int) -> None:
 def test_every_promise_holds_on_sqlite(first: int) -> None:
     for seed in range(first, first + CHUNK):
         run(plan_of(seed, "sqlite"))
+
+
+@pytest.mark.parametrize("first", chunks(CROWD_SEEDS))
+def test_every_promise_holds_among_workers_that_are_less_polite_than_ours(first: int) -> None:
+    """They settle twice, extend what is over, sweep at any moment, and forget what they hold."""
+    for seed in range(first, first + CHUNK):
+        run(crowd_of(seed))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6])
@@ -96,13 +104,23 @@ def test_every_promise_holds_for_thousands_of_seeds(first: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", [1_000_000 + FIRST + start for start in range(0, 200, 50)])
+def test_every_promise_holds_among_less_polite_workers_for_hundreds_of_seeds(first: int) -> None:
+    for seed in range(first, first + 50):
+        run(crowd_of(seed))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("month", range(12))
 def test_every_promise_holds_for_a_simulated_year(month: int) -> None:
     """A month of a quiet harbor: long leases, rare jobs, and some trouble all the time."""
     days = 31
     plan = replace(
         plan_of(2_000_000 + FIRST + month),
-        seconds=days * 86_400.0,
+        seconds=days
+        * 86_400.0
+        / 0.6,  # after 60 % faults end, and then the world, once nothing is left to do
         workers=2,
         schedulers=0,
         jobs=3000,

@@ -128,7 +128,7 @@ class OneJob:
             self._check_bounds(event, facts)
             self._check_start(event, facts, at)
         until = event.until if event.until is not None else at
-        if event.span is not None and until != at + event.span:
+        if event.span is not None and not self._is_as_long(until - at, event.span):
             self._blame("I15", f"the lease ends at {until}, not at {at + event.span}", event)
         self._moves_to(event, "running", hidden=1)
         self.lease = Interval(grant=event, start=at, end=until, until=until)
@@ -161,6 +161,9 @@ class OneJob:
         if lease is not None and lease.how == "open" and lease.grant.token in self._doubts.ends:
             lease.end, lease.how = lease.start, "unknown"
             self.token = ""
+
+    def _is_as_long(self, lasts: int, asked: int) -> bool:
+        return asked <= lasts <= asked * (1 + self._book.terms.longer_leases)
 
     def _extend(self, event: Event) -> None:
         self._check_owner(event)

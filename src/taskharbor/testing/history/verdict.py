@@ -101,6 +101,9 @@ class Terms:
     """How long finished jobs are kept at least; None: nothing is ever pruned in this history."""
     faults_are_marked: bool = False
     """Whatever was done to a process or to the store is in the history as a `fault` mark."""
+    longer_leases: float = 0.0
+    """By how much of what was asked for a lease may last longer: a store that takes claims ahead of time adds
+    the time for which they may have waited. Never shorter."""
     clock_goes_back: bool = False
     """The deciding clock may step back: an order in time proves nothing, and `BY_THE_CLOCK` is not judged."""
     most_violations: int = 100

@@ -1,4 +1,4 @@
-"""python -m taskharbor.testing.simulator --seed 42 [--seeds 10] [--store sqlite] [--trace] [--shrink]"""
+"""python -m taskharbor.testing.simulator --seed 42 [--seeds 10] [--store sqlite] [--crowd] [--shrink]"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from taskharbor.testing.history.events import write_history
 from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
+from taskharbor.testing.simulator.plan import crowd_of
 from taskharbor.testing.simulator.shrink import shrink
 from taskharbor.testing.simulator.trace import told
 
@@ -16,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     failed = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        outcome = simulate(plan_of(seed, options.store))
+        outcome = simulate((crowd_of if options.crowd else plan_of)(seed, options.store))
         _say(f"seed {seed}: {_summary(outcome)}")
         if options.trace:
             _say("\n".join(told(outcome.history, options.job)))
@@ -33,6 +34,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, required=True, help="the world to run")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from that seed on")
     parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--crowd", action="store_true", help="among many workers of another make")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--job", default="", help="of one job only")
     parser.add_argument("--history", type=Path, help="write the history into this file, one JSON per line")
@@ -53,7 +55,8 @@ def _tell(outcome: Outcome, *, shrinks: bool) -> None:
     if job:
         _say(f"what happened to job {job}:")
         _say("\n".join(told(outcome.history, job)))
-    _say(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}")
+    crowd = " --crowd" if plan.hands else ""
+    _say(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}{crowd}")
 
 
 def _summary(outcome: Outcome) -> str:

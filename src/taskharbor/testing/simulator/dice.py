@@ -15,7 +15,7 @@ class Dice:
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
-        self._between = entropy.between
+        self._roll = entropy._jitter.random  # what `between` asks, without two calls in between
 
     def split(self, label: str) -> Dice:
         """Dice of their own for one purpose, so that more use of one does not change another."""
@@ -26,18 +26,18 @@ class Dice:
         return self._entropy.split(label)
 
     def chance(self, probability: float) -> bool:
-        return probability > 0 and self._between(0, 1) < probability
+        return probability > 0 and self._roll() < probability
 
     def below(self, count: int) -> int:
         """A whole number from 0 to count − 1."""
-        return min(int(self._between(0, count)), count - 1)
+        return min(int(count * self._roll()), count - 1)
 
     def whole(self, low: int, high: int) -> int:
         """A whole number, both ends included."""
         return low + self.below(high - low + 1)
 
     def seconds(self, low: float, high: float) -> float:
-        return self._between(low, high)
+        return low + (high - low) * self._roll()
 
     def pick(self, choices: Sequence[T]) -> T:
         return choices[self.below(len(choices))]

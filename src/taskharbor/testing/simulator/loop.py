@@ -12,7 +12,7 @@ import asyncio
 import gc
 import heapq
 import math
-from asyncio import AbstractEventLoop, Handle, Task, TimerHandle
+from asyncio import AbstractEventLoop, Task
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -27,12 +27,33 @@ _FAREWELL_US = 20 * SECOND
 _here: ContextVar[Process | None] = ContextVar("simulated_process", default=None)
 
 
+class Turn:
+    """Something that one process will do: what asyncio calls a handle, without anything else of it."""
+
+    __slots__ = ("_is_cancelled", "args", "callback", "context")
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """It stays where it stands and is passed over; what it held is let go at once."""
+        self._is_cancelled = True
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+
 class Process:
     """One simulated process: a name, and what is ready to run in it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ready: deque[Handle] = deque()
+        self.ready: deque[Turn] = deque()
         self.is_dead = False
         self.is_lined_up = False
         self.frozen_until = 0  # in µs of the loop
@@ -56,7 +77,7 @@ class SimulatedLoop(AbstractEventLoop):
         self.errors: list[dict[str, Any]] = []
         self.steps = 0
         self._dice = dice
-        self._timers: list[tuple[int, int, Handle, Process]] = []
+        self._timers: list[tuple[int, int, Turn, Process]] = []
         self._numbers = 0
         self._active: list[Process] = []  # with something to do, and not frozen
         self._graveyard: list[Any] = []  # what dead processes held: freeing it would run its clean-up
@@ -82,7 +103,7 @@ class SimulatedLoop(AbstractEventLoop):
             self._active.remove(process)
             process.is_lined_up = False
         self._numbers += 1
-        thaw = Handle(self._thaw, (process,), self, self.context_of(self._world))
+        thaw = Turn(self._thaw, (process,), self.context_of(self._world))
         heapq.heappush(self._timers, (process.frozen_until, self._numbers, thaw, self._world))
 
     def kill(self, process: Process) -> None:
@@ -110,31 +131,29 @@ class SimulatedLoop(AbstractEventLoop):
     def time(self) -> float:
         return self.us / SECOND
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         process = (_here.get() if context is None else context.get(_here)) or self._world
-        handle = Handle(callback, args, self, context)
-        self._enter(process, handle)
-        return handle
+        turn = Turn(callback, args, context)
+        self._enter(process, turn)
+        return turn
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> TimerHandle:
+    ) -> Any:
         # Whoever waits at all sees time pass: a rest of a nanosecond must not become a loop without end.
         wait_us = max(math.ceil(delay * SECOND - 1e-3), 1 if delay > 0 else 0)
         return self.call_at_us(self.us + wait_us, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> TimerHandle:
+    ) -> Any:
         return self.call_at_us(math.ceil(when * SECOND - 1e-3), callback, *args, context=context)
 
-    def call_at_us(
-        self, when_us: int, callback: Any, *args: Any, context: Context | None = None
-    ) -> TimerHandle:
+    def call_at_us(self, when_us: int, callback: Any, *args: Any, context: Context | None = None) -> Turn:
         process = (_here.get() if context is None else context.get(_here)) or self._world
-        timer = TimerHandle(when_us / SECOND, callback, args, self, context)
+        timer = Turn(callback, args, context)
         self._numbers += 1
         heapq.heappush(self._timers, (max(when_us, self.us), self._numbers, timer, process))
         return timer
@@ -161,9 +180,6 @@ class SimulatedLoop(AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.errors.append(context)
 
-    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """It stays in the heap and is skipped when its time comes."""
-
     # ------------------------------------------------------------------ the run
 
     def run(self, main: Coroutine[Any, Any, Any], over: Callable[[], None]) -> Any:
@@ -185,39 +201,46 @@ class SimulatedLoop(AbstractEventLoop):
                 gc.enable()
 
     def _step(self) -> None:
-        if not self._active:
+        active = self._active
+        if not active:
             self._advance()
             return
-        active = self._active
         process = active[self._dice.below(len(active))] if len(active) > 1 else active[0]
-        handle = process.ready.popleft()
+        turn = process.ready.popleft()
         if not process.ready:
             active.remove(process)
             process.is_lined_up = False
         self.steps += 1
-        if not handle.cancelled():
-            handle._run()
+        if turn.callback is not None:
+            self._take(turn)
         if process.slow_us and process.ready:
             self.freeze(process, process.slow_us)
 
+    def _take(self, turn: Turn) -> None:
+        try:
+            turn.context.run(turn.callback, *turn.args)
+        except Exception as error:  # noqa: BLE001 - as a real loop does, it is told, and the others go on
+            self.call_exception_handler({"message": f"{turn.callback} raised", "exception": error})
+
     def _advance(self) -> None:
-        if not self._timers:
+        timers = self._timers
+        if not timers:
             raise AssertionError("everybody waits for something that will never happen")
-        when, _, handle, process = heapq.heappop(self._timers)
+        when, _, turn, process = heapq.heappop(timers)
         self.us = max(self.us, when)
-        self._enter_timer(process, handle)
-        while self._timers and self._timers[0][0] <= self.us:
-            _, _, handle, process = heapq.heappop(self._timers)
-            self._enter_timer(process, handle)
+        self._enter_timer(process, turn)
+        while timers and timers[0][0] <= self.us:
+            _, _, turn, process = heapq.heappop(timers)
+            self._enter_timer(process, turn)
 
-    def _enter_timer(self, process: Process, handle: Handle) -> None:
-        if not handle.cancelled():
-            self._enter(process, handle)
+    def _enter_timer(self, process: Process, turn: Turn) -> None:
+        if turn.callback is not None:
+            self._enter(process, turn)
 
-    def _enter(self, process: Process, handle: Handle) -> None:
+    def _enter(self, process: Process, turn: Turn) -> None:
         if self._is_closed:
             return
-        process.ready.append(handle)
+        process.ready.append(turn)
         if not process.is_lined_up:
             self._line_up(process)
 

@@ -6,7 +6,7 @@ combinations come up too. One seed in four has no fault at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskharbor.model.entropy import Entropy
 from taskharbor.testing.simulator.dice import Dice
@@ -84,6 +84,8 @@ class Plan:
     """How often the whole store is looked at from outside."""
     point_rate: float = 0.004
     """How likely a process dies at a named point, in worlds with that fault."""
+    hands: int = 0
+    """Workers that speak the contract themselves, beside the real ones."""
 
     @property
     def is_calm(self) -> bool:
@@ -113,3 +115,9 @@ def plan_of(seed: int, store: str = "memory") -> Plan:
         faults=faults,
         fault_rate=dice.pick((0.01, 0.03, 0.1)),
     )
+
+
+def crowd_of(seed: int, store: str = "memory") -> Plan:
+    """The world of this seed with many jobs, one real worker, and hands that make most of the calls."""
+    dice = Dice(Entropy(seed)).split("crowd")
+    return replace(plan_of(seed, store), workers=1, hands=dice.whole(3, 6), jobs=dice.whole(300, 600))

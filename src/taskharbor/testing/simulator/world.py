@@ -42,6 +42,7 @@ from taskharbor.testing.simulator.actors import (
 from taskharbor.testing.simulator.apps import App, UsualApp
 from taskharbor.testing.simulator.clocks import ProcessClock, StoreClock
 from taskharbor.testing.simulator.dice import Dice
+from taskharbor.testing.simulator.hands import Hands
 from taskharbor.testing.simulator.loop import SECOND, Process, SimulatedLoop
 from taskharbor.testing.simulator.network import Line, Network
 from taskharbor.testing.simulator.plan import STEP_BACK, Plan
@@ -240,6 +241,8 @@ class World:
             self.start(f"producer-{number}", Producer)
         for number in range(plan.workers):
             self.start(f"worker-{number}", Crew)
+        for number in range(plan.hands):
+            self.start(f"hands-{number}", Hands)
         for number in range(plan.schedulers):
             self.start(f"scheduler-{number}", Timekeeper)
         if plan.features:
