@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, Settled
-from taskharbor.drivers.redis import fitness
+from taskharbor.drivers.redis import fitness, health
 from taskharbor.errors import StoreRefused
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import new_job, new_jobs
@@ -71,7 +71,7 @@ async def test_a_node_of_a_cluster_is_looked_at_like_any_server(monkeypatch):
     """Told, not set: the nodes are shared with other tests."""
     async with connect(fresh_cluster_url()) as driver:
         await driver.enqueue([new_job()])
-        monkeypatch.setattr(fitness.health, "policy_in", lambda told: "allkeys-lru")
+        monkeypatch.setattr(health, "policy_in", lambda told: "allkeys-lru")
 
         with pytest.raises(StoreRefused):
             await driver.enqueue([new_job()])

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers import connect
-from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.messages import Claim, Settled
 from taskharbor.drivers.redis import standing
 from taskharbor.errors import DriverError
 from taskharbor.model.queue import QueueSettings
@@ -95,7 +95,7 @@ async def test_settling_while_a_claim_stands_brings_what_that_makes_free(own_ser
 
         answer = await driver.exchange([Ack(first.lease)], CLAIM)
 
-        assert [settled.state for settled in answer.settled] == [JobState.COMPLETED]
+        assert [one.state for one in answer.settled if isinstance(one, Settled)] == [JobState.COMPLETED]
         assert len(answer.claimed) == 1
         await hints.aclose()
 
@@ -111,6 +111,7 @@ async def test_what_came_ahead_is_given_back_when_its_worker_stops_listening(own
             await until(lambda: is_taken(client, OTHER, answer.id))
 
         [record] = await client.get([answer.id])
+        assert record is not None
         assert (record.attempts, record.stalls) == (0, 0)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, WakeupKind
+from taskharbor.drivers.redis.driver import RedisDriver
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import new_job, new_jobs
 
@@ -166,6 +167,7 @@ async def test_a_job_that_nobody_can_take_goes_round_once(own_server):
         others = await workers(driver, own_server.url, 3, lanes=("gpu",))
         await until(lambda: enough_wait(driver, 3))
         before = sum(worker.heard for worker in others)
+        assert isinstance(driver, RedisDriver)
         told = await driver._server.command("LLEN", driver._keys.queue("kit").wake)
 
         await driver.enqueue([new_job()])
