@@ -26,6 +26,9 @@ class Arrivals:
         self._first_of: dict[tuple[str, str], Event] = {}  # by idempotency key
         self._ended: dict[str, int] = {}
         self._alive: dict[str, int] = {}  # when it was last certainly not over
+        self._doubted: dict[str, Event] = {}  # who came after it, though nobody saw it end
+        self._requeued: set[str] = set()
+        self._began: int | None = None
         self._stored: dict[str, Event] = {}
         self._refused: dict[str, Event] = {}
         self._claims: dict[tuple[str, int], Event] = {}
@@ -47,8 +50,10 @@ class Arrivals:
             self._sent[event.job].add(content)
             if event.facts.key:
                 self._sent_to_key[event.facts.queue, event.facts.key].add(content)
-        elif event.op == "requeue" and event.result == "edited":
-            self._edited.add(event.job)
+        elif event.op == "requeue":
+            self._requeued.add(event.job)
+            if event.result == "edited":
+                self._edited.add(event.job)
 
     def _answered(self, event: Event) -> None:
         if event.op == "enqueue":
@@ -64,6 +69,7 @@ class Arrivals:
         elif event.op in ("grant", "look") and event.facts is not None:
             self._came_out(event, event.facts)
         if event.at is not None:
+            self._began = event.at if self._began is None else min(self._began, event.at)
             self._note_end(event, event.at)
 
     def _note_end(self, event: Event, at: int) -> None:
@@ -71,8 +77,12 @@ class Arrivals:
         if event.state in ("completed", "failed", "cancelled"):
             ended = self._alive.get(event.job, at) if event.op == "look" else at
             self._ended.setdefault(event.job, ended)
-        elif event.op in ("grant", "extend", "retry", "release", "requeue"):
+        elif (
+            event.op in ("grant", "extend", "retry", "release", "requeue", "look")
+            or event.result == "created"
+        ):
             self._alive[event.job] = at
+            self._was_not_over(event)
 
     # ------------------------------------------------------------------ in
 
@@ -96,7 +106,7 @@ class Arrivals:
         if first is None or self._is_over(first, event):
             self._first_of[where] = event
             return
-        name = "I18" if facts.idempotency_key.startswith("schedule/") else "I12"
+        name = _name_of(event)
         if event.result in ("created", "blocked"):
             said = f"a second job for the key {facts.idempotency_key!r}, beside {first.job}"
             self._book.blame(name, said, event.job, first, event)
@@ -105,8 +115,20 @@ class Arrivals:
             self._book.blame(name, said, event.job, first, event)
 
     def _is_over(self, first: Event, event: Event) -> bool:
+        """Whether the key is free again; where nobody saw the job end, whether it may be."""
         ended = self._ended.get(first.job)
-        return ended is not None and event.at is not None and event.at >= ended + _WINDOW
+        earliest = ended if ended is not None else self._alive.get(first.job, self._began)
+        if event.at is None or earliest is None or event.at < earliest + _WINDOW:
+            return False
+        if ended is None:
+            self._doubted[first.job] = event
+        return True
+
+    def _was_not_over(self, event: Event) -> None:
+        doubted = self._doubted.pop(event.job, None)
+        if doubted is not None and event.job not in self._requeued:
+            said = f"a second job for a key that {event.job} still had"
+            self._book.blame(_name_of(doubted), said, doubted.job, doubted, event)
 
     # ------------------------------------------------------------------ out
 
@@ -139,6 +161,11 @@ class Arrivals:
         ):
             said = f"{facts.type} of {facts.queue}, lane {facts.lane}, was not asked for"
             self._book.blame("I19", said, event.job, claim, event)
+
+
+def _name_of(event: Event) -> str:
+    is_tick = event.facts is not None and event.facts.idempotency_key.startswith("schedule/")
+    return "I18" if is_tick else "I12"
 
 
 def _content(facts: Facts) -> _Content:

@@ -30,6 +30,7 @@ EXACT = Terms(is_exact=True)
 DRAINED = Terms(is_exact=True, is_drained=True)
 MARKED = Terms(is_exact=True, faults_are_marked=True)
 LOOSE = Terms()
+DAY = 86_400_000_000
 
 KEYED = {"key": "k"}
 STORED = enqueue()
@@ -293,6 +294,17 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
             enqueue(idempotency_key="i"),
             enqueue("b"),
             enqueue("b", 5, result="duplicate", sent="x", idempotency_key="i"),
+        ),
+        LOOSE,
+    ),
+    (
+        "I12",
+        "a key was given away after a day although its job still ran",
+        tale(
+            enqueue(idempotency_key="i"),
+            grant(at=10, idempotency_key="i", starts=1),
+            enqueue("b", DAY + 50, idempotency_key="i"),
+            look(DAY + 60, "running", starts=1, version=2, idempotency_key="i"),
         ),
         LOOSE,
     ),

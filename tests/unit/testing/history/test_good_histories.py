@@ -195,6 +195,16 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         LOOSE,
     ),
     (
+        "a key is free a day after an end that nobody saw",
+        tale(
+            enqueue(idempotency_key="k", max_stalls=1),
+            grant(at=10, idempotency_key="k", max_stalls=1, starts=1),
+            enqueue("b", DAY + 50, idempotency_key="k"),
+            look(DAY + 100, "failed", stalls=1, starts=1, max_stalls=1, idempotency_key="k"),
+        ),
+        LOOSE,
+    ),
+    (
         "a lease that nobody heard of is reclaimed like any other",
         tale(STORED, Event(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
         LOOSE,
