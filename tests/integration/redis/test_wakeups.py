@@ -122,7 +122,7 @@ async def is_ready(driver):
 
 
 class Worker(Listener):
-    """It claims whenever it is told of work, and never else: it does not poll."""
+    """It claims whenever it is told of work, until there is none, and never else: it does not poll."""
 
     def __init__(self, driver, name, **asks):
         self.claim = Claim(queues=QUEUES, worker_id=name, limit=10, **asks)
@@ -132,9 +132,9 @@ class Worker(Listener):
     async def _listen(self):
         async for _ in self._hints:
             self.heard += 1
-            jobs = await self.driver.reserve(self.claim)
-            await self.driver.settle([Ack(job.lease) for job in jobs])
-            self.done += [job.id for job in jobs]
+            while jobs := await self.driver.reserve(self.claim):
+                await self.driver.settle([Ack(job.lease) for job in jobs])
+                self.done += [job.id for job in jobs]
 
 
 async def workers(driver, url, count, **asks):

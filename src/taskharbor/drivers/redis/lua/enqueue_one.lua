@@ -10,7 +10,7 @@ local data, id = KEYS[1], ARGV[6]
 local field = 'h' .. id
 local known = call('HMGET', data, 'e', field, 'Q' .. ARGV[2], 'n', 'R*', 'R' .. ARGV[2])
 local lines = known[3]
-if known[1] ~= ARGV[1] or known[2] or not lines or not known[4] or not string.find(lines, '\1' .. ARGV[3], 1, true) then
+if known[1] ~= ARGV[1] or known[2] or not lines or not known[4] then
   return 0
 end
 for i = 5, 6 do
@@ -24,6 +24,9 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 call('HSET', data, 'n', seq, field, ARGV[5] .. pack('>I8I8I8I8I8', now, 0, seq, now, 0), 'b' .. id, ARGV[7])
+if not string.find(lines, '\1' .. ARGV[3], 1, true) then
+  call('HSET', data, 'Q' .. ARGV[2], lines .. '\1' .. ARGV[3]) -- a claim found the line empty and struck it out
+end
 call('ZADD', KEYS[2], seq, field)
 call('ZADD', KEYS[3], '0', ARGV[4] .. pack('>I8I8', now, seq) .. id)
 if call('LLEN', KEYS[4]) == 0 then
