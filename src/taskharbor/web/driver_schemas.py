@@ -173,10 +173,19 @@ def _narrowed(name: str, schema: Schema, accepts_now: bool) -> Schema:
     if "properties" not in schema:
         return schema
     rules = FIELDS.get(name, {})
-    properties = {field: _with(part, rules.get(field, {})) for field, part in schema["properties"].items()}
+    properties = {
+        field: _with(part, rules.get(field) or _as_written(part))
+        for field, part in schema["properties"].items()
+    }
     if name in _REQUESTS and "now" in properties:
         properties["now"] = _with(properties["now"], INSTANT) if accepts_now else _NO_NOW
     return {**schema, "properties": properties, **_WHOLE.get(name, {})}
+
+
+def _as_written(schema: Schema) -> Schema:
+    """Seconds have a fraction here, for which the format `duration` has no place."""
+    parts = schema.get("anyOf", [schema])
+    return ANY_SPAN if any(part.get("format") == "duration" for part in parts) else {}
 
 
 def _with(schema: Schema, rule: Schema) -> Schema:

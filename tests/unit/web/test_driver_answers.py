@@ -71,7 +71,7 @@ class Judge:
         described = self._document["paths"][f"/api/driver/{verb}"]["post"]["responses"][str(status)]
         [content] = described["content"].values()
         schema = {**content["schema"], "components": self._document["components"]}
-        jsonschema_rs.validate(schema, answer)
+        jsonschema_rs.validate(schema, answer, validate_formats=True)
         return answer
 
 
@@ -114,7 +114,10 @@ def see_jobs_in(judge: Judge) -> None:
         min_backoff=SECOND,
         max_backoff=2 * SECOND,
     )
-    plain = [NewJob(id=job_id(number), type="t", payload=b"1") for number in range(2, 10)]
+    plain = [
+        NewJob(id=job_id(number), type="t", payload=b"1", timeout=2.5 * SECOND, min_backoff=1.25 * SECOND)
+        for number in range(2, 10)
+    ]
     created = put_in(judge, everything, *plain)
     again = put_in(judge, everything, NewJob(id=job_id(20), type="t", key=b"k"))
     assert [one["result"] for one in [*created, *again]] == ["created"] * 9 + ["duplicate", "updated"]
