@@ -86,7 +86,10 @@ class Trouble:
     # ------------------------------------------------------------------ stops, which are no faults
 
     def _restart_later(self) -> None:
-        self._world.loop.call_later(self._dice.seconds(2, 10), self._restart, context=self._context)
+        longest = self._world.plan.trouble_seconds * 5 / 3
+        self._world.loop.call_later(
+            self._dice.seconds(longest / 5, longest), self._restart, context=self._context
+        )
 
     def _restart(self) -> None:
         if self._is_over:
