@@ -104,8 +104,9 @@ class Order:
         self._wait(job, facts.run_at if facts.delay is None else event.at + facts.delay or None)
 
     def _wait(self, job: _Job, due: int | None) -> None:
-        """`due` None: since it was created."""
-        job.until, job.due = None, due
+        """`due` None: since it was created. Whoever waits already has a new place now."""
+        self._leave(job)
+        job.due = due
         if due is None:
             self._line_up(job, job.created_at)
         else:

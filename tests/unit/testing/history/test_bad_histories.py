@@ -75,6 +75,12 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
         tale(DONE, requeue(30), grant(at=31, version=5, token="t2", fence=3, starts=2)),
         EXACT,
     ),
+    (
+        "I3",
+        "settled after it was reclaimed, and gone later",
+        tale(RUNNING, reclaim(), end("retry", 45, version=4), delete(60), reserve(70, limit=5)),
+        EXACT,
+    ),
     ("I3", "settled twice", tale(DONE, end("ack", 25, version=4)), EXACT),
     ("I3n", "a change without a call", tale(RUNNING, end("ack", version=5)), EXACT),
     ("I3n", "a version that was there before", tale(RUNNING, extend(20, version=2)), EXACT),
