@@ -130,7 +130,8 @@ class DriverVerbs:
     async def _do(self, verb: Verb, call: Call) -> Response:
         check_role(call.principal, verb)
         self._check_headers(call)
-        arguments = self._arguments(verb, await call.body(self._service.config.max_batch_bytes))
+        sent = await call.body(self._service.config.max_batch_bytes)
+        arguments = self._arguments(verb, sent)
         if verb.name in _AUDITED:
             call.audited = told_to_audit(verb.name, arguments)
         check_queues(call.principal, verb.name, arguments)
@@ -139,7 +140,7 @@ class DriverVerbs:
             await check_amounts(call, driver, verb.name, arguments)
         if verb.name == "wakeups":
             return self._stream(driver, arguments)
-        body = await self._once(verb, call, partial(self._body, verb, call, driver, arguments))
+        body = await self._once(verb, call, sent, partial(self._body, verb, call, driver, arguments))
         headers = self._headers
         if driver.given_up and verb.name in _GIVES_UP:
             headers = {**headers, **_given_up(call, driver, arguments)}
@@ -172,11 +173,13 @@ class DriverVerbs:
             other = spoken[:20].decode("latin-1")
             raise Problem("validation", f"this server speaks protocol {PROTOCOL}, not {other!r}")
 
-    async def _once(self, verb: Verb, call: Call, do: Callable[[Kept | None], Awaitable[bytes]]) -> bytes:
+    async def _once(
+        self, verb: Verb, call: Call, sent: bytes, do: Callable[[Kept | None], Awaitable[bytes]]
+    ) -> bytes:
         call_id = call.head(_CALL) if verb.is_change else None
         if call_id is None:
             return await do(None)
-        key = (call.principal.name, verb.name, call_id)
+        key = (call.principal.name, verb.name, call_id, hash(sent))
         repeat = call.head(_REPEAT)
         if repeat is None:
             return await self._repeats.once(key, do)

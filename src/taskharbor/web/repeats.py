@@ -24,8 +24,9 @@ KEPT_SECONDS = 120.0
 KEPT_BYTES = 32 * 1024 * 1024
 KEPT_CALLS = 50_000
 
-Key = tuple[str, str, bytes]
-"""Who calls, the verb, and the id of the call: an id that comes with another verb is another call."""
+Key = tuple[str, str, bytes, int]
+"""Who calls, the verb, the id of the call and a hash of its body: who says something else under an old id
+makes another call, and must not get the answer of the old one."""
 
 
 class Kept:

@@ -313,6 +313,14 @@ def test_an_answer_is_never_given_to_another_verb(judge: Judge) -> None:
             assert (status, answer["type"]) == (409, "urn:taskharbor:problem:cannot-tell"), (first, second)
 
 
+def test_an_answer_is_never_given_to_another_body(judge: Judge) -> None:
+    call, again = (b"taskharbor-call", b"1"), (b"taskharbor-repeat", b"elsewhere 0")
+    assert judge.ask("delete_schedule", call, name="s") is False
+    assert judge.ask("delete_schedule", call, again, name="s") is False
+
+    assert judge.refused("delete_schedule", call, again, name="s*")["status"] == 409
+
+
 def test_a_repeat_that_nobody_can_vouch_for_is_a_documented_refusal_and_nothing_is_done(judge: Judge) -> None:
     put_in(judge, NewJob(id=job_id(1), type="t"))
     [job] = claimed(judge)

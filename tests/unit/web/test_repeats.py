@@ -10,7 +10,7 @@ from taskharbor.web import repeats
 from taskharbor.web.problems import KINDS, Problem
 from taskharbor.web.repeats import Kept, Repeats
 
-KEY = ("token", "settle", b"call-1")
+KEY = ("token", "settle", b"call-1", 0)
 
 
 class Watch:
@@ -102,11 +102,11 @@ async def test_nobody_guesses_about_a_call_of_before(memory: Repeats, repeat: by
 async def test_what_was_forgotten_is_not_taken_for_what_never_came(memory: Repeats, watch: Watch) -> None:
     await memory.once(KEY, Work())
     watch.seconds += repeats.KEPT_SECONDS + 1
-    await memory.once(("token", "settle", b"call-2"), Work())
+    await memory.once(("token", "settle", b"call-2", 0), Work())
 
     with pytest.raises(Problem, match="cannot tell"):
         await memory.again(KEY, b"boot 130.0", False, Work())
-    assert await memory.again(("token", "settle", b"call-3"), b"boot 60.0", False, Work()) == b"answer 1"
+    assert await memory.again(("token", "settle", b"call-3", 0), b"boot 60.0", False, Work()) == b"answer 1"
 
 
 async def test_the_memory_is_bounded_in_calls_and_in_bytes(
@@ -114,7 +114,7 @@ async def test_the_memory_is_bounded_in_calls_and_in_bytes(
 ) -> None:
     monkeypatch.setattr(repeats, "KEPT_CALLS", 10)
     for number in range(50):
-        await memory.once(("token", "settle", b"%d" % number), Work())
+        await memory.once(("token", "settle", b"%d" % number, 0), Work())
     assert len(memory) == 10
 
     async def large(kept: Kept) -> bytes:
@@ -122,7 +122,7 @@ async def test_the_memory_is_bounded_in_calls_and_in_bytes(
 
     monkeypatch.setattr(repeats, "KEPT_BYTES", 500)
     for number in range(50):
-        await memory.once(("token", "settle", b"large %d" % number), large)
+        await memory.once(("token", "settle", b"large %d" % number, 0), large)
     assert len(memory) <= 7
 
 
@@ -139,7 +139,7 @@ async def test_one_that_takes_long_does_not_keep_the_others(
     waiting = asyncio.ensure_future(memory.once(KEY, slow))
     await asyncio.wait([waiting], timeout=0)
     for number in range(50):
-        await memory.once(("token", "settle", b"%d" % number), Work())
+        await memory.once(("token", "settle", b"%d" % number, 0), Work())
     assert len(memory) == 10
     may_end.set()
 
@@ -167,7 +167,7 @@ async def test_an_id_that_comes_with_another_verb_is_another_call(memory: Repeat
     work = Work()
     await memory.once(KEY, work)
 
-    assert await memory.again(("token", "delete", KEY[2]), b"boot 0.1", False, work) == b"answer 2"
+    assert await memory.again(("token", "delete", *KEY[2:]), b"boot 0.1", False, work) == b"answer 2"
 
 
 def test_not_to_know_is_no_failure_of_the_server() -> None:
