@@ -12,7 +12,8 @@ from taskharbor.testing.history.book import Book
 from taskharbor.testing.history.events import SETTLEMENTS, Event, Facts
 from taskharbor.testing.history.one_job import REFUSED_LEASE, TERMINAL, WAITING
 
-_MOST_IN_VAIN = {"reserve": 40, "extend": 8}  # within a second; hints and backoff stay far below
+_NEWS = {"enqueue", "reclaim", "requeue", *SETTLEMENTS}
+_MOST_IN_VAIN = {"reserve": 40, "extend": 8}  # within a second, besides one for each piece of news
 
 
 def check_dead_letters(history: list[Event], book: Book) -> None:
@@ -199,17 +200,24 @@ def _has_reason(until: int, grant: Event, faults: dict[str, list[int]], noticed:
 
 
 def check_flurries(history: Iterable[Event], book: Book) -> None:
-    """L8: nobody asks again and again when there is nothing, or when the answer will stay the same."""
+    """L8: nobody asks again and again when there is nothing, or when the answer will stay the same.
+
+    Whatever came in or ended may have been a reason to claim, for everybody: others were faster then.
+    """
     asked: dict[str, deque[int]] = defaultdict(deque)
+    news: deque[int] = deque()
     for event in history:
+        if event.kind == "ok" and event.op in _NEWS:
+            news.append(event.t)
         what = _asked_in_vain(event)
         if not what:
             continue
         seen = asked[what]
         seen.append(event.t)
-        while seen[0] <= event.t - 1_000_000:
-            seen.popleft()
-        if len(seen) > _MOST_IN_VAIN[event.op]:
+        for times in (seen, news):
+            while times and times[0] <= event.t - 1_000_000:
+                times.popleft()
+        if len(seen) > _MOST_IN_VAIN[event.op] + (len(news) if event.op == "reserve" else 0):
             book.blame("L8", f"{what} {len(seen)} times within a second", event.job, event)
             seen.clear()
 

@@ -195,6 +195,13 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         LOOSE,
     ),
     (
+        "who hears of every job and is never the fastest claims in vain",
+        tale(
+            *(part for at in range(60) for part in (enqueue(f"job-{at}", at), reserve(at + 1, types=("x",))))
+        ),
+        LOOSE,
+    ),
+    (
         "a key is free a day after an end that nobody saw",
         tale(
             enqueue(idempotency_key="k", max_stalls=1),
