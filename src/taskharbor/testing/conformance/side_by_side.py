@@ -81,9 +81,11 @@ async def test_an_expired_job_has_one_next_holder(driver: Driver, handles: int) 
         sweeps = asyncio.gather(*(each.reclaim(now=END) for each in drivers))
         claims = await asyncio.gather(*(reserve(each, now=END) for each in drivers))
         await sweeps
+    # All claims may have come by while a sweep had the job in its hands: then the next one gets it.
+    winners = ids_of(claims) or [won.id for won in await reserve(driver, now=END)]
     record = await get_one(driver, job.id, now=END)
 
-    assert ids_of(claims) == [job.id]
+    assert winners == [job.id]
     assert (record.stalls, record.starts) == (1, 2)
 
 
