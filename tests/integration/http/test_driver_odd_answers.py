@@ -213,15 +213,19 @@ async def test_a_call_that_waits_for_a_line_ends_with_the_driver(monkeypatch):
 # ------------------------------------------------------------------ calls that were given up
 
 
+async def give_up_a_claim(server, driver):
+    server.will("reserve", SILENCE)
+    giving_up = asyncio.create_task(driver.reserve(claim()))
+    await server.until("reserve")
+    giving_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await giving_up
+
+
 @pytest.mark.parametrize("end", [CUT, NONSENSE])
 async def test_a_call_that_was_given_up_may_end_badly_and_nobody_suffers(end):
     async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
-        server.will("reserve", SILENCE)
-        giving_up = asyncio.create_task(driver.reserve(claim()))
-        await server.until("reserve")
-        giving_up.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await giving_up
+        await give_up_a_claim(server, driver)
         for writer in server.writers:
             if end is CUT:
                 writer.transport.abort()
@@ -236,12 +240,7 @@ async def test_what_was_given_up_and_never_answers_does_not_hold_up_the_end(monk
     monkeypatch.setattr(calls, "_HEAR_OUT_SECONDS", 0.05)
     async with odd_server() as (server, url):
         async with HttpDriver.from_url(url) as driver:
-            server.will("reserve", SILENCE)
-            giving_up = asyncio.create_task(driver.reserve(claim()))
-            await server.until("reserve")
-            giving_up.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await giving_up
+            await give_up_a_claim(server, driver)
 
         await server.until_ended(1)
 

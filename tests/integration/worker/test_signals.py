@@ -20,21 +20,11 @@ from tests.integration.worker.ground import is_alive
 
 
 async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(ground):
-    """C01, Z10: within the lease and two seconds, with one stall counted.
-
-    A machine that is busy elsewhere may once be late with anything; three times in a row it is us.
-    """
-    took: list[float] = []
-    while not took or took[-1] > 3 + 2:
-        assert len(took) < 3, took
-        took.append(await seconds_until_another_starts(ground, lease=3))
-
-
-async def seconds_until_another_starts(ground, lease):
-    first = ground.worker(lease=lease)
+    """C01, Z10: within the lease and two seconds, with one stall counted."""
+    first = ground.worker(lease=3)
     job_id = await ground.put(payload=600)
     await ground.note("started", job_id)
-    second = ground.worker(lease=lease)
+    second = ground.worker(lease=3)
     at_work = None
     while at_work != second.pid:  # the first may take one of these, too
         at_work = (await ground.note("started", await ground.put(payload=0)))["pid"]
@@ -44,12 +34,9 @@ async def seconds_until_another_starts(ground, lease):
     again = await ground.note("started", job_id, nth=2)
     record = await ground.job(job_id)
 
+    assert again["at"] - died <= 3 + 2
     assert again["pid"] == second.pid
     assert (record.stalls, record.attempts, record.starts) == (1, 0, 2)
-    second.kill()
-    second.wait()
-    await ground.driver.cancel([job_id])
-    return again["at"] - died
 
 
 async def test_all_jobs_of_killed_workers_are_done_by_new_ones(ground):

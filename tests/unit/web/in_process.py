@@ -35,27 +35,33 @@ class Server:
 
     def post(self, verb: str, body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
         """The status and the body of one call of a driver's verb."""
-        sent: list[Any] = []
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
-
-        async def receive() -> dict[str, Any]:
-            if not messages:  # the caller stays: who is gone has the jobs of a claim taken back
-                await asyncio.Event().wait()
-            return messages.pop()
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": f"/api/driver/{verb}",
-            "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost"), *headers],
-            "client": ("127.0.0.1", 1),
-        }
-        self.loop.run_until_complete(self.app(scope, receive, send))
+        sent = self.loop.run_until_complete(answered(self.app, verb, body, *headers))
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+async def answered(app: App, verb: str, body: bytes, *headers: tuple[bytes, bytes]) -> list[Any]:
+    """What the application sends for one call of a driver's verb: the head, then the body."""
+    sent: list[Any] = []
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
+
+    async def receive() -> dict[str, Any]:
+        if not messages:  # the caller stays: who is gone has the jobs of a claim taken back
+            await asyncio.Event().wait()
+        return messages.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"/api/driver/{verb}",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"host", b"localhost"), *headers],
+        "client": ("127.0.0.1", 1),
+    }
+    await app(scope, receive, send)
+    return sent
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from taskharbor.drivers.messages import GivenUp
 from taskharbor.testing.conformance.kit import LEASE, START, claim, new_jobs
 from taskharbor.web.app import App, create_app
 from taskharbor.web.config import ServerConfig
+from tests.unit.web.in_process import answered
 
 END = START + LEASE
 
@@ -32,24 +33,7 @@ async def stalled(app: App, queue: str, count: int) -> list[str]:
 
 async def told(app: App, verb: str, **arguments: Any) -> list[GivenUp] | None:
     """What the answer to a call says beside its body."""
-    messages = [{"type": "http.request", "body": wire.encode({**arguments, "now": END})}]
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return messages.pop() if messages else {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": f"/api/driver/{verb}",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
-        "client": ("127.0.0.1", 1),
-    }
-    await app(scope, receive, send)
+    sent = await answered(app, verb, wire.encode({**arguments, "now": END}))
     assert sent[0]["status"] == 200, sent
     header = dict(sent[0]["headers"]).get(wire.GIVEN_UP_HEADER.lower().encode())
     return None if header is None else wire.read_given_up(header.decode())
