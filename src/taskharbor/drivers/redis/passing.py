@@ -1,7 +1,8 @@
 """Passing a wake-up on: a worker that was woken for jobs of other lanes or types than its own tells the next.
 
 A marker names the handles that have passed it on already; the one that finds itself among them keeps it, so a
-job that nobody can run goes round once.
+job that nobody can run goes round once. A handle that was not listening yet when it went round does not hear
+of it: its standing claim finds the job within a second, or its poll where none stands.
 """
 
 from __future__ import annotations
