@@ -178,7 +178,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_id uuid := p_id::uuid;
-    v_is_awaited boolean;
+    v_seq bigint;
 begin
     with body as (
         insert into job (id, seq, queue, type, payload, created_at, rank, lane, headers, timeout_us, max_attempts,
@@ -191,15 +191,13 @@ begin
     ), line as (
         insert into ready (seq, eligible_at, id, rank, queue, lane)
         select b.seq, v_now, v_id, p_rank, p_queue, p_lane from body b
+    ), fed as (  -- as wake does; in here it costs no statements of its own
+        delete from hungry where ctid = any (array(
+            select h.ctid from hungry h where h.queue = p_queue and exists (select from body) for update skip locked))
+        returning pg_notify('taskharbor:' || current_schema(), 'work ' || queue)
     )
-    select exists (select from hungry h where h.queue = p_queue) into v_is_awaited from body;
-    if v_is_awaited is null then
-        return null;
-    end if;
-    if v_is_awaited then
-        perform wake(array[p_queue]);
-    end if;
-    return v_now;
+    select b.seq into v_seq from body b left join fed on true;
+    return case when v_seq is not null then v_now end;
 end $$;
 
 -- enqueue_alike: the same for many that differ in id and payload only. What is alike is said once, which saves a

@@ -33,7 +33,9 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_expires timestamptz;
     v_flags integer := 0;
+    v_must_sweep boolean;
     v_is_gated boolean;
+    v_is_due boolean;
     v_queue text;
     v_lane text;
     v_room integer;
@@ -48,8 +50,6 @@ declare
     v_from_seq bigint;
     v_below_rank smallint;
     v_rows tid[];
-    v_ids uuid[];
-    v_seqs bigint[];
     v_others uuid[];
 begin
     if p_ids is not null then
@@ -61,11 +61,19 @@ begin
         end if;
     end if;
 
-    if p_limit > 0 and p_sweep and (exists (
-        select from held h where h.queue = any (p_queues) and h.expires_at <= v_now
-        and h.expires_at > coalesce(p_checked_until, '-infinity')) or exists (
-        select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now
-        and p.lease_expires_at > coalesce(p_checked_until, '-infinity'))) then
+    select
+        p_sweep and (exists (
+            select from held h where h.queue = any (p_queues) and h.expires_at <= v_now
+            and h.expires_at > coalesce(p_checked_until, '-infinity')) or exists (
+            select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now
+            and p.lease_expires_at > coalesce(p_checked_until, '-infinity'))),
+        p_rate_count is not null or exists (
+            select from rule r where (r.queue = any (p_queues) or r.queue = '*')
+            and (r.paused or r.max_running is not null or r.execute_count is not null)),
+        exists (select from place p where p.queue = any (p_queues) and p.state = 0 and p.run_at <= v_now)
+    into v_must_sweep, v_is_gated, v_is_due
+    where p_limit > 0;
+    if v_must_sweep then
         v_flags := v_flags | 1;
         v_left := 0;
     end if;
@@ -76,9 +84,6 @@ begin
         return;
     end if;
 
-    v_is_gated := p_rate_count is not null or exists (
-        select from rule r where (r.queue = any (p_queues) or r.queue = '*')
-        and (r.paused or r.max_running is not null or r.execute_count is not null));
     if v_is_gated then
         perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, p_now);
         v_now := coalesce(p_now, clock_timestamp());
@@ -90,15 +95,16 @@ begin
         -- Counted first, stamped then: whatever made room has ended before these leases begin.
         v_now := coalesce(p_now, clock_timestamp());
         o_created_at := v_now;
+        v_is_due := exists (select from place p where p.queue = any (p_queues) and p.state = 0 and p.run_at <= v_now);
     end if;
     return next;
     v_expires := after(v_now, p_lease_us);
 
-    foreach v_queue in array p_queues loop
-        if exists (select from place p where p.queue = v_queue and p.state = 0 and p.run_at <= v_now) then
+    if v_is_due then
+        foreach v_queue in array p_queues loop
             perform promote_due(v_queue, v_now, 10000);
-        end if;
-    end loop;
+        end loop;
+    end if;
 
     foreach v_queue in array p_queues loop
         exit when v_left <= 0;
@@ -120,8 +126,8 @@ begin
             -- From the left end; with a floor: higher ranks first, then what lies behind the floor.
             loop
                 exit when v_room <= 0;
-                v_rows := array(
-                    select c.ctid from ready c
+                select array_agg(c.row), array_agg(c.id) filter (where not c.is_plain) into v_rows, v_others from (
+                    select c.ctid as row, c.id, c.is_plain from ready c
                     where c.queue = v_queue and c.lane = v_lane
                       and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
                       and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
@@ -131,25 +137,29 @@ begin
                       and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
                     order by c.rank, c.eligible_at, c.seq
                     limit v_room
-                    for update skip locked);
-                v_taken := cardinality(v_rows);
+                    for update skip locked) c;
+                v_taken := coalesce(cardinality(v_rows), 0);
                 if v_taken > 0 then
-                    select t.ids, t.seqs, t.others into v_ids, v_seqs, v_others from take(v_rows) t;
-                    if v_ids is not null then
+                    return query
+                    with taken as (
+                        delete from ready where ctid = any (v_rows) returning id, seq, rank, eligible_at, is_plain
+                    ), plain as materialized (
+                        select t.id, t.seq from taken t where t.is_plain order by t.rank, t.eligible_at, t.seq
+                    ), kept as (
                         -- In rows of 64: those are stored whole, and cheap to write again when some jobs leave.
                         insert into held (queue, token, worker, started_at, expires_at, updated_at, ids, seqs)
-                        select v_queue, p_token, p_worker, v_now, v_expires, v_now, v_ids[i : i + 63], v_seqs[i : i + 63]
-                        from generate_series(1, cardinality(v_ids), 64) as i;
-                        return query
-                        select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, j.rank, j.lane, j.run_at,
-                            j.max_attempts, j.max_stalls,
-                            case when j.headers is not null or j.timeout_us <> 0 or j.min_backoff_us is not null
-                                      or j.max_backoff_us is not null
-                            then json_build_array(j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us) end,
-                            null::integer[], null::integer[]
-                        from unnest(v_ids) as t(id)
-                        cross join lateral (select * from job k where k.id = t.id offset 0) j;
-                    end if;
+                        select v_queue, p_token, p_worker, v_now, v_expires, v_now, m.ids[i : i + 63], m.seqs[i : i + 63]
+                        from (select array_agg(p.id) as ids, array_agg(p.seq) as seqs from plain p) m
+                        cross join generate_series(1, cardinality(m.ids), 64) as i
+                    )
+                    select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, j.rank, j.lane, j.run_at,
+                        j.max_attempts, j.max_stalls,
+                        case when j.headers is not null or j.timeout_us <> 0 or j.min_backoff_us is not null
+                                  or j.max_backoff_us is not null
+                        then json_build_array(j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us) end,
+                        null::integer[], null::integer[]
+                    from plain t
+                    cross join lateral (select * from job k where k.id = t.id offset 0) j;
                     if v_others is not null then
                         return query
                         select * from take_others(v_others, v_now, v_expires, p_worker, p_token);
@@ -189,20 +199,6 @@ begin
           and exists (
             select from place o where o.id = k.speculates_on and o.state + 0 = 3 and o.claimed_by <> p_worker)
         from job k where k.id = p_copy);
-end $$;
-
--- take: these rows, which the caller has locked, leave the line. The plain ones in order, and the others.
-create function {schema}.take(p_rows tid[]) returns table (ids uuid[], seqs bigint[], others uuid[])
-language plpgsql
-set search_path = {schema}, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off set plan_cache_mode = force_generic_plan
-as $$
-begin
-    return query
-    with taken as (delete from ready where ctid = any (p_rows) returning id, seq, rank, eligible_at, is_plain)
-    select array_agg(t.id) filter (where t.is_plain), array_agg(t.seq) filter (where t.is_plain),
-           array_agg(t.id) filter (where not t.is_plain)
-    from (select * from taken order by rank, eligible_at, seq) t;
 end $$;
 
 -- take_others: put jobs that have a place, which the caller has locked, under a fresh lease.
