@@ -336,11 +336,17 @@ async def test_a_refused_extension_stores_no_progress(driver: Driver) -> None:
 
 # ------------------------------------------------------------------ the exact instant, verb by verb
 
+# A store may keep jobs that nothing has happened to more cheaply than those with a key.
+KEYS = pytest.mark.parametrize("key", [None, b"one of its kind"], ids=["plain", "keyed"])
 
+
+@KEYS
 @pytest.mark.parametrize("verb", LEASED_VERBS)
-async def test_every_verb_works_in_the_last_microsecond_of_a_lease(driver: Driver, verb: str) -> None:
+async def test_every_verb_works_in_the_last_microsecond_of_a_lease(
+    driver: Driver, verb: str, key: bytes | None
+) -> None:
     """E04 D02: end − 1 µs."""
-    job = await running(driver)
+    job = await running(driver, key=key)
 
     answer = await LEASED_VERBS[verb](driver, job.lease, END - MICROSECOND)
 
@@ -349,10 +355,13 @@ async def test_every_verb_works_in_the_last_microsecond_of_a_lease(driver: Drive
 
 
 @pytest.mark.parametrize("late", [timedelta(0), MICROSECOND], ids=["at its end", "one microsecond later"])
+@KEYS
 @pytest.mark.parametrize("verb", LEASED_VERBS)
-async def test_no_verb_works_from_the_end_of_a_lease_on(driver: Driver, verb: str, late: timedelta) -> None:
+async def test_no_verb_works_from_the_end_of_a_lease_on(
+    driver: Driver, verb: str, key: bytes | None, late: timedelta
+) -> None:
     """E05 D02 T09 F04 R000-39: LeaseExpired, nothing changed, though nobody has taken the job yet."""
-    job = await running(driver, max_stalls=1)
+    job = await running(driver, max_stalls=1, key=key)
 
     async with unchanged(driver, job.id, now=END + late):
         answer = await LEASED_VERBS[verb](driver, job.lease, END + late)
