@@ -103,8 +103,10 @@ async def _judge_fail_over(
         [answer] = await world.driver.settle([Ack(job.lease)])
         assert isinstance(answer, LeaseLost), f"a lease of before was accepted: {answer}"
     info = await world.driver.info()
+    assert "took_over" in info.details, "nobody is told that a replica has taken over"
     world.facts.append(
-        f"{len(lost)} of {len(behind)} jobs that had not reached it are lost; class {info.durability}"
+        f"{len(lost)} of {len(behind)} jobs that had not reached it are lost; class {info.durability}; "
+        f"took over {info.details['took_over']}"
     )
     await world.until(lambda: _all_over(world, reached), "what had reached the replica to end", 60.0)
 

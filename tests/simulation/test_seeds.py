@@ -18,7 +18,7 @@ from taskharbor.testing.simulator.points import POINTS
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
 CHUNK = 10
-MEMORY_SEEDS, SQLITE_SEEDS, CROWD_SEEDS = 300, 20, 30
+MEMORY_SEEDS, SQLITE_SEEDS, CROWD_SEEDS = 300, 20, 120
 LONG_SEEDS = 6000
 
 # (store, seed) of every world that ever showed a bug, with what it was.

@@ -58,7 +58,7 @@ def knows_replica(sentinel: ValkeyServer, replica: ValkeyServer) -> bool:
         return bool(found) and second.info("replication").get("master_link_status") == "up"
 
 
-async def test_the_primary_is_found_and_found_again_after_a_failover(watched):
+async def test_the_primary_is_found_and_found_again_after_a_failover(watched, caplog):
     primary, replica, sentinel = watched
     await until(lambda: asyncio.to_thread(knows_replica, sentinel, replica))
     async with connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/harbor") as driver:
@@ -71,7 +71,12 @@ async def test_the_primary_is_found_and_found_again_after_a_failover(watched):
 
         assert (await get_one(driver, job.id)).id == job.id
         with redis.Redis(port=replica.port) as client:
-            assert client.info("replication")["role"] == "master"
+            promoted = client.info("replication")
+        assert promoted["role"] == "master"
+        offset = promoted["second_repl_offset"] - 1
+        [told] = [record.getMessage() for record in caplog.records if "taken over" in record.getMessage()]
+        assert f"up to offset {offset} " in told
+        assert f"offset {offset}" in (await driver.info()).details["took_over"]
 
 
 def has_job(replica: ValkeyServer) -> bool:

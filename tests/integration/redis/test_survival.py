@@ -295,7 +295,8 @@ async def test_after_a_failover_what_was_replicated_is_there_and_no_stale_lease_
             own_server.kill()
 
         async with connect(f"{replica.url}?unsafe=true") as driver:
-            assert (await driver.info()).durability == "D0"
+            info = await driver.info()
+            assert (info.durability, "took_over" in info.details) == ("D0", True)
             assert await driver.get([lost.id], now=START) == [None]
             [refused] = await driver.settle([Ack(gone[0].lease)], now=START)
             assert isinstance(refused, JobNotInflight)

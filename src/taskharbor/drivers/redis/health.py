@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.drivers.redis.address import Address
+from taskharbor.drivers.redis.lineage import followed_until, parsed
 from taskharbor.drivers.redis.server import Server
 from taskharbor.errors import DriverError, StoreRefused
 from taskharbor.model.clock import instant
@@ -32,6 +33,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     writes_replicas: int  # min-replicas-to-write: how many must follow before a write is taken
     last_save_ok: bool
+    took_over_at: int | None  # up to which offset of the primary before it; None: there was none
 
     @property
     def durability(self) -> str:
@@ -46,19 +48,24 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_memory:
             used += f" of {self.max_memory / 1048576:.0f} MiB"
         kept = f"AOF {self.fsync or 'on'}" if self.appends else "snapshots" if self.saves else "nothing kept"
-        return {
+        found = {
             "role": self.role,
             "persistence": kept,
             "maxmemory_policy": self.policy,
             "memory": used,
             "replicas": str(self.replicas),
         }
+        if self.took_over_at is not None:
+            found["took_over"] = (
+                f"with what the primary before it had written up to offset {self.took_over_at}"
+            )
+        return found
 
 
 async def look(server: Server) -> Health:
     """Ask the server. What its user may not see is taken from INFO, or counts as not there."""
     time, info_text = await server.together([("TIME",), ("INFO",)])
-    info = _parsed(info_text)
+    info = parsed(info_text)
     settings = await _settings(server)
     return Health(
         at=instant(int(time[0]) * 1_000_000 + int(time[1])),
@@ -75,6 +82,7 @@ async def look(server: Server) -> Health:
         writes_replicas=int(settings.get("min-replicas-to-write", "0")),
         last_save_ok=info.get("rdb_last_bgsave_status", "ok") == "ok"
         and info.get("aof_last_write_status", "ok") == "ok",
+        took_over_at=followed_until(info),
     )
 
 
@@ -110,7 +118,7 @@ def evicts(policy: str) -> str | None:
 
 def policy_in(info: bytes) -> str:
     """The policy that INFO tells."""
-    return _parsed(info).get("maxmemory_policy", _SAFE_POLICY)
+    return parsed(info).get("maxmemory_policy", _SAFE_POLICY)
 
 
 _HOW = {
@@ -130,9 +138,3 @@ async def _settings(server: Server) -> dict[str, str]:
         return {}
     pairs = found if not isinstance(found, Mapping) else [part for pair in found.items() for part in pair]
     return {name.decode(): value.decode() for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
-
-
-def _parsed(text: bytes) -> dict[str, str]:
-    lines = text.decode(errors="replace").splitlines()
-    pairs = (line.partition(":") for line in lines if ":" in line and not line.startswith("#"))
-    return {name: value for name, _, value in pairs}

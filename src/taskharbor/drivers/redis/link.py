@@ -17,6 +17,7 @@ import hiredis
 
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import Address, Host
+from taskharbor.drivers.redis.lineage import Lineage
 
 Part = bytes | str | int | float
 Command = Sequence[Part]
@@ -216,6 +217,7 @@ class Links:
     """Connections by host, for several users in one event loop."""
 
     def __init__(self) -> None:
+        self.lineage = Lineage()
         self._links: dict[Host, Link] = {}
         self._locks: dict[Host, asyncio.Lock] = {}
 

@@ -75,12 +75,15 @@ class Presence:
 
         await self._change(fields, decide, now)
 
-    async def forget(self, worker_id: str, now: datetime | None) -> bool:
+    async def forget(self, worker_id: str, now: datetime | None, *, only_lapsed: bool = False) -> bool:
+        """Whether its report still held. `only_lapsed`: one that has reported anew meanwhile stays."""
+
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
             if values[0] is None:
                 return False, []
             lives = msgspec.msgpack.decode(values[0], type=WorkerInfo).expires_at > at
-            return lives, [("HDEL", self._keys.workers, worker_id)]
+            stays = lives and only_lapsed
+            return lives, [] if stays else [("HDEL", self._keys.workers, worker_id)]
 
         return await self._change([(self._keys.workers, worker_id)], decide, now)
 
@@ -88,7 +91,7 @@ class Presence:
         at, packed = await self._all(self._keys.workers, now)
         infos = [msgspec.msgpack.decode(value, type=WorkerInfo) for value in packed]
         for lapsed in (info for info in infos if info.expires_at <= at):
-            await self.forget(lapsed.report.worker_id, now)
+            await self.forget(lapsed.report.worker_id, now, only_lapsed=True)
         return ranked([info for info in infos if info.expires_at > at])
 
     async def types(self) -> list[TypeInfo]:

@@ -13,9 +13,10 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from taskharbor.drivers.redis import faults
+from taskharbor.drivers.redis import faults, lineage
 from taskharbor.drivers.redis.address import Address, Host
 from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.lineage import Lineage
 from taskharbor.drivers.redis.link import Command, Link, Links, Part, ServerError, connect
 from taskharbor.drivers.redis.scripts import SCRIPTS, Script
 from taskharbor.errors import DriverClosed, DriverError, DriverUnavailable
@@ -42,6 +43,7 @@ class Server:
         self.fresh_epoch = make_epoch
         self.epoch = b""
         self._shared = shared
+        self._lineage = Lineage() if shared is None else shared.lineage
         self._tls: ssl.SSLContext | None = None
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
@@ -178,11 +180,20 @@ class Server:
 
     async def _connect(self, host: Host, timeout: float | None) -> Link:
         self.found = host
-        if self._shared is None or timeout is None:
-            return await connect(self.address, host, tls=self._tls, timeout=timeout)
-        return await self._shared.get(
-            host, lambda: connect(self.address, host, tls=self._tls, timeout=timeout)
-        )
+        if timeout is None:
+            return await connect(self.address, host, tls=self._tls)
+        if self._shared is None:
+            return await self._met(host, timeout)
+        return await self._shared.get(host, lambda: self._met(host, timeout))
+
+    async def _met(self, host: Host, timeout: float) -> Link:
+        """A new connection for commands; a replica that has taken over meanwhile is told of."""
+        link = await connect(self.address, host, tls=self._tls, timeout=timeout)
+        try:
+            self._lineage.met(await link.call(lineage.ASK, writes=False), self.address.shown)
+        except ServerError as error:
+            log.debug("%s does not tell whose data it holds: %s", self.address.shown, error)
+        return link
 
     async def _first(self, attempt: Callable[[Host], Awaitable[Link]]) -> Link:
         """The first of the named hosts with which it works."""
