@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -31,15 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def pooler_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def folder() -> Iterator[Path]:
+    """Not one of pytest's: nobody else may look into those, and a pooler does not run as root."""
+    with tempfile.TemporaryDirectory(prefix="taskharbor-pgbouncer-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def pooler_port(folder: Path) -> Iterator[int]:
     if PGBOUNCER is None:
         pytest.skip("no pgbouncer: apt-get install pgbouncer, or set TASKHARBOR_TEST_PGBOUNCER")
-    folder = tmp_path_factory.mktemp("pgbouncer")
     port = _free_port()
     _write_settings(folder, port)
     as_other = {"user": "nobody"} if getpass.getuser() == "root" else {}
-    for path in (folder, folder.parent, folder.parent.parent):
-        path.chmod(0o755)
     pooler = subprocess.Popen([PGBOUNCER, "-q", str(folder / "pgbouncer.ini")], **as_other)  # type: ignore[call-overload]
     try:
         _wait_for(port)
