@@ -296,7 +296,10 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_reclaim(limit, now)
 
     async def promote(self, limit: int = 1000, *, now: datetime | None = None) -> int:
-        """Move up to `limit` due jobs of all queues to the ready ones. Correct without it, faster with it."""
+        """Move up to `limit` due jobs of all queues to the ready ones. Correct without it, faster with it.
+
+        Copies are jobs of their own here.
+        """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_promote(limit, now)

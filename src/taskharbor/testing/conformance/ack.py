@@ -14,7 +14,9 @@ from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     LEASE,
     MICROSECOND,
+    OTHER_QUEUE,
     OTHER_WORKER,
+    QUEUE,
     SECOND,
     START,
     UNKNOWN_ID,
@@ -136,6 +138,24 @@ async def test_acks_of_several_claims_go_in_one_call(driver: Driver) -> None:
         assert [isinstance(answer, LeaseMismatch) for answer in answers] == [False, False, True, False]
     states = [await state_of(driver, lease.job_id) for lease in leases]
     assert states == [JobState.COMPLETED, JobState.COMPLETED, JobState.RUNNING, JobState.COMPLETED]
+
+
+async def test_jobs_of_several_claims_and_queues_that_end_together_keep_what_is_their_own(
+    driver: Driver,
+) -> None:
+    """D01 D03: queue, token and start, whoever ends in the same call."""
+    await driver.enqueue([*new_jobs(2), *new_jobs(2, queue=OTHER_QUEUE)], now=START)
+    jobs = await reserve(driver, queues=(QUEUE, OTHER_QUEUE), limit=3, now=START)
+    jobs += await reserve(driver, queues=(QUEUE, OTHER_QUEUE), limit=3, now=START + SECOND)
+
+    await driver.settle([Ack(job.lease) for job in jobs], now=START + 2 * SECOND)
+    after = [await get_one(driver, job.id, now=START + 2 * SECOND) for job in jobs]
+
+    assert [job.state for job in after] == [JobState.COMPLETED] * 4
+    assert [(job.queue, job.settled_token, job.started_at) for job in after] == [
+        (job.queue, job.token, job.started_at) for job in jobs
+    ]
+    assert {job.finished_at for job in after} == {START + 2 * SECOND}
 
 
 async def test_jobs_with_and_without_a_result_end_in_one_call(driver: Driver) -> None:

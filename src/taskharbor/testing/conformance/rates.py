@@ -147,6 +147,20 @@ async def test_duplicates_spend_nothing_and_pass_at_any_time(driver: Driver) -> 
     assert {answer.id for answer in answers} == {first.id}
 
 
+@pytest.mark.parametrize("level", [QUEUE, EVERY_QUEUE])
+async def test_a_key_that_is_over_makes_a_new_job_which_is_counted(driver: Driver, level: str) -> None:
+    """M01 R003-34: also while nothing has cleared the old key away."""
+    once = await enqueue_one(driver, idempotency_key=b"once")
+    await settle_one(driver, Ack((await reserve_one(driver)).lease))
+    await limit(driver, level, enqueue_rate=THREE_A_MINUTE)
+    later = START + 25 * HOUR
+
+    again = await enqueue_one(driver, idempotency_key=b"once", now=later)
+
+    assert again.id != once.id
+    assert await accepted(driver, 5, now=later) == 2
+
+
 async def test_budgets_of_two_queues_are_their_own(driver: Driver) -> None:
     """W09 R003-36: one is spent, the other is not."""
     await limit(driver, enqueue_rate=THREE_A_MINUTE)

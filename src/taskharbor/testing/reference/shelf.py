@@ -73,6 +73,26 @@ class Shelf:
         copies = [job for job in self.jobs.values() if job.queue == queue and job.speculates_on is not None]
         return [order(job)[1] for job in copies if self.state_of(job, now) is JobState.READY]
 
+    def due(self, now: datetime) -> int:
+        """How many wait after a time that has come, copies among them: so many can be promoted at most."""
+        timed = [job for job in self.jobs.values() if job.run_at is not None]
+        return sum(self.state_of(job, now) is JobState.READY for job in timed)
+
+    def adopt_order_of_failures(self) -> None:
+        """Where one step cannot span queues, failures of one instant are told in the order of the store."""
+        failures: dict[datetime, list[Any]] = {}
+        for job in self.jobs.values():
+            if job.type == FAILURE_TYPE and job.id in self.store_seqs:
+                failures.setdefault(job.created_at, []).append(job)
+        for told in failures.values():
+            places = [job.seq for job in told]
+            for job, place in zip(sorted(told, key=self._seq_in_store), places, strict=True):
+                job.seq = place
+        self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[1].seq))
+
+    def _seq_in_store(self, job: Any) -> int:
+        return self.store_seqs[job.id]
+
     def listed(self) -> list[Any]:
         """Every job but the copies, in enqueue order: new records are added at the end of the dict."""
         return [job for job in self.jobs.values() if job.speculates_on is None]

@@ -84,6 +84,8 @@ class DriverMachine(PairMachine):
         self, first: plans.JobFields, second: plans.JobFields, keyed: plans.JobFields, is_same: bool
     ) -> None:
         """Two keyed jobs around a third one; `is_same`: of one key, and the last with a known id."""
+        if not self.pair.driver.capabilities.atomic_across_queues:
+            second = second | {"queue": first["queue"]}
         jobs = [self._job(first | keyed), self._job(second), self._job(second | keyed)]
         if is_same:
             jobs[2] = msgspec.structs.replace(jobs[2], queue=jobs[0].queue)

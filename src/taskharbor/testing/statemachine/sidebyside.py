@@ -111,7 +111,7 @@ class SideBySide:
         await self._look()
 
     async def promote(self, limit: int) -> None:
-        due = sum(job.run_at is not None and job.state is JobState.READY for job in self._ready())
+        due = self.model.due(self.now)
         moved = await self.driver.promote(limit, now=self.now)
         assert 0 <= moved <= min(limit, due), f"{moved} promoted of {due} due ones, {limit} asked for"
         await self._look()
@@ -214,9 +214,6 @@ class SideBySide:
                 taken, [job for job in ready if claim.types is None or job.type in claim.types]
             )
 
-    def _ready(self) -> list[JobRecord]:
-        return self.model.find(Query(states=(JobState.READY,)), self.now)
-
     async def _look(self, ids: Iterable[str] = ()) -> None:
         """Compare the records of these ids and of all that the last step changed."""
         touched, self.model.touched = self.model.touched, set()
@@ -231,6 +228,8 @@ class SideBySide:
                 assert seen is expected, f"{job_id}: the store has {seen!r}, the model {expected!r}"
             else:
                 self._compare_record(seen, partial(self.model.get, job_id, self.now))
+        if not self.driver.capabilities.atomic_across_queues:
+            self.model.adopt_order_of_failures()
 
     # ------------------------------------------------------------------ comparing
 

@@ -204,7 +204,6 @@ async def until(is_so):
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_answers_and_stores_what_the_model_does():
     coverage = hold_to_the_model(

@@ -43,7 +43,7 @@ from taskharbor.drivers.redis.books import stated
 from taskharbor.drivers.redis.cluster.backroom import Backroom
 from taskharbor.drivers.redis.cluster.entering import ClusterEntering
 from taskharbor.drivers.redis.cluster.gates import HarborGates
-from taskharbor.drivers.redis.cluster.part import for_parts, posted_job
+from taskharbor.drivers.redis.cluster.part import Part, for_parts, posted_job
 from taskharbor.drivers.redis.cluster.parts import Parts
 from taskharbor.drivers.redis.cluster.wakeups import MergedReader
 from taskharbor.drivers.redis.keys import Keys
@@ -232,12 +232,7 @@ class ClusterDriver(Driver):
     async def _sweep(self, queues: Sequence[str], now: datetime | None) -> None:
         """A claim deals with the expired leases of all its queues before it picks from one."""
         parts = [await self._parts.part(queue) for queue in queues]
-        found = await asyncio.gather(
-            *(part.attempts.expired([part.queue], SWEPT_PER_CLAIM, now) for part in parts)
-        )
-        for part, leases in zip(parts, found, strict=True):
-            await part.attempts.reclaim_these([job_id for _, _, job_id in leases], now)
-        await self._deliver(now)
+        await self._reclaimed(parts, SWEPT_PER_CLAIM, now)
 
     async def _running(self, now: datetime | None) -> int:
         """Unexpired leases of the whole harbor."""
@@ -290,19 +285,20 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        parts = await self._parts.all()
-        found = [
-            (when, place, job_id, number)
-            for number, part in enumerate(parts)
-            for when, place, job_id in await part.attempts.expired([part.queue], limit, now)
-        ]
-        chosen = sorted(found)[:limit]
+        return await self._reclaimed(await self._parts.all(), limit, now, everywhere=True)
+
+    async def _reclaimed(
+        self, parts: Sequence[Part], limit: int, now: datetime | None, *, everywhere: bool = False
+    ) -> list[Reclaimed]:
+        """The oldest expired leases of these queues, whichever they are in."""
+        found = await asyncio.gather(*(part.attempts.expired([part.queue], limit, now) for part in parts))
+        chosen = sorted((*lease, number) for number, leases in enumerate(found) for lease in leases)[:limit]
         answers: dict[str, Reclaimed] = {}
         for number in dict.fromkeys(number for *_, number in chosen):
             ids = [job_id for *_, job_id, of in chosen if of == number]
             for answer in await parts[number].attempts.reclaim_these(ids, now):
                 answers[answer.id] = answer
-        await self._deliver(now, everywhere=True)
+        await self._deliver(now, everywhere=everywhere)
         return [answers[job_id] for _, _, job_id, _ in chosen if job_id in answers]
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:

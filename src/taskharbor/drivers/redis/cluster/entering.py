@@ -74,7 +74,7 @@ class ClusterEntering:
         rate = (await self._gates.rules()).enqueue_rate if jobs else None
         if rate is None:
             return None
-        new = await self._new_among(jobs)
+        new = await self._new_among(jobs, now or await self._home.time())
         count = new.total()
         limits = {queue: await (await self._parts.part(queue)).enqueue_rate() for queue in new}
         for name, one, many in [
@@ -91,7 +91,7 @@ class ClusterEntering:
             raise RateLimited(EVERY_QUEUE, timedelta(microseconds=wait))
         return rate, count
 
-    async def _new_among(self, jobs: Sequence[NewJob]) -> Counter[str]:
+    async def _new_among(self, jobs: Sequence[NewJob], at: datetime) -> Counter[str]:
         """How many of these jobs are neither known by their id nor by their idempotency key."""
         count: Counter[str] = Counter()
         for queue in dict.fromkeys(job.queue for job in jobs):
@@ -100,8 +100,7 @@ class ClusterEntering:
             names = dict.fromkeys((job.id, job.idempotency_key) for job in mine)
             fresh: set[Any] = set()
             for job_id, key in names:
-                field = None if key is None else b"i" + queue.encode() + b"\0" + key
-                is_known = field is not None and await part.server.command("HEXISTS", part.keys.data, field)
+                is_known = key is not None and await part.remembers(key, at)
                 if not is_known and not (await part.holds([job_id]))[0]:
                     fresh.add(job_id if key is None else key)
             count[queue] = len(fresh)

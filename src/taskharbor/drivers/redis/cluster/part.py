@@ -24,12 +24,12 @@ from taskharbor.drivers.redis.ledger import Ledger
 from taskharbor.drivers.redis.link import Links
 from taskharbor.drivers.redis.looking import Looking
 from taskharbor.drivers.redis.packing import id_bytes
-from taskharbor.drivers.redis.picture import ask_for_job
+from taskharbor.drivers.redis.picture import ask_for_job, memory_in, scoped
 from taskharbor.drivers.redis.presence import Presence
 from taskharbor.drivers.redis.rules import rules_bytes, rules_in
 from taskharbor.drivers.redis.server import Server
 from taskharbor.drivers.redis.waking import Waking
-from taskharbor.model.clock import Clock, instant
+from taskharbor.model.clock import Clock, instant, micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.limits import RateLimit
@@ -144,6 +144,14 @@ class Part:
         """Which of these ids this queue knows."""
         fields = [b"h" + id_bytes(job_id) for job_id in ids]
         return [head is not None for head in await self.server.command("HMGET", self.keys.data, *fields)]
+
+    async def remembers(self, key: bytes, at: datetime) -> bool:
+        """Whether this idempotency key still stands for a job."""
+        entry = await self.server.command("HGET", self.keys.data, b"i" + scoped(self.queue, key))
+        if entry is None:
+            return False
+        _, ends = memory_in(entry)
+        return not ends or ends > micros(at)
 
     async def posted(self) -> list[bytes]:
         """Jobs of the outbox that other queues have not got yet."""
