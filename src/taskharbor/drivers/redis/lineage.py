@@ -21,10 +21,12 @@ class Lineage:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def met(self, told: bytes, shown: str) -> None:
+    def met(self, told: object, shown: str) -> None:
         """What a server has said to ASK, on a new connection."""
-        info = parsed(told)
+        info = parsed(told) if isinstance(told, bytes) else {}
         history, before = info.get("master_replid", ""), info.get("master_replid2", "")
+        if not history:
+            return
         if history not in self._known and before in self._known:
             log.warning(
                 "the store at %s was taken over by a replica, or started again from a snapshot: it has what "

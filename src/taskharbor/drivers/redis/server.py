@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import contextvars
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +18,7 @@ from taskharbor.drivers.redis import faults, lineage
 from taskharbor.drivers.redis.address import Address, Host
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.lineage import Lineage
-from taskharbor.drivers.redis.link import Command, Link, Links, Part, ServerError, connect
+from taskharbor.drivers.redis.link import Answer, Command, Link, Links, Part, ServerError, connect
 from taskharbor.drivers.redis.scripts import SCRIPTS, Script
 from taskharbor.errors import DriverClosed, DriverError, DriverUnavailable
 
@@ -187,13 +188,17 @@ class Server:
         return await self._shared.get(host, lambda: self._met(host, timeout))
 
     async def _met(self, host: Host, timeout: float) -> Link:
-        """A new connection for commands; a replica that has taken over meanwhile is told of."""
+        """A new connection for commands. Nobody waits to hear whose data its server holds."""
         link = await connect(self.address, host, tls=self._tls, timeout=timeout)
-        try:
-            self._lineage.met(await link.call(lineage.ASK, writes=False), self.address.shown)
-        except ServerError as error:
-            log.debug("%s does not tell whose data it holds: %s", self.address.shown, error)
+        asked = link.call(lineage.ASK, writes=False)
+        asked.add_done_callback(self._has_told, context=contextvars.copy_context())
         return link
+
+    def _has_told(self, answer: Answer) -> None:
+        try:
+            self._lineage.met(answer.result(), self.address.shown)
+        except (ServerError, DriverError) as error:  # it may not be asked, or is gone again
+            log.debug("%s does not tell whose data it holds: %s", self.address.shown, error)
 
     async def _first(self, attempt: Callable[[Host], Awaitable[Link]]) -> Link:
         """The first of the named hosts with which it works."""
