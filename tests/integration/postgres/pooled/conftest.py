@@ -1,6 +1,6 @@
 """A fresh store behind a pooler in transaction mode: no statement may count on the one before it.
 
-The whole kit once more, so it belongs to `make test-long`. Needs PgBouncer, found by
+The whole kit once more, and workers, so it belongs to `make test-long`. Needs PgBouncer, found by
 TASKHARBOR_TEST_PGBOUNCER or on the path; without it these cases are skipped.
 """
 
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -93,14 +93,23 @@ def _wait_for(port: int) -> None:
 
 
 @pytest.fixture
-def driver_url(pooler_port: int) -> str:
-    direct = urlsplit(fresh_postgres_url())
-    user = f"{direct.username}@" if direct.username else ""
-    listen_url = postgres_url()
-    return (
-        f"postgresql://{user}127.0.0.1:{pooler_port}{direct.path}?{direct.query}"
-        f"&pooler=transaction&listen_url={listen_url}"
-    )
+def fresh_url(pooler_port: int) -> Callable[[], str]:
+    """Makes the URL of an empty store behind the pooler."""
+
+    def made() -> str:
+        direct = urlsplit(fresh_postgres_url())
+        user = f"{direct.username}@" if direct.username else ""
+        return (
+            f"postgresql://{user}127.0.0.1:{pooler_port}{direct.path}?{direct.query}"
+            f"&pooler=transaction&listen_url={postgres_url()}"
+        )
+
+    return made
+
+
+@pytest.fixture
+def driver_url(fresh_url: Callable[[], str]) -> str:
+    return fresh_url()
 
 
 @pytest.fixture
