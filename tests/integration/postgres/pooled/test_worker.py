@@ -9,7 +9,7 @@ from tests.integration.worker.test_on_every_store import *  # noqa: F403
 from tests.integration.worker.test_on_every_store import Site
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]  # in the place of the one for every store
 async def site(driver_url: str) -> AsyncIterator[Site]:
     async with connect(driver_url) as driver:
         yield Site(driver)
