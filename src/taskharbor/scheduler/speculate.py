@@ -57,7 +57,7 @@ class SpeculateOnStragglers:
 
     async def run_once(self) -> int:
         now = await self._now.read()
-        jobs = [job async for job in self._running() if SPECULATE_HEADER in job.headers]
+        jobs = [job async for job in self._running() if SPECULATE_HEADER in job.headers][::-1]
         self._is_wanted = bool(jobs)
         self._copied &= {_run_of(job) for job in jobs}
         fresh = [job for job in jobs if _run_of(job) not in self._copied]
@@ -67,7 +67,8 @@ class SpeculateOnStragglers:
         return sum([await self._copy(job, usual.get(job.type), ranking, now) for job in slow])
 
     async def _running(self) -> AsyncIterator[JobRecord]:
-        query: Query | None = Query(states=(JobState.RUNNING,), limit=self._page)
+        """Newest first: workers go on to newer jobs meanwhile, and a look that way would run after them."""
+        query: Query | None = Query(states=(JobState.RUNNING,), limit=self._page, newest_first=True)
         while query is not None:
             page = await self._driver.find(query, now=self._now.given)
             for job in page.jobs:

@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.messages import Claim, Query
+from taskharbor.drivers.messages import Claim, Page, Query
 from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.events import DutyRan, EventBus
 from taskharbor.model.entropy import Entropy
@@ -381,6 +381,27 @@ async def test_the_faster_half_of_the_workers_is_first_to_be_offered_a_copy(
     clock.at += 2 * SECOND
     [second] = await take(driver, "lame")
     assert first.speculates_on != second.speculates_on
+
+
+async def test_a_look_around_ends_although_workers_go_on_to_the_next_jobs_meanwhile(
+    driver: Driver, clock: HandClock
+) -> None:
+    await driver.enqueue([new_job() for _ in range(200)], now=clock.now())
+    running = await take(driver)
+    looks, find = 0, driver.find
+
+    async def find_while_they_work(query: Query, *, now: datetime | None = None) -> Page:
+        nonlocal looks, running
+        looks += 1
+        page = await find(query, now=now)
+        await driver.settle([Ack(job.lease) for job in running], now=now)
+        running = await take(driver)
+        return page
+
+    driver.find = find_while_they_work  # type: ignore[method-assign]
+    await SpeculateOnStragglers(driver, Now(driver, clock), page=5).run_once()
+
+    assert looks == 2, "one page of those that ran, and what was left of them"
 
 
 async def test_without_anything_to_copy_the_look_around_is_rarer(driver: Driver, clock: HandClock) -> None:
