@@ -68,7 +68,13 @@ class Custody:
         self.durations: Durations = deque(maxlen=MAX_SAMPLES)
         self.holdings = Holdings()
         self.settler = Settler(
-            driver, self.holdings, timing, self._settled, self._refused, announcer.answered
+            driver,
+            self.holdings,
+            timing,
+            config.concurrency + config.prefetch,
+            self._settled,
+            self._refused,
+            announcer.answered,
         )
         self.watch = Watch(timing, config.patience.total_seconds(), self.give_up)
         self.slots = Slots(
@@ -122,6 +128,7 @@ class Custody:
         else:
             held.outcome = outcome
             if self.settler.add(held, self._decided(record, outcome)):
+                self.slots.give_way()
                 self._on_ended()
 
     def _completed(self, held: Held, answer: Settled, outcome: Outcome) -> None:

@@ -134,10 +134,13 @@ class Fetcher:
         """Let the jobs in line start before what has ended leaves, as long as that takes hardly any time.
 
         They run in this same event loop. Otherwise the first that ends would leave alone, those behind it
-        while it is under way, and so on for ever: two calls for what one can carry.
+        while it is under way, and so on for ever: two calls for what one can carry. With a load the rest
+        need not be waited for: they run while it is under way.
         """
         before, until = 0, self._timing.monotonic() + GATHER_SECONDS
-        while (waiting := self._waiting()) and waiting != before and self._timing.monotonic() < until:
+        while (waiting := self._waiting()) and waiting != before and not self._settler.has_load:
+            if self._timing.monotonic() >= until:
+                break
             before = waiting
             await pause()
 

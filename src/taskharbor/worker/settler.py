@@ -1,13 +1,13 @@
 """The settler: gathers finished attempts and says what the store answered about them.
 
-Settlements gather while the last call is under way and leave together with the next one; nothing
-ever waits for company. One whose lease is being extended at that moment waits for the answer, so
-that it leaves with the newest token.
+Settlements gather while the last call is under way and leave together with the next one. One whose
+lease is being extended at that moment waits for the answer, so that it leaves with the newest token.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -22,15 +22,23 @@ from taskharbor.worker.timing import Timing
 
 _log = logging.getLogger("taskharbor.worker")
 
+WORTH_A_CALL = 100  # ended jobs in one call: with more of them each becomes hardly cheaper
+
 
 class Settler:
-    """Finished attempts on their way into the store."""
+    """Finished attempts on their way into the store.
+
+    A load is as many as should leave while others still run: half of all that may be held, so that the store
+    works on one half while this process runs the other. A store inside this process could not; there, and
+    where half of all is not worth a call, everything that is about to end leaves together.
+    """
 
     def __init__(
         self,
         driver: Driver,
         holdings: Holdings,
         timing: Timing,
+        most_held: int,
         on_settled: Callable[[Held, Settled], None],
         on_lost: Callable[[Held, LeaseLost], None],
         on_answers: Callable[[Sequence[Held], Sequence[Settled | LeaseLost]], None],
@@ -41,6 +49,7 @@ class Settler:
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_answers = on_answers
+        self._load = max(most_held // 2, WORTH_A_CALL) if driver.capabilities.elsewhere else sys.maxsize
         self._pending: list[Held] = []
         self._has_news = False
 
@@ -48,11 +57,15 @@ class Settler:
         return len(self._pending)
 
     def add(self, held: Held, settlement: Settlement) -> bool:
-        """Whether that is news: the first since the last `take`."""
+        """Whether that is news: the first since the last `take`, or the one that makes a load."""
         held.settlement = settlement
         self._pending.append(held)
-        is_news, self._has_news = not self._has_news, True
-        return is_news
+        is_first, self._has_news = not self._has_news, True
+        return is_first or len(self._pending) == self._load
+
+    @property
+    def has_load(self) -> bool:
+        return len(self._pending) >= self._load
 
     def take(self) -> list[Held]:
         """Everything that may be sent now; from here to `answered` or `failed` its lease is not extended."""

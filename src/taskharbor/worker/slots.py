@@ -26,6 +26,7 @@ _log = logging.getLogger("taskharbor.worker")
 
 TURN_SECONDS = 0.002
 """How long slots may run without giving the rest of the event loop a turn."""
+_GIVEN_AWAY = float("-inf")
 
 
 class Slots:
@@ -57,14 +58,20 @@ class Slots:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
         self._is_waking = False
+        self._turn = 0
         self._turn_began = 0.0
         self._context: Context | None = None
 
     # ------------------------------------------------------------------ jobs in
 
     def put(self, batch: list[Held]) -> None:
+        self._begin_turn()
         self._line.extend(batch)
         self._wake_next()
+
+    def give_way(self) -> None:
+        """End this turn early: somebody else in the event loop has something to do."""
+        self._turn_began = _GIVEN_AWAY
 
     @property
     def waiting(self) -> int:
@@ -116,7 +123,6 @@ class Slots:
         assert task is not None  # noqa: S101 - a coroutine of ours always runs in a task
         clean, line = copy_context(), self._line
         self._is_waking = False
-        self._turn_began = self._timing.monotonic()
         while True:
             if not line:
                 await self._wait_for_work()
@@ -181,13 +187,20 @@ class Slots:
             await woken
         finally:
             self._is_waking = False
-        self._turn_began = self._timing.monotonic()
 
     async def _give_turn(self) -> None:
-        await pause()
-        now = self._timing.monotonic()
-        if now - self._turn_began >= TURN_SECONDS:
-            self._turn_began = now
+        """Until everybody else had a turn; the first slot that is back begins the next one."""
+        while True:
+            turn = self._turn
+            await pause()
+            if turn == self._turn:
+                self._begin_turn()
+            if self._turn_began != _GIVEN_AWAY:
+                return
+
+    def _begin_turn(self) -> None:
+        self._turn += 1
+        self._turn_began = self._timing.monotonic()
 
 
 def _refusal(held: Held, *, is_known: bool) -> Outcome:

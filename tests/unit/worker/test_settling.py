@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.events import AttemptFinished, LeaseWasLost
@@ -43,6 +44,38 @@ async def test_on_a_slow_store_too_jobs_that_end_together_leave_in_one_call(yard
 
     sizes = [len(settlements) for settlements, _ in yard.driver.named("settle")]
     assert sizes == [10, 10, 10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("is_elsewhere", "options", "sizes", "ran_by_then"),
+    [
+        (True, {"concurrency": 400}, [200] * 6, [200, 400]),
+        (True, {"concurrency": 100, "prefetch": 200}, [150] * 8, [150, 300]),
+        (True, {"concurrency": 100}, [100] * 12, [100, 200]),  # half of that is not worth a call
+        (False, {"concurrency": 400}, [400] * 3, [400, 800]),  # nobody would work on the half
+    ],
+)
+async def test_of_many_jobs_one_half_leaves_while_the_other_runs(
+    yard, is_elsewhere, options, sizes, ran_by_then
+):
+    yard.driver.capabilities = msgspec.structs.replace(yard.driver.capabilities, elsewhere=is_elsewhere)
+    ran, ran_by_call = 0, []
+
+    async def handler(ctx, job):
+        nonlocal ran
+        ran += 1
+
+    def under_way():
+        ran_by_call.append(ran)
+        return yard.clock.sleep(0.01)
+
+    yard.driver.before["settle"] = under_way
+    await yard.put_many(1200)
+    await yard.run_until_idle(yard.worker({"work": handler}, **options))
+
+    # A slot that was just woken may run one job more.
+    assert [len(batch) for batch, _ in yard.driver.named("settle")] == pytest.approx(sizes, abs=1)
+    assert ran_by_call[:2] == pytest.approx(ran_by_then, abs=1)
 
 
 async def test_where_settling_takes_longer_than_a_lease_jobs_are_claimed_apart_from_it(yard):

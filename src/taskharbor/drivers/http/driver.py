@@ -55,7 +55,7 @@ from taskharbor.model.speculation import HeadStart
 _log = logging.getLogger("taskharbor.drivers.http")
 
 # What is true of every server, until one has said what its store can do.
-_BEFORE_HELLO = Capabilities(multiprocess=True, blocking_enqueue=True)
+_BEFORE_HELLO = Capabilities(multiprocess=True, blocking_enqueue=True, elsewhere=True)
 
 
 class HttpDriver(Driver):
@@ -94,7 +94,7 @@ class HttpDriver(Driver):
         if self._hello is None:
             return _BEFORE_HELLO
         return msgspec.structs.replace(
-            self._hello.capabilities, multiprocess=True, blocking_enqueue=True, tx=False
+            self._hello.capabilities, multiprocess=True, blocking_enqueue=True, elsewhere=True, tx=False
         )
 
     # ------------------------------------------------------------------ open and close

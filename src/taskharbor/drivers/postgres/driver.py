@@ -73,6 +73,7 @@ class PostgresDriver(Driver):
         durable=True,
         tx=True,
         blocking_enqueue=True,
+        elsewhere=True,
         atomic_across_queues=True,
     )
 

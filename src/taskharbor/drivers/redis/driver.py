@@ -75,6 +75,7 @@ class RedisDriver(Driver):
         multiprocess=True,
         durable=True,
         blocking_enqueue=True,
+        elsewhere=True,
         atomic_across_queues=True,
     )
 

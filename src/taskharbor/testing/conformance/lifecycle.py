@@ -180,6 +180,11 @@ async def test_durable_is_what_info_says(driver: Driver) -> None:
     assert ((await driver.info()).durability == "D0") != driver.capabilities.durable
 
 
+async def test_a_store_elsewhere_is_there_for_other_processes_too(driver: Driver) -> None:
+    """V11: it cannot be elsewhere and in this process alone."""
+    assert driver.capabilities.multiprocess or not driver.capabilities.elsewhere
+
+
 async def test_a_store_outlives_each_of_its_handles(driver: Driver) -> None:
     """V08: what a closed handle wrote is there for the others."""
     async with driver.another() as second:

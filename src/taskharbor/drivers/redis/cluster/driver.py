@@ -75,7 +75,7 @@ class ClusterDriver(Driver):
     """A store on a cluster, in a namespace of it."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True
+        wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True, elsewhere=True
     )
 
     def __init__(
