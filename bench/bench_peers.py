@@ -100,7 +100,7 @@ def losses(results: dict) -> str:
 def deep_backlog(args: argparse.Namespace) -> None:
     if args.store != "postgres":
         raise SystemExit("--backlog is there for --store postgres only")
-    peers = args.peers or backlog.FASTEST
+    peers = args.peers or backlog.ALL
     most, seconds = max(1, args.backlog // 5), 15.0
     with servers("postgres") as env:
         run(["--install", "--peers", peers], env)
@@ -112,12 +112,14 @@ def deep_backlog(args: argparse.Namespace) -> None:
             most=most,
             seconds=seconds,
             minutes=args.minutes,
+            rounds=int(args.repeat),
         )
     body = (
         f"{args.backlog:,} jobs by the peer's bulk verb, then ANALYZE; one worker process, then two, each "
         f"for {most:,} jobs or {seconds:g} s, whichever comes first. Rates: jobs started, from the first on. "
         "µs per job: CPU of a worker + its waits (for the server, the disk, a core), and CPU of the server "
-        f"meanwhile. Load {os.getloadavg()[0]:.1f} at the end.\n\n{text}"
+        "meanwhile. Medians, with the slowest and the fastest round. "
+        f"Load {os.getloadavg()[0]:.1f} at the end.\n\n{text}"
     )
     print(body)
     if not args.only_print:
@@ -135,7 +137,7 @@ def main() -> None:
     parser.add_argument("--drain-n", default="20000")
     parser.add_argument("--backlog", type=int, help="jobs that wait before the first worker starts")
     parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
-    parser.add_argument("--minutes", type=float, default=15, help="that all of --backlog may take")
+    parser.add_argument("--minutes", type=float, default=30, help="that all of --backlog may take")
     args = parser.parse_args()
     if not (PEERS / "run.py").exists():
         print(f"no peers to compare with: {PEERS} is not there (set BENCH_PEERS)")

@@ -2,9 +2,9 @@
 
     python backlog.py MODULE --jobs 1000000 --most 200000 --seconds 15 --fill-seconds 240
 
-The backlog is made by the adapter's own bulk verb, followed by ANALYZE, as a table that lives that long has
-had one. Then one worker process, then two, each until it has run `--most` jobs or for `--seconds` from its
-first job on. Prints one line `RESULT {json}`.
+The backlog is made by the adapter's own bulk verb (for peers that take too long for that, by copies.py),
+followed by ANALYZE, as a table that lives that long has had one. Then one worker process, then two, each until
+it has run `--most` jobs or for `--seconds` from its first job on. Prints one line `RESULT {json}`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 
 import _base
+from copies import COPIES
 
 
 @contextlib.contextmanager
@@ -36,14 +37,17 @@ def within(seconds: float, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def filled(adapter: _base.Adapter, jobs: int, seconds: float) -> dict:
+def filled(adapter: _base.Adapter, module: str, jobs: int, seconds: float) -> dict:
     with within(seconds, f"{jobs:,} jobs by the bulk verb"):
         adapter.reset()
+        first, copying = COPIES.get(module, (jobs, None))
         start = time.monotonic()
-        adapter.preload(jobs)
+        adapter.preload(min(first, jobs))
         took = time.monotonic() - start
+        if copying is not None and jobs > first:
+            _base.psql(copying.replace("$first", str(first)).replace("$times", str(-(-jobs // first) - 1)))
     _base.psql("analyze")
-    return {"fill_s": round(took, 1), "fill_jobs_s": jobs / took}
+    return {"fill_s": round(took, 1), "fill_jobs_s": min(first, jobs) / took, "copied": max(0, jobs - first)}
 
 
 def drained(adapter: _base.Adapter, procs: int, most: int, seconds: float) -> dict:
@@ -87,7 +91,7 @@ def main() -> None:
     adapter: _base.Adapter = importlib.import_module(args.module).ADAPTER
     told: dict = {}
     try:
-        told |= filled(adapter, args.jobs, args.fill_seconds)
+        told |= filled(adapter, args.module, args.jobs, args.fill_seconds)
         told["drains"] = [drained(adapter, procs, args.most, args.seconds) for procs in (1, 2)]
     except Exception as error:  # noqa: BLE001 - what a peer cannot do is part of the result
         told["error"] = f"{type(error).__name__}: {error}"[:1500]

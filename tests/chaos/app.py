@@ -130,13 +130,13 @@ def _run_clock_at(rate: float) -> None:
     """Let the clock of this process run too fast or too slow: what it waits for, and what it measures."""
     was, sleep = SystemClock.monotonic, SystemClock.sleep
 
-    def monotonic(self: SystemClock) -> float:
-        return was(self) * rate
+    def monotonic() -> float:
+        return was() * rate
 
     async def slept(self: SystemClock, seconds: float) -> None:
         await sleep(self, seconds / rate)
 
-    SystemClock.monotonic = monotonic  # type: ignore[method-assign]
+    SystemClock.monotonic = staticmethod(monotonic)
     SystemClock.sleep = slept  # type: ignore[method-assign]
 
 
