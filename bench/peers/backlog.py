@@ -3,8 +3,8 @@
     python backlog.py MODULE --jobs 1000000 --most 200000 --seconds 15 --fill-seconds 240
 
 The backlog is made by the adapter's own bulk verb (for peers that take too long for that, by copies.py),
-followed by ANALYZE, as a table that lives that long has had one. Then one worker process, then two, each until
-it has run `--most` jobs or for `--seconds` from its first job on. Prints one line `RESULT {json}`.
+followed by ANALYZE, as a table that lives that long has had one. Then one worker process, then two, each
+until it has run `--most` jobs or for `--seconds` from its first job on. Prints one line `RESULT {json}`.
 """
 
 from __future__ import annotations

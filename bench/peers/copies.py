@@ -33,8 +33,8 @@ COPIES: dict[str, tuple[int, str]] = {
         15_000,
         """
         insert into saq_jobs (key, job, queue, status, priority, scheduled)
-        select k.key,
-               convert_to(jsonb_set(convert_from(job, 'utf8')::jsonb, '{key}', to_jsonb(k.key))::text, 'utf8'),
+        select k.key, convert_to(
+                   jsonb_set(convert_from(job, 'utf8')::jsonb, '{key}', to_jsonb(k.key))::text, 'utf8'),
                queue, status, priority, extract(epoch from now())
         from saq_jobs s cross join generate_series(1, $times) n
         cross join lateral (select s.key || '-' || n) as k(key)
