@@ -72,7 +72,7 @@ def contenders(answers: dict[str, list[dict[str, Any]]]) -> list[str]:
     rates = {
         name: of_peer[0]["drains"][0]["jobs_s"]
         for name, of_peer in answers.items()
-        if of_peer[0].get("drains")
+        if of_peer and of_peer[0].get("drains")
     }
     return [name for name, rate in rates.items() if rate >= max(rates.values()) / 2]
 

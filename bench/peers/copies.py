@@ -1,8 +1,8 @@
 """The rest of a deep backlog for peers that would take 8 minutes to an hour to enqueue it themselves.
 
-The first jobs are enqueued as always; SQL then copies their rows, behind them in line. Within the time of a
-drain only the first are reached by the slowest two, whose arguments SQL cannot change. `$first` is how many
-there are, `$times` how often each is copied.
+The first jobs are enqueued as always; SQL then copies their rows, behind them in line. SAQ and DBOS, whose
+copies have the arguments of the first, never reach them within the time of a drain. `$first` is how many were
+enqueued, `$times` how often each is copied.
 """
 
 from __future__ import annotations
