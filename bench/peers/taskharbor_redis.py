@@ -19,7 +19,7 @@ from _base import REDIS_URL, hit, payload
 from taskharbor import Harbor
 from taskharbor.model.queue import QueueSettings, Retention
 
-CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "200")
+CONCURRENCY = os.environ.get("BENCH_TH_CONCURRENCY", "400")
 KEEPS = os.environ.get("BENCH_TH_KEEP", "1") == "1"
 FROM_ASYNC = os.environ.get("BENCH_TH_ASYNC", "0") == "1"
 
