@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -63,10 +64,13 @@ class Site:
             worker.stop(now=True)
             await asyncio.wait_for(task, SLOW)
 
+    def new_job(self, **fields: Any) -> NewJob:
+        return NewJob(id=self._entropy.job_id(SystemClock().now()), type="work", **fields)
+
     async def put(self, **fields: Any) -> str:
-        job_id = self._entropy.job_id(SystemClock().now())
-        await self.driver.enqueue([NewJob(id=job_id, type="work", **fields)])
-        return job_id
+        job = self.new_job(**fields)
+        await self.driver.enqueue([job])
+        return job.id
 
     async def job(self, job_id: str) -> JobRecord:
         [record] = await self.driver.get([job_id])
@@ -211,6 +215,27 @@ async def test_jobs_of_a_higher_priority_run_first(site):
             await site.ended(job_id)
 
     assert order == [b"9", b"5", b"5", b"0", b"-5"]
+
+
+async def test_with_hundreds_of_slots_each_job_is_run_and_settled_once(site):
+    """One half leaves while the other runs, on a store elsewhere: none is lost between the halves."""
+    runs: Counter[bytes] = Counter()
+
+    async def handler(ctx, job):
+        runs[job.payload] += 1
+        if job.payload.endswith(b"7"):
+            raise ValueError("always")
+
+    payloads = [b"%d" % number for number in range(1500)]
+    jobs = [site.new_job(payload=payload, max_attempts=2) for payload in payloads]
+    await site.driver.enqueue(jobs)
+    async with site.working(handler, concurrency=400):
+        for job in jobs:
+            await site.ended(job.id)
+
+    assert runs == {payload: 2 if payload.endswith(b"7") else 1 for payload in payloads}
+    counts = (await site.driver.count())["default"]
+    assert (counts.completed, counts.failed, counts.total) == (1350, 150, 1500)
 
 
 async def test_the_crash_of_a_handler_process_is_a_stall_and_no_attempt(site):

@@ -78,6 +78,27 @@ async def test_of_many_jobs_one_half_leaves_while_the_other_runs(
     assert ran_by_call[:2] == pytest.approx(ran_by_then, abs=1)
 
 
+async def test_a_half_whose_reply_was_lost_is_told_from_one_that_was_not_stored(yard):
+    yard.driver.capabilities = msgspec.structs.replace(yard.driver.capabilities, elsewhere=True)
+    calls = 0
+
+    def lose_some():
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise DriverUnavailable("reply lost", done=None)
+
+    yard.driver.after["settle"] = lose_some
+    ids = await yard.put_many(1000)
+    async with yard.at_work(yard.worker({"work": nothing}, concurrency=400, lease=timedelta(seconds=5))):
+        await yard.pass_time(30)  # what the lost replies had handed out comes back when its lease ends
+
+    records = [await yard.job(job_id) for job_id in ids]
+    assert {record.state for record in records} == {JobState.COMPLETED}
+    settled = [event.job_id for event in yard.heard(AttemptFinished)]
+    assert sorted(settled) == sorted(ids), "each is told of once, lost reply or not"
+
+
 async def test_where_settling_takes_longer_than_a_lease_jobs_are_claimed_apart_from_it(yard):
     """C30: what came with a slow settlement was handed back by the next one, which took as long, for ever."""
 
