@@ -16,12 +16,12 @@ def test_nul_and_lone_surrogates_are_replaced():
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "€", "🐍", "\0", "\ud800"])
-@pytest.mark.parametrize("count", [*range(1, 60)])
-def test_a_cut_text_fits_its_limit_and_is_valid(letter, count):
-    cut = safe_text(letter * count, 16)
+def test_a_cut_text_fits_its_limit_and_is_valid(letter):
+    for count in range(1, 60):
+        cut = safe_text(letter * count, 16)
 
-    assert len(cut.encode()) <= 16
-    assert "\0" not in cut
+        assert len(cut.encode()) <= 16, count
+        assert "\0" not in cut, count
 
 
 def test_a_cut_is_shown_by_an_ellipsis_and_only_then():

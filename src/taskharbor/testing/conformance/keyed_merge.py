@@ -42,6 +42,7 @@ from taskharbor.testing.conformance.kit import (
     refused,
     reserve,
     reserve_one,
+    row,
     running,
     settle_one,
     state_of,
@@ -94,14 +95,12 @@ def expected_run_at(flags: Update, own: datetime | None, blocked: datetime) -> d
     return blocked if blocked_is_later == (flags.run_at == "if_later") else own
 
 
-@pytest.mark.parametrize("flags", ALL_FLAGS, ids=flags_id)
 @pytest.mark.parametrize("how", AGAIN)
-async def test_a_job_that_waits_again_takes_over_what_was_blocked_behind_it(
-    driver: Driver, how: str, flags: Update
-) -> None:
+async def test_a_job_that_waits_again_takes_over_what_was_blocked_behind_it(driver: Driver, how: str) -> None:
     """K07 K08 R004-24 G19: data, run_at, retry fields and counts, each by its saved flag."""
-    for offset in (-5 * MINUTE, 5 * MINUTE):
-        await check_merge(driver, how, flags, offset)
+    for flags, offset in product(ALL_FLAGS, (-5 * MINUTE, 5 * MINUTE)):
+        with row(f"{flags_id(flags)}, {offset}"):
+            await check_merge(driver, how, flags, offset)
 
 
 async def check_merge(driver: Driver, how: str, flags: Update, offset: timedelta) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -251,3 +251,13 @@ async def unchanged(driver: Driver, *ids: str, now: datetime = START) -> AsyncIt
     before = await snapshot(driver, *ids, now=now)
     yield
     assert await snapshot(driver, *ids, now=now) == before
+
+
+@contextmanager
+def row(name: object) -> Iterator[None]:
+    """Name the row of a table when it fails: a case that walks a table in one store is one test."""
+    try:
+        yield
+    except BaseException as error:  # what pytest.raises misses is no Exception
+        error.add_note(f"in the row: {name}")
+        raise

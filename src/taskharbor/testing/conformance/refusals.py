@@ -44,6 +44,7 @@ from taskharbor.testing.conformance.kit import (
     new_job,
     reserve,
     reserve_one,
+    row,
     running,
     settle_one,
     unchanged,
@@ -52,7 +53,6 @@ from taskharbor.testing.conformance.verbs import LEASED_VERBS
 
 END = START + LEASE
 NOT_RUNNING = [state for state in JobState if state is not JobState.RUNNING]
-EVERY_LEASED_VERB = pytest.mark.parametrize("verb", LEASED_VERBS)
 # The one-job forms take id and token only; these also take a lease that names its holder.
 NAMES_ITS_HOLDER = [
     verb for verb in LEASED_VERBS if verb.partition(" ")[0] in ("settle", "exchange", "extend_leases")
@@ -62,99 +62,108 @@ NAMES_ITS_HOLDER = [
 # ------------------------------------------------------------------ every lease error × every verb
 
 
-@EVERY_LEASED_VERB
-async def test_no_verb_works_on_a_job_that_is_not_running(driver: Driver, verb: str) -> None:
+async def test_no_verb_works_on_a_job_that_is_not_running(driver: Driver) -> None:
     """N05 R000-39 R001-19: ready, scheduled, blocked, completed, failed, cancelled and unknown."""
     for state in NOT_RUNNING:
         job = await in_state(driver, state, queue=f"kit-{state}")
-        for token in {WRONG_TOKEN, job.settled_token or WRONG_TOKEN}:
-            async with unchanged(driver, job.id):
-                answer = await LEASED_VERBS[verb](driver, Lease(job.id, token), START)
-            assert isinstance(answer, JobNotInflight), state
-            assert answer.job_id == job.id
+        for name, verb in LEASED_VERBS.items():
+            for token in {WRONG_TOKEN, job.settled_token or WRONG_TOKEN}:
+                with row(f"{name} of a {state} job"):
+                    async with unchanged(driver, job.id):
+                        answer = await verb(driver, Lease(job.id, token), START)
+                    assert isinstance(answer, JobNotInflight)
+                    assert answer.job_id == job.id
 
-    async with unchanged(driver, UNKNOWN_ID):
-        answer = await LEASED_VERBS[verb](driver, Lease(UNKNOWN_ID, WRONG_TOKEN), START)
-    assert isinstance(answer, JobNotInflight)
+    for name, verb in LEASED_VERBS.items():
+        with row(f"{name} of an unknown job"):
+            async with unchanged(driver, UNKNOWN_ID):
+                answer = await verb(driver, Lease(UNKNOWN_ID, WRONG_TOKEN), START)
+            assert isinstance(answer, JobNotInflight)
 
 
-@EVERY_LEASED_VERB
-async def test_no_verb_works_with_another_token(driver: Driver, verb: str) -> None:
+async def test_no_verb_works_with_another_token(driver: Driver) -> None:
     """N06: LeaseMismatch while the lease is valid; the holder ends the job as if nothing had been."""
     job = await running(driver, payload=b"work")
     neighbour = await running(driver)
     assert neighbour.token is not None
 
-    async with unchanged(driver, job.id, neighbour.id):
-        answers = [
-            await LEASED_VERBS[verb](driver, Lease(job.id, token), START)
-            for token in (WRONG_TOKEN, neighbour.token, "", "x" * 300)
-            if token != job.token
-        ]
+    for name, verb in LEASED_VERBS.items():
+        with row(name):
+            async with unchanged(driver, job.id, neighbour.id):
+                answers = [
+                    await verb(driver, Lease(job.id, token), START)
+                    for token in (WRONG_TOKEN, neighbour.token, "", "x" * 300)
+                    if token != job.token
+                ]
+            assert {type(answer) for answer in answers} == {LeaseMismatch}
 
-    assert {type(answer) for answer in answers} == {LeaseMismatch}
     await settle_one(driver, Ack(job.lease))
 
 
-@pytest.mark.parametrize("verb", NAMES_ITS_HOLDER)
-async def test_no_verb_works_with_the_name_of_another_holder(driver: Driver, verb: str) -> None:
+async def test_no_verb_works_with_the_name_of_another_holder(driver: Driver) -> None:
     """N06: the token implies who claimed it; a lease that says otherwise is another lease."""
     job = await running(driver)
+    foreign = msgspec.structs.replace(job.lease, claimed_by=OTHER_WORKER)
 
-    async with unchanged(driver, job.id):
-        foreign = msgspec.structs.replace(job.lease, claimed_by=OTHER_WORKER)
-        answer = await LEASED_VERBS[verb](driver, foreign, START)
+    for name in NAMES_ITS_HOLDER:
+        with row(name):
+            async with unchanged(driver, job.id):
+                answer = await LEASED_VERBS[name](driver, foreign, START)
+            assert isinstance(answer, LeaseMismatch)
 
-    assert isinstance(answer, LeaseMismatch)
 
-
-@EVERY_LEASED_VERB
-async def test_another_token_is_told_before_an_expired_lease(driver: Driver, verb: str) -> None:
+async def test_another_token_is_told_before_an_expired_lease(driver: Driver) -> None:
     """N06 R001-21: LeaseMismatch also when the lease is over."""
     job = await running(driver)
 
-    async with unchanged(driver, job.id, now=END):
-        answer = await LEASED_VERBS[verb](driver, Lease(job.id, WRONG_TOKEN), END)
+    for name, verb in LEASED_VERBS.items():
+        with row(name):
+            async with unchanged(driver, job.id, now=END):
+                answer = await verb(driver, Lease(job.id, WRONG_TOKEN), END)
+            assert isinstance(answer, LeaseMismatch)
 
-    assert isinstance(answer, LeaseMismatch)
 
-
-@EVERY_LEASED_VERB
-async def test_a_stale_worker_changes_nothing_in_any_of_three_situations(driver: Driver, verb: str) -> None:
+async def test_a_stale_worker_changes_nothing_in_any_of_three_situations(driver: Driver) -> None:
     """N05 N06 R000-43: expired; reclaimed and waiting; reclaimed and handed to its own next attempt."""
-    job = await running(driver)
-    call = LEASED_VERBS[verb]
+    for number, (name, verb) in enumerate(LEASED_VERBS.items()):
+        with row(name):
+            job = await running(driver, queue=f"kit-{number}")
 
-    async with unchanged(driver, job.id, now=END):
-        expired = await call(driver, job.lease, END)
-    await driver.reclaim(now=END)
-    async with unchanged(driver, job.id, now=END):
-        waiting = await call(driver, job.lease, END)
-    again = await reserve_one(driver, now=END, worker_id=WORKER)
-    async with unchanged(driver, job.id, now=END):
-        taken = await call(driver, job.lease, END)
+            async with unchanged(driver, job.id, now=END):
+                expired = await verb(driver, job.lease, END)
+            await driver.reclaim(now=END)
+            async with unchanged(driver, job.id, now=END):
+                waiting = await verb(driver, job.lease, END)
+            again = await reserve_one(driver, now=END, worker_id=WORKER, queues=(job.queue,))
+            async with unchanged(driver, job.id, now=END):
+                taken = await verb(driver, job.lease, END)
 
-    assert (type(expired), type(waiting), type(taken)) == (LeaseExpired, JobNotInflight, LeaseMismatch)
-    await settle_one(driver, Ack(again.lease), now=END)
+            assert (type(expired), type(waiting), type(taken)) == (
+                LeaseExpired,
+                JobNotInflight,
+                LeaseMismatch,
+            )
+            await settle_one(driver, Ack(again.lease), now=END)
 
 
-@EVERY_LEASED_VERB
-async def test_a_lease_error_names_the_job_and_nothing_secret(driver: Driver, verb: str) -> None:
+async def test_a_lease_error_names_the_job_and_nothing_secret(driver: Driver) -> None:
     """N07 N08: every one is a LeaseLost with the job's id; neither payload nor token are in its text."""
     job = await running(driver, payload=b"top secret payload")
     assert job.token is not None
 
-    errors = [
-        await LEASED_VERBS[verb](driver, Lease(job.id, WRONG_TOKEN), START),
-        await LEASED_VERBS[verb](driver, job.lease, END),
-        await LEASED_VERBS[verb](driver, Lease(UNKNOWN_ID, job.token), START),
-    ]
+    for name, verb in LEASED_VERBS.items():
+        with row(name):
+            errors = [
+                await verb(driver, Lease(job.id, WRONG_TOKEN), START),
+                await verb(driver, job.lease, END),
+                await verb(driver, Lease(UNKNOWN_ID, job.token), START),
+            ]
 
-    assert [type(error) for error in errors] == [LeaseMismatch, LeaseExpired, JobNotInflight]
-    for error in errors:
-        assert isinstance(error, LeaseLost)
-        assert error.job_id in str(error)
-        assert not any(secret in repr(error) for secret in ("secret", job.token, WRONG_TOKEN))
+            assert [type(error) for error in errors] == [LeaseMismatch, LeaseExpired, JobNotInflight]
+            for error in errors:
+                assert isinstance(error, LeaseLost)
+                assert error.job_id in str(error)
+                assert not any(secret in repr(error) for secret in ("secret", job.token, WRONG_TOKEN))
 
 
 async def test_the_one_job_forms_raise_what_the_batch_verbs_answer(driver: Driver) -> None:
