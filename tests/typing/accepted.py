@@ -52,6 +52,11 @@ def with_context(ctx: JobContext, user_id: int) -> bool:
     return not ctx.cancelled
 
 
+@harbor.task(run_in="process", recycle_on=["AcceleratorError", OSError])
+def on_a_device(size: int) -> int:
+    return size
+
+
 @harbor.task
 async def async_with_context(ctx: JobContext, user_id: int) -> datetime:
     return ctx.clock.now()

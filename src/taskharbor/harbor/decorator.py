@@ -7,7 +7,7 @@ annotated `JobContext` is filled in by the worker, so callers do not see it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -18,7 +18,7 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.model.duration import Duration, duration
 from taskharbor.model.retry import PRESETS, RetryPolicy
 from taskharbor.model.speculation import Speculate
-from taskharbor.tasks.handler import RunIn
+from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
@@ -44,6 +44,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy | str | None = None
     run_in: RunIn = "auto"
     speculate: Speculate | Duration | None = None
+    recycle_on: RecycleOn | Iterable[RecycleOn] = ()
 
 
 class TaskMaker:
@@ -89,6 +90,7 @@ class TaskMaker:
             run_in=options.run_in,
             retry=_policy(options.retry) or self._retry,
             speculate=_speculation(options.speculate),
+            recycle_on=options.recycle_on,
         )
         self._registry.add(task)
         return task.bound_to(self._client)

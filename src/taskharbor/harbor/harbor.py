@@ -27,7 +27,7 @@ from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
 from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
-from taskharbor.tasks.handler import RunIn
+from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
@@ -115,6 +115,7 @@ class Harbor:
         retry: RetryPolicy | str | None = None,
         run_in: RunIn = "auto",
         speculate: Speculate | Duration | None = None,
+        recycle_on: RecycleOn | Iterable[RecycleOn] = (),
     ) -> TaskMaker: ...
 
     def task(self, *function: Any, **options: Any) -> Any:
@@ -122,7 +123,8 @@ class Harbor:
 
         Without a name, the task is named like the function. A queue left out is the harbor's default
         queue. `max_attempts` counts executions; left out, the retry policy decides. `run_in` is
-        auto (async functions in the loop, others in a thread), loop, thread or process.
+        auto (async functions in the loop, others in a thread), loop, thread or process. `recycle_on` names
+        exceptions after which a process takes no further job: types, or names such as "AcceleratorError".
 
         Raises:
             ConfigurationError: another function has the name, or its parameters cannot travel.

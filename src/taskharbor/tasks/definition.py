@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
@@ -22,8 +22,10 @@ from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.tasks.handler import (
     Arguments,
     Handler,
+    RecycleOn,
     RunIn,
     check_run_in,
+    recycle_names,
     reference_of,
     refuse_generator,
     result_encoder,
@@ -51,6 +53,7 @@ class TaskDefinition(Generic[P, R]):
         run_in: RunIn = "auto",
         retry: RetryPolicy | None = None,
         speculate: Speculate | None = None,
+        recycle_on: RecycleOn | Iterable[RecycleOn] = (),
     ) -> None:
         if not callable(function) or inspect.isclass(function):
             raise ConfigurationError(f"a task is made from a function, not from {function!r}")
@@ -62,6 +65,7 @@ class TaskDefinition(Generic[P, R]):
         self.retry = retry
         self.run_in = run_in
         self.speculate = speculate
+        self.recycle_on = recycle_names(recycle_on, run_in, request.type)
         self._codec = codec
         self._codecs = Codecs(codec)
         self._default_queue = default_queue
@@ -148,6 +152,7 @@ class TaskDefinition(Generic[P, R]):
             retry=self.retry,
             speculate=self.speculate,
             reference=reference_of(self.function),
+            recycle_on=self.recycle_on,
         )
 
     def _bind(self, context: Any, job: Job) -> Arguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +18,9 @@ from taskharbor.model.speculation import Speculate
 
 RunIn = Literal["auto", "loop", "thread", "process"]
 RUN_IN = ("auto", "loop", "thread", "process")
+
+RecycleOn = type[BaseException] | str
+"""An exception, or its name with or without its module, such as "AcceleratorError"."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
@@ -37,6 +40,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     speculate: Speculate | None = None
     reference: str | None = None
     """`module:name` to import the function in another process; None when it cannot be imported."""
+    recycle_on: tuple[str, ...] = ()
+    """Names of exceptions after which the process of a process handler takes no further job."""
 
 
 def job_handler(
@@ -47,6 +52,7 @@ def job_handler(
     retry: RetryPolicy | None = None,
     speculate: Speculate | None = None,
     codec: Codec | None = None,
+    recycle_on: RecycleOn | Iterable[RecycleOn] = (),
 ) -> Handler:
     """The handler of the form `function(ctx, job)`: it reads the payload bytes by itself.
 
@@ -70,6 +76,7 @@ def job_handler(
         retry=retry,
         speculate=speculate,
         reference=reference_of(function),
+        recycle_on=recycle_names(recycle_on, run_in, type),
     )
 
 
@@ -97,6 +104,32 @@ def refuse_generator(function: object, what: str) -> None:
 def check_run_in(run_in: object, what: str) -> None:
     if run_in not in RUN_IN:
         raise ConfigurationError(f"{what}: run_in={run_in!r} must be one of {', '.join(RUN_IN)}")
+
+
+def recycle_names(recycle_on: RecycleOn | Iterable[RecycleOn], run_in: RunIn, what: str) -> tuple[str, ...]:
+    """The exceptions by name, as they can travel to another process.
+
+    Raises:
+        ConfigurationError: something that is no exception, or a handler without a process of its own.
+    """
+    if isinstance(recycle_on, str | type) or not isinstance(recycle_on, Iterable):
+        recycle_on = (recycle_on,)
+    said = tuple(recycle_on)
+    if said and run_in != "process":
+        raise ConfigurationError(f'{what}: recycle_on needs a process to replace: say run_in="process" too')
+    return tuple(_exception_name(item, what) for item in said)
+
+
+def _exception_name(item: object, what: str) -> str:
+    if isinstance(item, type) and issubclass(item, BaseException):
+        return full_name(item)
+    if isinstance(item, str) and item.strip():
+        return item.strip()
+    raise ConfigurationError(f"{what}: recycle_on takes exceptions or their names, not {item!r:.80}")
+
+
+def full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def reference_of(function: Callable[..., Any]) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from taskharbor.errors import Unrecoverable
 from taskharbor.model.outcome import Snooze
+from taskharbor.worker.executors import gpu_context
 
 
 def told(job):
@@ -51,6 +52,35 @@ def fails(ctx, job):
 
 def gives_up(ctx, job):
     raise Unrecoverable("never")
+
+
+class BrokenDevice:
+    """In place of the CUDA driver: every question is answered with a broken context."""
+
+    def __getattr__(self, name):
+        return self._answer
+
+    def _answer(self, *arguments):
+        for one in arguments:
+            if isinstance(getattr(one, "_obj", None), ctypes.c_void_p):
+                one._obj.value = 1
+        return 710
+
+
+def breaks_its_gpu(ctx, job):
+    """As a device-side assert does: this process can never use the device again."""
+    gpu_context.loaded_driver = BrokenDevice
+    raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def uses_its_gpu(ctx, job):
+    if gpu_context.loaded_driver is BrokenDevice:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    return [os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"]]
+
+
+def loses_patience(ctx, job):
+    raise ConnectionResetError(str(os.getpid()))
 
 
 def snoozes(ctx, job):

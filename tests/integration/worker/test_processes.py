@@ -103,6 +103,12 @@ async def gone(pid: int) -> None:
             await asyncio.sleep(0.02)
 
 
+async def until(is_so) -> None:
+    async with asyncio.timeout(SLOW):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -351,6 +357,58 @@ async def test_a_process_that_leaks_is_replaced(floor, name):
     worn = await floor.result(name)
     assert (await floor.result("add"))["pid"] != worn
     await gone(worn)
+
+
+@pytest.fixture
+async def gpu_floor():
+    """With one device that nobody has seen, and a lane for it."""
+    async with connect("memory://") as driver:
+        floor = Floor(driver, kind="gpu", gpus="0")
+        task = asyncio.create_task(floor.worker.arun())
+        yield floor
+        floor.worker.stop(now=True)
+        await asyncio.wait_for(task, SLOW)
+
+
+async def test_a_process_whose_gpu_context_is_broken_takes_no_further_job(gpu_floor, caplog):
+    broken, _ = await gpu_floor.result("uses_its_gpu", requires="gpu")
+
+    record = await gpu_floor.run("breaks_its_gpu", requires="gpu")
+    innocent = [await gpu_floor.result("uses_its_gpu", requires="gpu") for _ in range(3)]
+
+    assert "its process is replaced: its GPU context is broken" in (record.last_error or "")
+    assert broken not in {pid for pid, _ in innocent}
+    assert {device for _, device in innocent} == {"0"}
+    await gone(broken)
+    await until(lambda: gpu_floor.deaths != [])
+    [death] = gpu_floor.deaths
+    assert (death.pid, death.job_id) == (broken, record.id)
+    assert "its GPU context is broken" in death.cause
+    assert f"handler process {broken} has ended (job {record.id}): its GPU context is broken" in caplog.text
+
+
+async def test_recycle_on_names_the_errors_that_end_a_process(caplog):
+    async with connect("memory://") as driver:
+        floor = Floor(driver)
+        for name in ("loses_patience", "fails"):
+            function = getattr(handlers, name)
+            recycled = job_handler(name, function, run_in="process", recycle_on=ConnectionError)
+            floor.worker.add(recycled)
+        task = asyncio.create_task(floor.worker.arun())
+        first = (await floor.result("add"))["pid"]
+        await floor.run("fails")
+        assert (await floor.result("add"))["pid"] == first
+
+        record = await floor.run("loses_patience")
+        assert (await floor.result("add"))["pid"] != first
+        await gone(first)
+        floor.worker.stop()
+        await asyncio.wait_for(task, SLOW)
+
+    assert record.last_error == (
+        f"ConnectionResetError: {first} [its process is replaced: recycle_on names ConnectionError]"
+    )
+    assert f"(job {record.id}): recycle_on names ConnectionError" in caplog.text
 
 
 async def test_no_process_outlives_its_worker():

@@ -131,6 +131,8 @@ def test_what_a_worker_needs_to_know_is_in_the_handler():
         ({"colour": "red"}, "colour.*known options: name, queue"),
         ({"retry": "sometimes"}, "no preset; known: core"),
         ({"run_in": "fiber"}, "run_in='fiber'"),
+        ({"run_in": "process", "recycle_on": 7}, "recycle_on takes exceptions"),
+        ({"recycle_on": "AcceleratorError"}, 'run_in="process"'),
         ({"queue": "no spaces"}, "queue 'no spaces' is not a name"),
         ({"timeout": "soon"}, "timeout='soon' is not a duration"),
     ],

@@ -64,6 +64,25 @@ def test_an_unknown_way_to_run_is_refused():
         job_handler("email.send", module_level, run_in="fiber")  # type: ignore[arg-type]
 
 
+def test_errors_that_end_a_process_are_kept_by_name():
+    one = job_handler("train", module_level, run_in="process", recycle_on=MemoryError)
+    more = job_handler("train", module_level, run_in="process", recycle_on=["AcceleratorError", OSError])
+
+    assert one.recycle_on == ("builtins.MemoryError",)
+    assert more.recycle_on == ("AcceleratorError", "builtins.OSError")
+
+
+@pytest.mark.parametrize("wrong", [int, 7, " ", [ValueError, None]])
+def test_what_is_no_exception_ends_no_process(wrong):
+    with pytest.raises(ConfigurationError, match="recycle_on takes exceptions or their names"):
+        job_handler("train", module_level, run_in="process", recycle_on=wrong)
+
+
+def test_a_handler_without_a_process_has_none_to_recycle():
+    with pytest.raises(ConfigurationError, match='run_in="process"'):
+        job_handler("train", module_level, recycle_on="AcceleratorError")
+
+
 def test_results_are_json_and_nothing_stays_nothing():
     encode = job_handler("t", module_level).encode_result
 

@@ -22,6 +22,7 @@ import pytest
 from taskharbor.errors import DecodeError
 from taskharbor.model.job import Job
 from taskharbor.model.outcome import Cancel, Failed, Outcome, Snooze, Snoozed, Succeeded, WasCancelled
+from taskharbor.model.text import ERROR_LIMIT
 from taskharbor.tasks import Handler
 from taskharbor.worker.context import Cancellation, JobContext
 from taskharbor.worker.executors import handler_process
@@ -74,6 +75,14 @@ async def answers_later(ctx: JobContext, job: Job) -> str:
 
 def fails(ctx: JobContext, job: Job) -> None:
     raise ValueError("no paper")
+
+
+def fails_because(ctx: JobContext, job: Job) -> None:
+    raise ValueError("no paper") from OSError("no tree")
+
+
+def fails_at_length(ctx: JobContext, job: Job) -> None:
+    raise ValueError("é" * ERROR_LIMIT)
 
 
 def snoozes(ctx: JobContext, job: Job) -> Snooze:
@@ -250,13 +259,47 @@ def test_a_handler_that_forked_does_not_answer_twice(pair, monkeypatch):
         pair.start("answers")
 
 
+@pytest.mark.parametrize("named", ["ValueError", "builtins.ValueError", "Exception"])
+def test_an_error_that_recycle_on_names_ends_the_process_and_is_told(pair, named):
+    said = pair.start("fails", recycle_on=("KeyError", named))
+
+    assert said.worn == f"recycle_on names {named.rpartition('.')[2]}"
+    assert said.reason == f"ValueError: no paper [its process is replaced: {said.worn}]"
+
+
+def test_what_an_error_was_raised_from_is_looked_at_too(pair):
+    assert pair.start("fails_because", recycle_on=("OSError",)).worn == "recycle_on names OSError"
+
+
+@pytest.mark.parametrize("name", ["fails", "answers"])
+def test_other_ends_leave_the_process_as_it_is(pair, name):
+    assert pair.start(name, recycle_on=("KeyError",)).worn == ""
+
+
+def test_a_broken_gpu_context_ends_the_process_and_is_told(pair, monkeypatch):
+    monkeypatch.setattr(handler_process, "context_trouble", lambda has_failed: f"broken {has_failed}")
+
+    failed, succeeded = pair.start("fails"), pair.start("answers")
+
+    assert (failed.worn, succeeded.worn) == ("broken True", "broken False")
+    assert failed.reason == "ValueError: no paper [its process is replaced: broken True]"
+    assert succeeded.result is not None
+
+
+def test_the_cause_is_told_however_long_the_error_is(pair):
+    said = pair.start("fails_at_length", recycle_on=("ValueError",))
+
+    assert said.reason.endswith("[its process is replaced: recycle_on names ValueError]")
+    assert len(said.reason.encode()) <= ERROR_LIMIT
+
+
 def test_a_process_with_too_many_files_left_open_says_that_it_is_worn(pair, monkeypatch):
     pair.process._files = handler_process._open_files()
-    assert not pair.start("answers").is_worn
+    assert not pair.start("answers").worn
 
     pair.process._files = handler_process._open_files() - handler_process.MAX_LEAKED_FILES - 1
 
-    assert pair.start("answers").is_worn
+    assert pair.start("answers").worn
 
 
 # ------------------------------------------------------------------ the connection
@@ -329,13 +372,13 @@ def test_an_answer_that_nobody_can_hear_ends_the_process(pair):
     ],
 )
 def test_an_outcome_arrives_as_it_was_sent(outcome: Outcome, value: object) -> None:
-    assert value_of(ended(outcome, is_worn=False)) == value
+    assert value_of(ended(outcome, worn="")) == value
 
 
 def test_a_result_arrives_encoded_and_a_worn_process_says_so() -> None:
-    message = ended(Succeeded(b"7"), is_worn=True)
+    message = ended(Succeeded(b"7"), worn="too old")
 
-    assert message.is_worn
+    assert message.worn
     assert value_of(message).data == b"7"  # type: ignore[union-attr]
 
 

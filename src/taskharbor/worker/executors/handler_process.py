@@ -21,17 +21,22 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from msgspec.structs import replace
+
 from taskharbor.errors import DecodeError
 from taskharbor.middleware import running
 from taskharbor.model.checks import MAX_PAYLOAD
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import Progress
-from taskharbor.model.outcome import Outcome
+from taskharbor.model.outcome import Failed, Outcome
+from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.tasks import Handler, job_handler, load_function
+from taskharbor.tasks.handler import full_name
 from taskharbor.worker.attempt import DONE, bind_structlog, failure_of, success_of
 from taskharbor.worker.context import Cancellation, JobContext
 from taskharbor.worker.executors.contract import BadPayload
 from taskharbor.worker.executors.families import LOST_CONNECTION, die_with_parent
+from taskharbor.worker.executors.gpu_context import context_trouble
 from taskharbor.worker.executors.wire import (
     Frames,
     FromChild,
@@ -94,12 +99,16 @@ class HandlerProcess:
     # ------------------------------------------------------------------ one job
 
     def _run(self, start: Start) -> None:
-        outcome = self._outcome(start)
+        outcome, error = self._outcome(start)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked and this is its copy: the answer is not ours to give
-        self._say(ended(outcome, self._tidied()))
+        worn = named_in(start.recycle_on, error) or context_trouble(has_failed=error is not None)
+        if worn and isinstance(outcome, Failed):
+            outcome = _with_cause(outcome, worn)
+        self._say(ended(outcome, self._tidied() or worn))
 
-    def _outcome(self, start: Start) -> Outcome:
+    def _outcome(self, start: Start) -> tuple[Outcome, BaseException | None]:
+        """What the job came to, and what its handler raised."""
         ends = None if start.ends_in_seconds is None else self._clock.monotonic() + start.ends_in_seconds
         ctx = JobContext(
             start.job, start.fence, self._cancellation, self._clock, ends, self._progress, start.worker
@@ -108,11 +117,13 @@ class HandlerProcess:
         try:
             handler = self._handler(start)
             value = self._call(handler, ctx, start)
-            return DONE if value is None else success_of(value, handler.encode_result, MAX_PAYLOAD * 16)
-        except _Stopped:
-            return failure_of(InterruptedError("stopped by its worker"))
+            if value is None:
+                return DONE, None
+            return success_of(value, handler.encode_result, MAX_PAYLOAD * 16), None
+        except _Stopped as stopped:
+            return failure_of(InterruptedError("stopped by its worker")), stopped
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
-            return failure_of(error)
+            return failure_of(error), error
         finally:
             self._is_handling = False
 
@@ -208,16 +219,37 @@ class HandlerProcess:
             self._said_at = now
             self._say(Told(progress.fraction, progress.text))
 
-    def _tidied(self) -> bool:
-        """Undo what a handler may have changed; whether too much is left to go on with."""
+    def _tidied(self) -> str:
+        """Undo what a handler may have changed; why too much is left to go on with, if so."""
         with suppress(OSError):
             os.chdir(self._home)
         signal.signal(signal.SIGTERM, self._stop_now)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return (
+        if (
             threading.active_count() - self._threads > MAX_LEAKED_THREADS
             or _open_files() - self._files > MAX_LEAKED_FILES
-        )
+        ):
+            return "its handlers left too many threads or files behind"
+        return ""
+
+
+def named_in(names: tuple[str, ...], error: BaseException | None) -> str:
+    """Why an error ends this process: it, or what it was raised from, is of a kind that was named."""
+    seen: set[int] = set()
+    while names and error is not None and id(error) not in seen:
+        for kind in type(error).__mro__:
+            if kind.__name__ in names or full_name(kind) in names:
+                return f"recycle_on names {kind.__name__}"
+        seen.add(id(error))
+        error = error.__cause__
+    return ""
+
+
+def _with_cause(failed: Failed, worn: str) -> Failed:
+    """The failure, and that its process is replaced: whole, however long the failure itself is."""
+    note = f" [its process is replaced: {worn}]"
+    reason = safe_text(failed.reason, ERROR_LIMIT - len(note.encode())) + note
+    return replace(failed, reason=reason)
 
 
 def find_handler(reference: str, type_name: str) -> Handler:

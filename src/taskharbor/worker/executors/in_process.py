@@ -80,6 +80,7 @@ class Child(asyncio.Protocol):
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.answer: asyncio.Future[Ended] | None = None
         self.held: Held | None = None
+        self.last_job_id: str | None = None  # after which it was ended
         self._spawn(modules, memory)
 
     # ------------------------------------------------------------------ birth
@@ -252,9 +253,8 @@ class ProcessExecutor:
                 child = await self._hired(held)
                 ends_in = job.timeout.total_seconds() if job.timeout else None
                 gpu = None if held.gpu is None else replace(held.gpu, ordinal=0)  # the only one it sees
-                return await self._run(
-                    held, child, Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker)
-                )
+                start = Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker, handler.recycle_on)
+                return await self._run(held, child, start)
 
             return call
 
@@ -276,7 +276,7 @@ class ProcessExecutor:
         finally:
             held.work = child.held = None
             child.answer = None
-        self._keep_or_retire(child, message)
+        self._keep_or_retire(child, message, start.job.id)
         value = value_of(message)
         if isinstance(value, Failed):
             raise RemoteFailure(value)
@@ -334,9 +334,10 @@ class ProcessExecutor:
         self._all.add(child)
         return child
 
-    def _keep_or_retire(self, child: Child, message: Ended) -> None:
-        if message.is_worn or self._is_closing:
-            child.kill("its handlers left too many threads or files behind")
+    def _keep_or_retire(self, child: Child, message: Ended, job_id: str) -> None:
+        if message.worn or self._is_closing:
+            child.last_job_id = job_id
+            child.kill(message.worn)
         else:
             self._rest(child)
 
@@ -351,7 +352,7 @@ class ProcessExecutor:
             self._idle.remove(child)
         if self._is_closing:
             return
-        job_id = child.held.record.id if child.held is not None else None
+        job_id = child.held.record.id if child.held is not None else child.last_job_id
         _log.warning("handler process %d has ended (job %s): %s", child.process.pid, job_id, cause)
         self._events.emit(
             ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)

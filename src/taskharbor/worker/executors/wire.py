@@ -31,6 +31,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     ends_in_seconds: float | None = None
     gpu: Gpu | None = None
     worker: str = ""
+    recycle_on: tuple[str, ...] = ()
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -51,7 +52,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """What the handler came to. `is_worn`: it left so much behind that the process should go."""
+    """What the handler came to. `worn`: why the process should take no further job; empty if it can."""
 
     what: str  # succeeded, failed, snoozed, cancelled
     result: bytes | None = None
@@ -59,7 +60,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     kind: str = ""
     trace: str | None = None
     delay: timedelta | None = None
-    is_worn: bool = False
+    worn: str = ""
 
 
 ToChild = Hello | Start | Stop
@@ -100,18 +101,18 @@ class Frames:
             yield message
 
 
-def ended(outcome: Outcome, is_worn: bool) -> Ended:
+def ended(outcome: Outcome, worn: str) -> Ended:
     """An outcome as it travels."""
     match outcome:
         case Succeeded(result):
-            return Ended("succeeded", result=result, is_worn=is_worn)
+            return Ended("succeeded", result=result, worn=worn)
         case Snoozed(delay):
-            return Ended("snoozed", delay=delay, is_worn=is_worn)
+            return Ended("snoozed", delay=delay, worn=worn)
         case WasCancelled(reason):
-            return Ended("cancelled", reason=reason, is_worn=is_worn)
+            return Ended("cancelled", reason=reason, worn=worn)
         case Failed(reason, kind, trace, retry_after):
-            return Ended("failed", None, reason, kind, trace, retry_after, is_worn)
-    return Ended("failed", reason=f"ended as {type(outcome).__name__}", kind="error", is_worn=is_worn)
+            return Ended("failed", None, reason, kind, trace, retry_after, worn)
+    return Ended("failed", reason=f"ended as {type(outcome).__name__}", kind="error", worn=worn)
 
 
 def value_of(message: Ended) -> Encoded | Snooze | Cancel | Failed:
