@@ -81,27 +81,18 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
-    """How one verb travels: its arguments by name, the type of its answer, and who may call it.
+    """How one verb travels: its arguments by name, and the type of its answer.
 
-    Any one of `roles` is enough. `is_change`: it may change something. `may_repeat`: done twice, it is as
-    if it were done once, so a caller that does not know may just ask again.
+    `is_change`: it may change something. `may_repeat`: done twice, it is as if it were done once, so a caller
+    that does not know may just ask again. Who may call it stands in web/rights.py.
     """
 
     name: str
     request: type[msgspec.Struct]
     answer: Any
-    roles: tuple[Role, ...]
     is_change: bool
     may_repeat: bool
 
-
-# The first role names the verb's place; the others need it for their own work: handlers and schedules of
-# a worker put jobs in, its harbor brings schedules along, a producer looks at what it put in.
-_WORKER: tuple[Role, ...] = ("worker",)
-_PRODUCER: tuple[Role, ...] = ("producer", "worker")
-_OPERATOR: tuple[Role, ...] = ("operator",)
-_VIEWER: tuple[Role, ...] = ("viewer",)
-_ANYBODY: tuple[Role, ...] = ("viewer", "producer", "worker", "operator", "admin")
 
 _LOOKING = {
     "hello",
@@ -130,7 +121,7 @@ _NOT_TWICE = {
 _WITHOUT_NOW = {"hello", "info", "wakeups", "pending_migrations", "migrate"}
 
 
-def _verb(name: str, roles: tuple[Role, ...], answer: Any, /, **arguments: Any) -> Verb:
+def _verb(name: str, answer: Any, /, **arguments: Any) -> Verb:
     fields: list[Any] = [
         (argument, *kind) if isinstance(kind, tuple) else (argument, kind)
         for argument, kind in arguments.items()
@@ -148,39 +139,36 @@ def _verb(name: str, roles: tuple[Role, ...], answer: Any, /, **arguments: Any) 
         name=name,
         request=request,
         answer=answer,
-        roles=roles,
         is_change=name not in _LOOKING,
         may_repeat=name not in _NOT_TWICE,
     )
 
 
 _VERBS = (
-    _verb("hello", _ANYBODY, Hello),
-    _verb("info", _ANYBODY, DriverInfo),
+    _verb("hello", Hello),
+    _verb("info", DriverInfo),
     # Answered by a stream of lines: a Wakeup as JSON each, or nothing as a sign of life.
-    _verb("wakeups", _WORKER, Wakeup, queues=list[str], worker_id=str),
-    _verb("pending_migrations", _VIEWER, list[str]),
-    _verb("migrate", ("admin",), list[str]),
-    _verb("enqueue", _PRODUCER, list[Enqueued], jobs=list[NewJob]),
-    _verb("reserve", _WORKER, list[JobRecord], claim=Claim, wait=(timedelta, NO_TIME)),
+    _verb("wakeups", Wakeup, queues=list[str], worker_id=str),
+    _verb("pending_migrations", list[str]),
+    _verb("migrate", list[str]),
+    _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
+    _verb("reserve", list[JobRecord], claim=Claim, wait=(timedelta, NO_TIME)),
     _verb(
         "extend_leases",
-        _WORKER,
         list[Extended | Failure],
         leases=list[Lease],
         lease_for=timedelta,
         progress=(dict[str, Progress], msgspec.field(default_factory=dict)),
     ),
-    _verb("settle", _WORKER, list[Settled | Failure], settlements=list[AnySettlement]),
-    _verb("exchange", _WORKER, ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
-    _verb("reclaim", _WORKER, list[Reclaimed], limit=(int, 100)),
-    _verb("promote", _WORKER, int, limit=(int, 1000)),
-    _verb("prune", _WORKER, int, limit=(int, 1000)),
-    _verb("cancel", _OPERATOR, list[CancelAnswer], ids=list[str]),
-    _verb("cancel_waiting", _PRODUCER, bool, queue=str, key=bytes),
+    _verb("settle", list[Settled | Failure], settlements=list[AnySettlement]),
+    _verb("exchange", ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
+    _verb("reclaim", list[Reclaimed], limit=(int, 100)),
+    _verb("promote", int, limit=(int, 1000)),
+    _verb("prune", int, limit=(int, 1000)),
+    _verb("cancel", list[CancelAnswer], ids=list[str]),
+    _verb("cancel_waiting", bool, queue=str, key=bytes),
     _verb(
         "requeue",
-        _OPERATOR,
         list[Requeued | Failure],
         ids=list[str],
         edit=(Edit, NO_EDIT),
@@ -188,30 +176,29 @@ _VERBS = (
         run_at=(datetime | None, None),
         delay=(timedelta | None, None),
     ),
-    _verb("delete", _OPERATOR, list[Deleted | Failure], ids=list[str]),
-    _verb("configure_queue", _OPERATOR, QueueRules, settings=QueueSettings),
-    _verb("speculate", _WORKER, Speculated | Failure, job_id=str, head_start=(HeadStart | None, None)),
-    _verb("get", ("viewer", "producer"), list[JobRecord | None], ids=list[str]),
-    _verb("find", _VIEWER, Page, query=Query),
-    _verb("count", _VIEWER, dict[str, Counts], queues=(list[str] | None, None)),
-    _verb("queues", _VIEWER, list[QueueInfo]),
+    _verb("delete", list[Deleted | Failure], ids=list[str]),
+    _verb("configure_queue", QueueRules, settings=QueueSettings),
+    _verb("speculate", Speculated | Failure, job_id=str, head_start=(HeadStart | None, None)),
+    _verb("get", list[JobRecord | None], ids=list[str]),
+    _verb("find", Page, query=Query),
+    _verb("count", dict[str, Counts], queues=(list[str] | None, None)),
+    _verb("queues", list[QueueInfo]),
     _verb(
         "report_worker",
-        _WORKER,
         None,
         report=WorkerReport,
         samples=(list[Sample], msgspec.field(default_factory=list)),
         ttl=timedelta,
     ),
-    _verb("forget_worker", _WORKER, bool, worker_id=str),
-    _verb("workers", _VIEWER, list[WorkerInfo]),
-    _verb("types", _VIEWER, list[TypeInfo]),
-    _verb("hold_role", _WORKER, RoleLease, role=str, holder=str, ttl=timedelta),
-    _verb("release_role", _WORKER, bool, role=str, holder=str),
-    _verb("put_schedule", ("operator", "worker"), StoredSchedule, schedule=Schedule),
-    _verb("advance_schedule", _WORKER, bool, name=str, tick=datetime),
-    _verb("delete_schedule", _OPERATOR, bool, name=str),
-    _verb("schedules", _VIEWER, list[StoredSchedule]),
+    _verb("forget_worker", bool, worker_id=str),
+    _verb("workers", list[WorkerInfo]),
+    _verb("types", list[TypeInfo]),
+    _verb("hold_role", RoleLease, role=str, holder=str, ttl=timedelta),
+    _verb("release_role", bool, role=str, holder=str),
+    _verb("put_schedule", StoredSchedule, schedule=Schedule),
+    _verb("advance_schedule", bool, name=str, tick=datetime),
+    _verb("delete_schedule", bool, name=str),
+    _verb("schedules", list[StoredSchedule]),
 )
 VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}
 

@@ -78,12 +78,6 @@ Authenticate = Callable[[HTTPConnection], "Principal | None | Awaitable[Principa
 """A host application's own way to know its users."""
 
 
-def require(principal: Principal, right: Right) -> None:
-    """Raises Problem `forbidden` unless the caller may do this."""
-    if right not in GRANTS[principal.role]:
-        raise Problem("forbidden", f"this needs the role {right}; this token has the role {principal.role}")
-
-
 def require_queue(principal: Principal, queue: str) -> None:
     """Raises Problem `forbidden` unless the caller may touch this queue."""
     if principal.queues is not None and queue not in principal.queues:
@@ -108,6 +102,11 @@ class Authenticator:
     def is_open_to_loopback(self) -> bool:
         """Whether nobody has to show anything, and so only this machine is served."""
         return self._tokens is None and self._hook is None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether asking who calls may take long: a host's hook may look into a database."""
+        return self._hook is not None
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
         """The caller. Raises Problem `unauthenticated`: one and the same for every reason."""

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
-from taskharbor.web.auth import HEAD, NOBODY, Principal, Right, require, require_every_queue, require_queue
+from taskharbor.web.auth import HEAD, NOBODY, Principal, require_every_queue, require_queue
 from taskharbor.web.direct import DIRECT, Direct
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import REQUEST_ID
@@ -44,9 +44,6 @@ class Call(HTTPConnection):
         return str(self.scope["path_params"][name])
 
     # ------------------------------------------------------------------ rights
-
-    def require(self, right: Right) -> None:
-        require(self.principal, right)
 
     def require_queue(self, queue: str) -> None:
         require_queue(self.principal, queue)

@@ -19,6 +19,7 @@ from taskharbor.model.settlement import Release
 from taskharbor.web.call import Call
 from taskharbor.web.repeats import Kept, Repeats
 from taskharbor.web.service import Service
+from taskharbor.web.welcome import Welcome
 
 GRACE_SECONDS = 2.0
 LOOK_SECONDS = 0.5  # how often a waiting claim looks by itself: hints do not tell what becomes due
@@ -53,7 +54,7 @@ class Claims:
         gone = asyncio.ensure_future(call.disconnected())
         hints = driver.wakeups(claim.queues, claim.worker_id) if driver.capabilities.wakeups else None
         try:
-            jobs = await self._first(wait.total_seconds(), driver, arguments, hints, gone)
+            jobs = await self._first(wait.total_seconds(), Welcome(call), driver, arguments, hints, gone)
         finally:
             if hints is not None:
                 await hints.aclose()
@@ -66,6 +67,7 @@ class Claims:
     async def _first(
         self,
         seconds: float,
+        welcome: Welcome,
         driver: Driver,
         arguments: dict[str, Any],
         hints: Wakeups | None,
@@ -74,6 +76,7 @@ class Claims:
         clock, stopping = self._service.clock, self._service.stopping
         until = clock.monotonic() + min(seconds, self._service.config.max_wait_seconds)
         while not gone.done():
+            await welcome.check()
             jobs = await driver.reserve(**arguments)
             left = until - clock.monotonic()
             if jobs or left <= 0 or stopping.is_set():

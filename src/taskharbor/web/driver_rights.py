@@ -1,48 +1,46 @@
-"""What a caller may do through the driver's verbs: a token for some queues sees only those.
+"""The verbs of the driver as a token for some queues may use them: the rest is as if it were not there.
 
-Everything else is as if it were not there: ids of other queues are unknown, listings leave them out.
-Leases need no check: whoever shows a token was handed it.
+Ids of other queues are unknown, listings leave them out, and so are the workers that serve only others.
+Leases need no check: whoever shows a token was handed it. Which verb is open to whom: rights.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Page, QueueInfo, RoleLease
+from taskharbor.drivers.messages import Page, QueueInfo, RoleLease
 from taskharbor.drivers.wire import Verb
 from taskharbor.errors import JobNotFound, TaskHarborError
+from taskharbor.model.clock import Clock
 from taskharbor.model.job import JobRecord
+from taskharbor.model.presence import TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.web.audit import shown
-from taskharbor.web.auth import Principal, require_every_queue, require_queue
+from taskharbor.web.auth import Principal, require_queue
 from taskharbor.web.call import Call
 from taskharbor.web.problems import Problem
+from taskharbor.web.queue_names import queues_named
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"  # no client makes this id, and no store knows it
-_HIDDEN = b'"***"'
+_KNOWN_SECONDS = 10.0
+_MAX_KNOWN = 10_000
 
 Arguments = dict[str, Any]
 
 
-def check_role(principal: Principal, verb: Verb) -> None:
-    """Raises Problem `forbidden` unless one of the verb's roles is the caller's."""
-    if not any(principal.may(role) for role in verb.roles):
-        raise Problem(
-            "forbidden",
-            f"{verb.name} needs the role {' or '.join(verb.roles)}; this token has the role {principal.role}",
-        )
-
-
-def check_queues(principal: Principal, verb: str, arguments: Arguments) -> None:
-    """Raises Problem `forbidden` for a call that names a queue of others."""
-    for queue in _queues_in(verb, arguments):
+def check_queues(principal: Principal, verb: Verb, arguments: Arguments) -> None:
+    """Raises Problem `forbidden` for a call that names a queue of others, wherever the name stands."""
+    if principal.queues is None:
+        return
+    for queue in queues_named(verb.request, arguments):
         require_queue(principal, queue)
-    if verb == "migrate":
-        require_every_queue(principal)
+    report = arguments.get("report")
+    if isinstance(report, WorkerReport) and not report.queues:
+        raise Problem("forbidden", "a worker that names no queues serves all, and this token is for some")
 
 
 async def check_amounts(call: Call, driver: Driver, verb: str, arguments: Arguments) -> None:
@@ -77,31 +75,76 @@ def told_to_audit(verb: str, arguments: Arguments) -> dict[str, Any]:
             return {"schedule": shown(arguments["schedule"].name)}
         case "delete_schedule":
             return {"schedule": shown(arguments["name"])}
+        case "forget_worker":
+            return {"worker": shown(arguments["worker_id"])}
+        case "release_role":
+            return {"harbor_role": shown(arguments["role"]), "holder": shown(arguments["holder"])}
     return {}
 
 
-def _queues_in(verb: str, arguments: Arguments) -> Sequence[str]:
-    match verb:
-        case "enqueue":
-            return [job.queue for job in arguments["jobs"]]
-        case "reserve" | "exchange":
-            claim: Claim = arguments["claim"]
-            return claim.queues
-        case "wakeups":
-            named: list[str] = arguments["queues"]
-            return named
-        case "cancel_waiting":
-            return (arguments["queue"],)
-        case "configure_queue":
-            return (arguments["settings"].queue,)
-        case "put_schedule":
-            return (arguments["schedule"].template.queue,)
-        case "find":
-            queue = arguments["query"].queue
-            return () if queue is None else (queue,)
-        case "count":
-            return arguments["queues"] or ()
-    return ()
+# ------------------------------------------------------------------ workers
+
+
+def is_own_worker(principal: Principal, report: WorkerReport) -> bool:
+    """Whether a worker serves queues of this caller and no others."""
+    return bool(report.queues) and all(map(principal.may_use, report.queues))
+
+
+def visible_workers(principal: Principal, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+    """Those that serve a queue of the caller's; of one that serves others too, what concerns the caller."""
+    if principal.queues is None:
+        return list(workers)
+    found = []
+    for worker in workers:
+        own = tuple(filter(principal.may_use, worker.report.queues))
+        if own:
+            found.append(worker if is_own_worker(principal, worker.report) else _partly(worker, own))
+    return found
+
+
+def _partly(worker: WorkerInfo, own: tuple[str, ...]) -> WorkerInfo:
+    """Whether it would take a job, and not where it is and what else it does."""
+    report = replace(worker.report, queues=own, running=(), host="", pid=0, labels={})
+    return replace(worker, report=report)
+
+
+class WorkerNames:
+    """Under whose name a token for some queues may work: not that of a worker that serves other queues.
+
+    Claims come many times a second, so a name that was looked up is known for some seconds.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[tuple[Principal, str], float] = {}
+
+    async def check(self, principal: Principal, driver: Driver, arguments: Arguments) -> None:
+        """Raises Problem `forbidden` for a call in the name of another's worker."""
+        if principal.queues is None:
+            return
+        for name in _workers_named(arguments):
+            if not self._is_known(principal, name):
+                await self._look(principal, driver, name)
+
+    def _is_known(self, principal: Principal, name: str) -> bool:
+        return self._until.get((principal, name), float("-inf")) > self._clock.monotonic()
+
+    async def _look(self, principal: Principal, driver: Driver, name: str) -> None:
+        for worker in await driver.workers():
+            if worker.report.worker_id == name and not is_own_worker(principal, worker.report):
+                raise Problem("forbidden", "a worker of this name serves other queues; choose another name")
+        if len(self._until) >= _MAX_KNOWN:
+            self._until.clear()
+        self._until[principal, name] = self._clock.monotonic() + _KNOWN_SECONDS
+
+
+def _workers_named(arguments: Arguments) -> list[str]:
+    named = [arguments.get("worker_id")]
+    named += [getattr(arguments.get(name), "worker_id", None) for name in ("report", "claim")]
+    return [name for name in named if isinstance(name, str)]
+
+
+# ------------------------------------------------------------------ answers
 
 
 class Narrowed:
@@ -109,22 +152,25 @@ class Narrowed:
 
     def __init__(self, principal: Principal, driver: Driver) -> None:
         self._driver = driver
-        self._may_use: Callable[[str], bool] = principal.may_use
-        self._queues = sorted(principal.queues or ())
+        self._principal = principal
+        self._may_use = principal.may_use
 
     async def call(self, verb: str, arguments: Arguments) -> Any:
-        if verb in ("cancel", "requeue", "delete"):
-            return await self._by_ids(verb, arguments)
-        if verb == "speculate" and not await self._known([arguments["job_id"]]):
-            return JobNotFound(arguments["job_id"])
-        if verb == "hold_role":
-            return await self._standby(arguments)
-        if verb in ("advance_schedule", "delete_schedule") and not await self._has_schedule(
-            arguments["name"]
-        ):
-            return False
-        if verb == "count" and arguments["queues"] is None:
-            arguments["queues"] = self._queues
+        match verb:
+            case "cancel" | "requeue" | "delete":
+                return await self._by_ids(verb, arguments)
+            case "speculate" if not await self._known([arguments["job_id"]]):
+                return JobNotFound(arguments["job_id"])
+            case "hold_role":
+                return await self._standby(arguments)
+            case "release_role":
+                return False
+            case "forget_worker" if not await self._has_worker(arguments["worker_id"]):
+                return False
+            case "advance_schedule" | "delete_schedule" if not await self._has_schedule(arguments["name"]):
+                return False
+            case "count" if arguments["queues"] is None:
+                arguments = {**arguments, "queues": sorted(self._principal.queues or ())}
         return self._seen(await getattr(self._driver, verb)(**arguments))
 
     def _seen(self, answer: Any) -> Any:
@@ -133,6 +179,8 @@ class Narrowed:
             return Page([job for job in answer.jobs if self._may_use(job.queue)], answer.cursor)
         if not isinstance(answer, list):
             return answer
+        if answer and isinstance(answer[0], WorkerInfo):
+            return visible_workers(self._principal, answer)
         return [self._seen_item(item) for item in answer if self._is_listed(item)]
 
     def _is_listed(self, item: Any) -> bool:
@@ -140,7 +188,7 @@ class Narrowed:
             return self._may_use(item.queue)
         if isinstance(item, StoredSchedule):
             return self._may_use(item.schedule.template.queue)
-        return True
+        return not isinstance(item, TypeInfo)  # a type belongs to no queue: it may be one of others
 
     def _seen_item(self, item: Any) -> Any:
         return None if isinstance(item, JobRecord) and not self._may_use(item.queue) else item
@@ -166,6 +214,12 @@ class Narrowed:
         at = (await self._driver.info()).at
         return RoleLease(arguments["role"], "another", 0, at + arguments["ttl"], is_mine=False)
 
+    async def _has_worker(self, worker_id: str) -> bool:
+        return any(
+            worker.report.worker_id == worker_id and is_own_worker(self._principal, worker.report)
+            for worker in await self._driver.workers()
+        )
+
     async def _has_schedule(self, name: str) -> bool:
         schedules = await self._driver.schedules()
         return any(
@@ -176,17 +230,3 @@ class Narrowed:
 
 def _as_unknown(answer: Any, job_id: str) -> Any:
     return JobNotFound(job_id) if isinstance(answer, TaskHarborError) else replace(answer, id=job_id)
-
-
-def without_payloads(answer: Any) -> Any:
-    """An answer as viewers get it: payloads and results are hidden."""
-    if isinstance(answer, Page):
-        return Page([_hidden(job) for job in answer.jobs], answer.cursor)
-    if isinstance(answer, list):
-        return [_hidden(item) if isinstance(item, JobRecord) else item for item in answer]
-    return answer
-
-
-def _hidden(job: JobRecord) -> JobRecord:
-    result = None if job.result is None else _HIDDEN
-    return replace(job, payload=_HIDDEN, result=result)

@@ -1,6 +1,6 @@
 """The driver contract over HTTP: `POST /api/driver/{verb}`, for workers without a way to the store.
 
-role → queues → body → done once, however often it is sent → answer, or the error as problem and data
+body → queues → done once, however often it is sent → answer, or the error as problem and data
 """
 
 from __future__ import annotations
@@ -24,19 +24,14 @@ from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.checks import check_name, check_worker_id
 from taskharbor.web.call import Call
 from taskharbor.web.driver_claims import Claims
-from taskharbor.web.driver_rights import (
-    Narrowed,
-    check_amounts,
-    check_queues,
-    check_role,
-    told_to_audit,
-    without_payloads,
-)
+from taskharbor.web.driver_rights import Narrowed, WorkerNames, check_amounts, check_queues, told_to_audit
 from taskharbor.web.driver_wakeups import wakeup_lines
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem, problem_of
+from taskharbor.web.redaction import shown_to
 from taskharbor.web.repeats import Kept, Repeats
 from taskharbor.web.reply import Reply
+from taskharbor.web.rights import Rights, rights_of
 from taskharbor.web.service import Service
 
 _PREFIX = "/api/driver"
@@ -70,19 +65,6 @@ _PROBLEMS = (
     "unsupported-media-type",
 )
 
-# What the attempts of jobs consist of stands in their histories: in the audit log it would bury the rest.
-_AUDITED = {
-    "enqueue",
-    "cancel",
-    "cancel_waiting",
-    "requeue",
-    "delete",
-    "configure_queue",
-    "put_schedule",
-    "delete_schedule",
-    "migrate",
-}
-
 _GIVES_UP = {"reserve", "exchange", "reclaim"}
 
 
@@ -93,6 +75,7 @@ class DriverVerbs:
         self._service = service
         self._repeats = Repeats(service.entropy.bytes(8).hex(), service.clock)
         self._claims = Claims(service, self._repeats)
+        self._worker_names = WorkerNames(service.clock)
         self._headers = {wire.PROTOCOL_HEADER: str(PROTOCOL), wire.BOOT_HEADER: self._repeats.boot}
 
     def operations(self) -> list[Operation]:
@@ -104,10 +87,8 @@ class DriverVerbs:
             path=f"{_PREFIX}/{verb.name}",
             name=f"driver.{verb.name}",
             summary=f"The verb {verb.name} of the driver contract",
-            note=f"Needs the role {' or '.join(verb.roles)}.",
             handler=partial(self._answer, verb),
-            is_change=verb.name in _AUDITED,
-            meter=None if verb.roles[0] == "worker" else "driver",
+            meter=None if _rights(verb).roles[:1] == ("worker",) else "driver",
             body=verb.request,
             answer=NoneType if verb.answer is None else verb.answer,  # null is said too
             media_type="application/x-ndjson" if verb.name == "wakeups" else "application/json",
@@ -128,18 +109,19 @@ class DriverVerbs:
         raise problem
 
     async def _do(self, verb: Verb, call: Call) -> Response:
-        check_role(call.principal, verb)
         self._check_headers(call)
         sent = await call.body(self._service.config.max_batch_bytes)
         arguments = self._arguments(verb, sent)
-        if verb.name in _AUDITED:
+        if _rights(verb).is_audited:
             call.audited = told_to_audit(verb.name, arguments)
-        check_queues(call.principal, verb.name, arguments)
+        check_queues(call.principal, verb, arguments)
         driver = await self._service.driver()
+        if verb.name != "forget_worker":  # that of another is not there
+            await self._worker_names.check(call.principal, driver, arguments)
         if verb.name in ("enqueue", "put_schedule"):
             await check_amounts(call, driver, verb.name, arguments)
         if verb.name == "wakeups":
-            return self._stream(driver, arguments)
+            return self._stream(call, driver, arguments)
         body = await self._once(verb, call, sent, partial(self._body, verb, call, driver, arguments))
         headers = self._headers
         if driver.given_up and verb.name in _GIVES_UP:
@@ -198,9 +180,7 @@ class DriverVerbs:
             answer = await getattr(driver, verb.name)(**arguments)
         else:
             answer = await Narrowed(principal, driver).call(verb.name, arguments)
-        if verb.name == "info" and not principal.may("operator"):
-            answer = msgspec.structs.replace(answer, location="")  # where the store is concerns few
-        return wire.encode(answer if principal.sees_payloads else without_payloads(answer))
+        return wire.encode(shown_to(principal, answer))
 
     def _hello(self, driver: Driver) -> Hello:
         config = self._service.config
@@ -212,13 +192,17 @@ class DriverVerbs:
             max_payload=driver.max_payload,
         )
 
-    def _stream(self, driver: Driver, arguments: dict[str, Any]) -> Response:
+    def _stream(self, call: Call, driver: Driver, arguments: dict[str, Any]) -> Response:
         for queue in arguments["queues"]:  # before the stream begins: then it is too late to refuse
             check_name(queue, "queue")
         check_worker_id(arguments["worker_id"])
-        lines = wakeup_lines(self._service, driver, **arguments)
+        lines = wakeup_lines(call, driver, **arguments)
         headers = {**self._headers, "X-Accel-Buffering": "no"}
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+
+
+def _rights(verb: Verb) -> Rights:
+    return rights_of(f"driver.{verb.name}")
 
 
 def _given_up(call: Call, driver: Driver, arguments: dict[str, Any]) -> dict[str, str]:

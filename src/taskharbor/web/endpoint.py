@@ -16,10 +16,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from taskharbor.errors import TaskHarborError
-from taskharbor.web.auth import LOOPBACK, Principal, Right, require
+from taskharbor.web.auth import LOOPBACK, Principal
 from taskharbor.web.call import Call, Disconnected
 from taskharbor.web.problems import Problem, problem_of, problem_response
 from taskharbor.web.reply import Reply, deliver
+from taskharbor.web.rights import Rights, rights_of
 from taskharbor.web.service import Service
 
 _log = logging.getLogger("taskharbor.server")
@@ -35,20 +36,11 @@ class Operation:
     path: str
     handler: Handler
     summary: str
-    role: Right | None = None
-    """The role that is needed; None: any caller who is known, or the handler looks itself."""
-
-    is_open: bool = False
-    """Answered without asking who calls."""
-
-    is_change: bool = False
-    """Changes something, and so is audited also when it succeeds."""
-
     meter: Literal["token", "driver"] | None = "token"
     """The rate of the caller that it counts against, if any: the API's, or that of the driver's verbs."""
 
-    name: str = ""
-    """What the audit log and the OpenAPI document call it."""
+    name: str
+    """What the table of rights, the audit log and the OpenAPI document call it."""
 
     query: type[msgspec.Struct] | None = None
     body: Any = None
@@ -56,14 +48,16 @@ class Operation:
     answer: Any = None
     status: int = 200
     media_type: str = "application/json"
-    note: str = ""
-    """What the document says about it besides."""
-
     headers: tuple[tuple[str, str, str], ...] = ()
     """Headers of a request that mean something here: name, pattern of the value, meaning."""
 
     problems: tuple[str, ...] = ()
     """The kinds of problem it may answer with, besides those that every operation has."""
+
+    @property
+    def rights(self) -> Rights:
+        """Who may call it: its row in the one table."""
+        return rights_of(self.name)
 
 
 class Endpoint:
@@ -77,6 +71,7 @@ class Endpoint:
         if look is not None and look.media_type == "application/json":  # the head of a stream never ends
             self._by_method.setdefault("HEAD", look)
         self._allowed = ", ".join(sorted(self._by_method))
+        self._rights = {method: operation.rights for method, operation in self._by_method.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(self._service, scope, receive)
@@ -84,28 +79,27 @@ class Endpoint:
         try:
             if operation is None:
                 raise _no_such_method(self._allowed)
-            if not operation.is_open:
+            rights = self._rights[scope["method"]]
+            if not rights.is_open:
                 principal = call.principal = await self._authenticator.principal_of(call)
-                self._let_in(principal, operation)
+                self._let_in(principal, operation, rights)
             response = await operation.handler(call)
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the last stop before the caller, who gets a problem
             response = _told(error, call)
         if operation is not None:
-            self._service.audit.note(
-                call, operation.name, response.status_code, is_change=operation.is_change
-            )
+            is_change = self._rights[operation.method].is_audited
+            self._service.audit.note(call, operation.name, response.status_code, is_change=is_change)
         await deliver(response, scope, receive, send)
 
-    def _let_in(self, principal: Principal, operation: Operation) -> None:
+    def _let_in(self, principal: Principal, operation: Operation, rights: Rights) -> None:
         if operation.meter is not None and principal is not LOOPBACK:
             buckets = self._service.buckets if operation.meter == "token" else self._service.driver_buckets
             wait = buckets.wait_seconds(principal.name)
             if wait:
                 raise _too_often(operation.meter, wait, buckets.per_second)
-        if operation.role is not None:
-            require(principal, operation.role)
+        rights.check(principal, operation.name)
 
 
 def _told(error: Exception, call: Call) -> Reply:

@@ -53,7 +53,6 @@ def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> 
         name="openapi",
         handler=openapi,
         summary="This document",
-        is_open=True,
         answer=dict[str, Any],
     )
 
@@ -94,12 +93,10 @@ def _operation(operation: Operation) -> Document:
             *_headers(operation),
         ],
         "responses": {**_success(operation), **_problems(operation)},
-        "security": [] if operation.is_open else [{"token": []}],
+        "security": [] if operation.rights.is_open else [{"token": []}],
     }
-    if operation.role is not None:
-        document["description"] = f"Needs the role {operation.role}."
-    if operation.note:
-        document["description"] = operation.note
+    if not operation.rights.is_open:
+        document["description"] = f"It {operation.rights.needs}."
     if operation.body is not None:
         document["requestBody"] = {
             "required": not operation.is_body_optional,
@@ -171,7 +168,7 @@ def _success(operation: Operation) -> Document:
 
 
 def _problems(operation: Operation) -> Document:
-    kinds = [*_OF_ALL, *(() if operation.is_open else _OF_THE_KNOWN), *operation.problems]
+    kinds = [*_OF_ALL, *(() if operation.rights.is_open else _OF_THE_KNOWN), *operation.problems]
     return {str(status): _problem(status, kinds) for status in sorted({KINDS[kind][0] for kind in kinds})}
 
 

@@ -16,6 +16,7 @@ from taskharbor.web.endpoint import Operation
 from taskharbor.web.feed import Event, Feed, Subscription
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_query
+from taskharbor.web.welcome import Welcome
 
 MAX_FOLLOWED = 100
 _CHECK_SECONDS = 2.0
@@ -50,6 +51,7 @@ class EventStream(Response):
         self.headers["X-Accel-Buffering"] = "no"
         self._call = call
         self._subscription = subscription
+        self._welcome = Welcome(call)
         self._feed: Feed = call.service.feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +72,7 @@ class EventStream(Response):
         stopping = asyncio.ensure_future(self._call.service.stopping.wait())
         clock, silent_since = self._call.service.clock, self._call.service.clock.monotonic()
         try:
-            while not gone.done() and not stopping.done() and await self._is_still_welcome():
+            while not gone.done() and not stopping.done() and await self._welcome.holds():
                 chunk = await self._next_chunk(gone, stopping)
                 if not chunk and clock.monotonic() - silent_since >= _COMMENT_SECONDS:
                     chunk = b": still here\n\n"
@@ -107,14 +109,6 @@ class EventStream(Response):
         head = f"id: {self._feed.id_of(event)}\nevent: {event.kind}\ndata: "
         return head.encode() + event.data + b"\n\n"
 
-    async def _is_still_welcome(self) -> bool:
-        """A token that was revoked or has expired ends its streams too."""
-        try:
-            now = await self._call.service.authenticator.principal_of(self._call)
-        except Problem:
-            return False
-        return now == self._call.principal
-
 
 def _queues(call: Call, text: str) -> frozenset[str]:
     queues = frozenset(filter(None, text.split(",")))
@@ -140,7 +134,6 @@ OPERATIONS = [
         name="events",
         handler=events,
         summary="What changes, as server-sent events: a snapshot first, then about once a second",
-        role="viewer",
         query=EventsQuery,
         answer=str,
         media_type="text/event-stream",

@@ -45,7 +45,6 @@ OPERATIONS = [
         name="livez",
         handler=livez,
         summary="Whether the server itself is alive; the store is not asked",
-        is_open=True,
         answer=ProbeOut,
     ),
     Operation(
@@ -54,7 +53,6 @@ OPERATIONS = [
         name="readyz",
         handler=readyz,
         summary="Whether requests can be served: the store answers",
-        is_open=True,
         answer=ProbeOut,
     ),
 ]

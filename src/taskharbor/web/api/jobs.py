@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Query, Requeued
-from taskharbor.drivers.views import HIDDEN, View, instant_text, job_view
+from taskharbor.drivers.views import View, instant_text, job_view
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.checks import check_id
 from taskharbor.model.edit import NO_EDIT, Edit
@@ -26,7 +26,9 @@ from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, link_to_next, unsealed
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.redaction import job_shown_to
 from taskharbor.web.reply import json_answer
+from taskharbor.web.welcome import Welcome
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
 _STATES = {state.value: state for state in JobState}
@@ -138,12 +140,7 @@ async def job_of(call: Call) -> JobRecord:
 
 def whole_view(call: Call, job: JobRecord, *, redact: bool) -> View:
     """Everything about a job. To viewers secrets are hidden, and what cannot be read is hidden whole."""
-    reveal = call.principal.sees_payloads and not redact
-    view = job_view(job, is_full=True, reveal=reveal)
-    for name in ("payload", "result"):
-        if not reveal and view.pop(f"{name}_base64", None) is not None:
-            view[name] = HIDDEN
-    return view
+    return job_shown_to(call.principal, job, redact=redact)
 
 
 def span(seconds: float | None) -> timedelta | None:
@@ -154,7 +151,7 @@ async def _over_or_late(call: Call, wait_s: float) -> JobRecord:
     """The job once it is over, or as it is when the caller's patience or the server's life ends."""
     service = call.service
     deadline = service.clock.monotonic() + min(wait_s, service.config.max_wait_seconds)
-    pause = _FIRST_PAUSE
+    pause, welcome = _FIRST_PAUSE, Welcome(call)
     gone = asyncio.ensure_future(call.disconnected()) if wait_s else None
     try:
         while True:
@@ -163,6 +160,7 @@ async def _over_or_late(call: Call, wait_s: float) -> JobRecord:
             if job.state.is_terminal or left <= 0 or service.stopping.is_set() or (gone and gone.done()):
                 return job
             await service.pause(min(pause, left))
+            await welcome.check()
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)
     finally:
         if gone is not None:
@@ -207,7 +205,6 @@ OPERATIONS = [
         name="list_jobs",
         handler=list_jobs,
         summary="List jobs, the newest first",
-        role="viewer",
         query=JobsQuery,
         answer=JobsOut,
         problems=("malformed",),
@@ -218,7 +215,6 @@ OPERATIONS = [
         name="get_job",
         handler=get_job,
         summary="Everything about a job",
-        role="reader",
         query=JobQuery,
         answer=WholeJobOut,
         problems=("not-found",),
@@ -229,7 +225,6 @@ OPERATIONS = [
         name="why",
         handler=why,
         summary="Why a job is where it is, and until when",
-        role="reader",
         answer=WhyOut,
         problems=("not-found",),
     ),
@@ -239,7 +234,6 @@ OPERATIONS = [
         name="result",
         handler=result,
         summary="How a job ended, waiting for the end if asked to",
-        role="reader",
         query=ResultQuery,
         answer=ResultOut,
         problems=("not-found",),
@@ -251,8 +245,6 @@ OPERATIONS = [
             name=name,
             handler=cancel,
             summary="Cancel a job: at once when it waits, by its worker when it runs",
-            role="operator",
-            is_change=True,
             answer=CancelOut,
             problems=("not-found", "wrong-state"),
         )
@@ -264,8 +256,6 @@ OPERATIONS = [
         name="retry",
         handler=retry,
         summary="Let a finished job run again under the same id",
-        role="operator",
-        is_change=True,
         body=RetryIn,
         is_body_optional=True,
         answer=RetryOut,

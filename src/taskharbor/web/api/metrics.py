@@ -55,7 +55,6 @@ class ServerMetrics:
             name="metrics",
             handler=metrics,
             summary="Prometheus metrics of this server and of the store",
-            role="viewer",
             meter=None,
             media_type="text/plain",
         )

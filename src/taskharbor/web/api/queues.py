@@ -44,6 +44,8 @@ async def configure(call: Call) -> Response:
     read_query(call.scope["query_string"], NoQuery)
     queue = _queue_of(call)
     asked = read_json(await call.body(_MAX_BODY), QueueIn)
+    if isinstance(asked.fail_queue, str):
+        call.require_queue(asked.fail_queue)  # failures of a queue make jobs there
     return await _store(call, QueueSettings(queue=queue, **_said(asked)))
 
 
@@ -139,7 +141,6 @@ OPERATIONS = [
         name="list_queues",
         handler=list_queues,
         summary="Numbers and settings of every queue",
-        role="viewer",
         answer=QueuesOut,
     ),
     Operation(
@@ -148,7 +149,6 @@ OPERATIONS = [
         name="get_queue",
         handler=get_queue,
         summary="Numbers and settings of a queue; * is the whole harbor",
-        role="viewer",
         answer=QueueOut,
         problems=("not-found",),
     ),
@@ -158,8 +158,6 @@ OPERATIONS = [
         name="configure_queue",
         handler=configure,
         summary="Change settings of a queue, or of the harbor under *",
-        role="operator",
-        is_change=True,
         body=QueueIn,
         answer=RulesOut,
         problems=("malformed", "not-found", "timeout", "payload-too-large", "unsupported-media-type"),
@@ -171,8 +169,6 @@ OPERATIONS = [
             name=f"{verb}_queue",
             handler=handler,
             summary=summary,
-            role="operator",
-            is_change=True,
             answer=RulesOut,
             problems=("not-found",),
         )
@@ -187,7 +183,6 @@ OPERATIONS = [
         name="scale",
         handler=scale,
         summary="One number for autoscalers",
-        role="viewer",
         query=ScaleQuery,
         answer=ScaleOut,
         problems=("not-found",),

@@ -11,8 +11,10 @@ from taskharbor.web.api.answers import StatsOut, WorkersOut
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.api.schemas import NoQuery
 from taskharbor.web.call import Call
+from taskharbor.web.driver_rights import visible_workers
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.reading import read_query
+from taskharbor.web.redaction import worker_shown_to
 from taskharbor.web.reply import json_answer
 
 
@@ -54,7 +56,8 @@ async def _visible_workers(call: Call) -> list[WorkerInfo]:
     """Those that serve at least one queue of the caller's."""
     driver = await call.service.driver()
     found = await driver.workers(now=call.service.now())
-    return [worker for worker in found if any(map(call.principal.may_use, worker.report.queues or ("",)))]
+    visible = visible_workers(call.principal, found)
+    return [worker_shown_to(call.principal, worker) for worker in visible]
 
 
 OPERATIONS = [
@@ -64,7 +67,6 @@ OPERATIONS = [
         name="list_workers",
         handler=list_workers,
         summary="The live workers, fastest first",
-        role="viewer",
         answer=WorkersOut,
     ),
     Operation(
@@ -73,7 +75,6 @@ OPERATIONS = [
         name="stats",
         handler=stats,
         summary="Numbers over all queues and workers",
-        role="viewer",
         answer=StatsOut,
     ),
 ]

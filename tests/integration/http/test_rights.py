@@ -1,0 +1,416 @@
+"""The one table of rights, held against what the server does: every route, verb, role and limit."""
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.drivers import wire
+from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.wire import VERBS, Role
+from taskharbor.model.job import NewJob
+from taskharbor.model.presence import Sample, WorkerReport
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.schedule import Schedule
+from taskharbor.model.settlement import Ack
+from taskharbor.testing.clock import SimulatedClock
+from taskharbor.web.app import OPERATIONS
+from taskharbor.web.auth import GRANTS
+from taskharbor.web.endpoint import Operation, endpoints_of
+from taskharbor.web.queue_names import queues_named
+from taskharbor.web.reply import json_answer
+from taskharbor.web.rights import TABLE, Limited, documented
+from tests.integration.http.api import GENEROUS_SECONDS, Api, make_token, token_file
+
+PAGE = Path(__file__).parents[3] / "docs/operations/security.md"
+ROLES: tuple[Role, ...] = ("viewer", "producer", "worker", "operator", "admin")
+SECOND = timedelta(seconds=1)
+MINE, THEIRS = "01900000-0000-7000-8000-000000000001", "01900000-0000-7000-8000-000000000002"
+SECRET = "hunter2-correct-horse"
+CALLED = sorted(set(VERBS) - {"wakeups"})
+
+
+def arguments_of(verb: str, queue: str = "mail", job_id: str = MINE) -> dict[str, Any]:
+    """One sound call of each verb; a new verb needs a line here."""
+    claim = Claim(queues=(queue,), worker_id="w-new")
+    template = NewJob(id="", type="t", queue=queue)
+    every: dict[str, dict[str, Any]] = {
+        "hello": {},
+        "info": {},
+        "wakeups": {"queues": [queue], "worker_id": "w-new"},
+        "pending_migrations": {},
+        "migrate": {},
+        "enqueue": {"jobs": [NewJob(id="01900000-0000-7000-8000-00000000000f", type="t", queue=queue)]},
+        "reserve": {"claim": claim},
+        "extend_leases": {"leases": [], "lease_for": 30 * SECOND},
+        "settle": {"settlements": []},
+        "exchange": {"settlements": [], "claim": claim},
+        "reclaim": {},
+        "promote": {},
+        "prune": {},
+        "cancel": {"ids": [job_id]},
+        "cancel_waiting": {"queue": queue, "key": b"k"},
+        "requeue": {"ids": [job_id]},
+        "delete": {"ids": [job_id]},
+        "configure_queue": {"settings": QueueSettings(queue=queue, max_running=3)},
+        "speculate": {"job_id": job_id},
+        "get": {"ids": [job_id]},
+        "find": {"query": {"queue": queue}},
+        "count": {"queues": [queue]},
+        "queues": {},
+        "report_worker": {"report": WorkerReport(worker_id="w-new", queues=(queue,)), "ttl": 30 * SECOND},
+        "forget_worker": {"worker_id": f"w-{queue}"},
+        "workers": {},
+        "types": {},
+        "hold_role": {"role": "leader", "holder": "w-new", "ttl": 30 * SECOND},
+        "release_role": {"role": "leader", "holder": "w-theirs"},
+        "put_schedule": {"schedule": Schedule(name=f"new-{queue}", template=template, every=60 * SECOND)},
+        "advance_schedule": {"name": f"every-{queue}", "tick": "2026-11-15T00:00:00Z"},
+        "delete_schedule": {"name": f"every-{queue}"},
+        "schedules": {},
+    }
+    found: dict[str, Any] = msgspec.json.decode(wire.encode(every[verb]))
+    return found
+
+
+class Ground(Api):
+    """A harbor of two queues, `mail` and `theirs`, each with a job, a schedule, a worker and settings."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.file = token_file(folder)
+        self.tokens: dict[str, str] = {role: make_token(self.file, role) for role in ROLES}
+        self.narrow = {role: make_token(self.file, role, ("mail",)) for role in ROLES}
+        super().__init__(tokens=folder / "tokens.json", metrics=True, rate_per_second=0, **config)
+
+    async def fill(self) -> None:
+        driver = await self.harbor.client.adriver()
+        secret = json.dumps({"password": SECRET}).encode()
+        for queue, job_id in (("mail", MINE), ("theirs", THEIRS)):
+            job = NewJob(
+                id=job_id, type=f"type-{queue}", queue=queue, payload=secret, headers={"api_key": SECRET}
+            )
+            await driver.enqueue([job])
+            [held] = await driver.reserve(Claim(queues=(queue,), worker_id=f"w-{queue}"))
+            await driver.settle([Ack(held.lease, secret)])
+            await driver.put_schedule(Schedule(name=f"every-{queue}", template=job, every=60 * SECOND))
+            await driver.report_worker(
+                WorkerReport(worker_id=f"w-{queue}", queues=(queue,), labels={"token": SECRET}, host=queue),
+                [Sample(f"type-{queue}", SECOND)],
+            )
+            await driver.configure_queue(QueueSettings(queue=queue, max_running=7))
+        shared = WorkerReport(
+            worker_id="w-both", queues=("mail", "theirs"), running=(THEIRS,), host="theirs-1", pid=99
+        )
+        await driver.report_worker(shared)
+        await driver.hold_role("leader", "w-theirs", timedelta(minutes=5))
+
+    async def verb(self, verb: str, token: str, arguments: dict[str, Any] | None = None) -> Any:
+        said = arguments_of(verb) if arguments is None else msgspec.json.decode(wire.encode(arguments))
+        return await self("POST", f"/api/driver/{verb}", said, token=token)
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    found = Ground(tmp_path)
+    await found.fill()
+    yield found
+    await found.aclose()
+
+
+# ------------------------------------------------------------------ the table
+
+
+async def test_every_operation_has_a_row_and_every_row_an_operation(ground: Ground) -> None:
+    assert ground.app.service.metrics
+    routes = {one.name for one in (*OPERATIONS, ground.app.service.metrics.operation())} | {"openapi"}
+
+    assert set(TABLE) == routes | {f"driver.{verb}" for verb in VERBS}
+
+
+async def test_what_has_no_row_is_refused_to_everybody(ground: Ground) -> None:
+    async def handler(call: Any) -> Any:
+        return json_answer("done")
+
+    forgotten = Operation(method="GET", path="/forgotten", name="forgotten", handler=handler, summary="")
+    ground.app._at_path |= endpoints_of(ground.app.service, [forgotten])
+
+    answers = [await ground("GET", "/forgotten", token=token) for token in ground.tokens.values()]
+
+    assert [answer.status_code for answer in answers] == [403] * len(ROLES)
+
+
+def test_the_table_in_the_documentation_is_this_one() -> None:
+    assert documented() in PAGE.read_text(), "paste what `python -m taskharbor.web.rights` prints"
+
+
+@pytest.mark.parametrize("verb", CALLED)
+async def test_a_verb_is_open_to_its_roles_and_to_no_other(ground: Ground, verb: str) -> None:
+    allowed = TABLE[f"driver.{verb}"].roles
+    for role in ROLES:
+        status = (await ground.verb(verb, ground.tokens[role])).status_code
+        may = any(right in GRANTS[role] for right in allowed)
+        assert (status == 403) != may, (role, status)
+
+
+# ------------------------------------------------------------------ what viewers see
+
+
+def looks() -> list[tuple[str, str]]:
+    paths = {
+        one.path.replace("{id}", MINE).replace("{queue}", "mail").replace("{name}", "every-mail")
+        for one in OPERATIONS
+        if one.method == "GET" and one.media_type == "application/json"
+    }
+    verbs = [verb for verb in CALLED if not VERBS[verb].is_change]
+    return [*(("GET", path) for path in sorted(paths)), *(("POST", f"/api/driver/{verb}") for verb in verbs)]
+
+
+@pytest.mark.parametrize(("method", "path"), looks())
+async def test_no_viewer_sees_a_secret_anywhere(ground: Ground, method: str, path: str) -> None:
+    verb = path.rpartition("/")[2]
+    body = None if method == "GET" else arguments_of(verb)
+
+    answer = await ground(method, path, body, token=ground.tokens["viewer"])
+
+    assert answer.status_code == 200
+    assert SECRET not in answer.text
+    hidden = json.dumps({"password": SECRET}).encode()
+    assert base64.b64encode(hidden).decode() not in answer.text
+
+
+async def test_the_secrets_of_that_test_are_there_for_others(ground: Ground) -> None:
+    for verb in ("get", "schedules", "workers"):
+        assert SECRET in (await ground.verb(verb, ground.tokens["admin"])).text
+
+
+async def test_where_the_store_is_concerns_operators_of_all_queues(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, harbor=Harbor(f"sqlite:///{tmp_path}/jobs.db"))
+    seen = {
+        name: (await ground.verb("info", token)).json()
+        for name, token in (*ground.tokens.items(), ("narrow", ground.narrow["operator"]))
+    }
+    assert {name for name, info in seen.items() if info["location"] or info["details"]} == {
+        "operator",
+        "admin",
+    }
+    await ground.aclose()
+
+
+# ------------------------------------------------------------------ tokens for some queues
+
+OF_OTHERS = ("theirs", "type-theirs", "every-theirs", THEIRS)
+
+
+@pytest.mark.parametrize(("method", "path"), [*looks(), ("GET", "/metrics")])
+async def test_a_token_for_one_queue_sees_nothing_of_another(ground: Ground, method: str, path: str) -> None:
+    verb = path.rpartition("/")[2]
+    body = None if method == "GET" else arguments_of(verb)
+    whole: dict[str, Any] | None = (
+        None if verb not in ("find", "count") else {"query": {}} if verb == "find" else {}
+    )
+
+    for sent in (body, whole):
+        answer = await ground(method, path, sent, token=ground.narrow["admin"])
+        assert answer.status_code in ((403,) if path == "/metrics" else (200, 415, 422))
+        assert not [word for word in OF_OTHERS if word in answer.text]
+
+
+@pytest.mark.parametrize("verb", CALLED)
+async def test_a_token_for_one_queue_may_do_what_the_table_says(ground: Ground, verb: str) -> None:
+    limited = TABLE[f"driver.{verb}"].limited
+    request, foreign = VERBS[verb].request, arguments_of(verb, "theirs", THEIRS)
+
+    own = await ground.verb(verb, ground.narrow["admin"])
+    other = await ground.verb(verb, ground.narrow["admin"], foreign)
+
+    assert (own.status_code == 403) == (limited is Limited.REFUSED), own.text
+    names_a_queue = "theirs" in queues_named(request, wire.read_request(verb, wire.encode(foreign)))
+    if names_a_queue or limited is Limited.REFUSED:
+        assert other.status_code == 403
+    else:
+        assert "type-theirs" not in other.text
+    kept = {entry.schedule.name for entry in await (await ground.harbor.client.adriver()).schedules()}
+    workers = {one.report.worker_id for one in await (await ground.harbor.client.adriver()).workers()}
+    assert "every-theirs" in kept
+    assert "w-theirs" in workers
+
+
+async def test_a_shared_worker_is_seen_without_what_it_does_for_others(ground: Ground) -> None:
+    token = ground.narrow["viewer"]
+    by_verb = {
+        one["report"]["worker_id"]: one["report"] for one in (await ground.verb("workers", token)).json()
+    }
+    by_route = {one["id"]: one for one in (await ground("GET", "/api/workers", token=token)).json()["items"]}
+
+    assert set(by_verb) == set(by_route) == {"w-mail", "w-both"}
+    for seen in (by_verb["w-both"], by_route["w-both"]):
+        assert (seen["queues"], seen["running"], seen["host"], seen["pid"]) == (["mail"], [], "", 0)
+
+
+async def test_nobody_works_under_the_name_of_a_worker_of_other_queues(ground: Ground) -> None:
+    token = ground.narrow["worker"]
+    stolen: dict[str, dict[str, Any]] = {
+        "report_worker": {"report": WorkerReport(worker_id="w-theirs", queues=("mail",)), "ttl": 30 * SECOND},
+        "reserve": {"claim": Claim(queues=("mail",), worker_id="w-theirs")},
+        "exchange": {"settlements": [], "claim": Claim(queues=("mail",), worker_id="w-both")},
+        "wakeups": {"queues": ["mail"], "worker_id": "w-theirs"},
+    }
+    for verb, arguments in stolen.items():
+        assert (await ground.verb(verb, token, arguments)).status_code == 403, verb
+    assert (await ground.verb("forget_worker", token, {"worker_id": "w-theirs"})).json() is False
+    assert (await ground.verb("forget_worker", token, {"worker_id": "w-mail"})).json() is True
+    everywhere = {"report": WorkerReport(worker_id="w-new"), "ttl": 30 * SECOND}
+    assert (await ground.verb("report_worker", token, everywhere)).status_code == 403
+
+
+async def test_nobody_for_some_queues_takes_or_gives_up_a_role(ground: Ground) -> None:
+    driver = await ground.harbor.client.adriver()
+    before = await driver.hold_role("leader", "w-else", SECOND)
+
+    assert (await ground.verb("release_role", ground.narrow["worker"])).json() is False
+    held = (await ground.verb("hold_role", ground.narrow["worker"])).json()
+
+    assert held["is_mine"] is False
+    assert (await driver.hold_role("leader", "w-else", SECOND)).holder == before.holder == "w-theirs"
+
+
+async def test_failures_cannot_be_sent_to_the_queue_of_another(ground: Ground) -> None:
+    token = ground.narrow["operator"]
+    by_route = await ground("PATCH", "/api/queues/mail", {"fail_queue": "theirs"}, token=token)
+    by_verb = await ground.verb(
+        "configure_queue", token, {"settings": QueueSettings(queue="mail", fail_queue="theirs")}
+    )
+    own = await ground("PATCH", "/api/queues/mail", {"fail_queue": "mail"}, token=token)
+
+    assert (by_route.status_code, by_verb.status_code, own.status_code) == (403, 403, 200)
+
+
+# ------------------------------------------------------------------ audit
+
+
+async def test_who_forgets_a_worker_or_gives_up_a_role_is_in_the_audit_log(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    token = ground.tokens["worker"]
+    await ground.verb("forget_worker", token, {"worker_id": "w-theirs"})
+    await ground.verb("release_role", token)
+    await asyncio.sleep(0)
+
+    told = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
+    assert [one["operation"] for one in told] == ["driver.forget_worker", "driver.release_role"]
+    assert (told[0]["worker"], told[1]["harbor_role"], told[1]["holder"]) == (
+        "w-theirs",
+        "leader",
+        "w-theirs",
+    )
+    assert {one["principal"] for one in told} == {token.split("_")[1]}
+
+
+@pytest.mark.parametrize("verb", CALLED)
+async def test_what_the_table_says_is_audited(
+    ground: Ground, verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    await ground.verb(verb, ground.tokens["admin"])
+    await asyncio.sleep(0)
+
+    told = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
+    assert told == ({f"driver.{verb}"} if TABLE[f"driver.{verb}"].is_audited else set())
+
+
+# ------------------------------------------------------------------ asked again
+
+
+class Revoked(Ground):
+    """A ground in a made-up time, in which tokens are revoked under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SimulatedClock()
+        super().__init__(folder, harbor=Harbor("memory://", clock=self.clock))
+
+    def revoke(self, token: str) -> None:
+        self.file.revoke(token.split("_")[1])
+        self.clock.advance(timedelta(seconds=5))
+
+
+async def test_a_waiting_claim_of_a_revoked_token_gets_no_job(tmp_path: Path) -> None:
+    ground = Revoked(tmp_path)
+    token = ground.tokens["worker"]
+    claim = {"claim": Claim(queues=("mail",), worker_id="w-new"), "wait": timedelta(seconds=50)}
+    waiting = asyncio.ensure_future(ground.verb("reserve", token, claim))
+    await asyncio.sleep(0.05)
+    ground.revoke(token)
+    driver = await ground.harbor.client.adriver()
+    await driver.enqueue([NewJob(id=MINE, type="t", queue="mail")])
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while not waiting.done():
+            ground.clock.advance(SECOND)
+            await asyncio.sleep(0.01)
+
+    [job] = await driver.get([MINE])
+    assert waiting.result().status_code == 401
+    assert job is not None
+    assert job.starts == 0
+    await ground.aclose()
+
+
+async def test_a_long_wait_for_a_result_ends_with_its_token(tmp_path: Path) -> None:
+    ground = Revoked(tmp_path)
+    await (await ground.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
+    token = ground.tokens["viewer"]
+    waiting = asyncio.ensure_future(ground("GET", f"/api/jobs/{MINE}/result?wait_s=60", token=token))
+    await asyncio.sleep(0.05)
+    ground.revoke(token)
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while not waiting.done():
+            ground.clock.advance(timedelta(milliseconds=100))
+            await asyncio.sleep(0.01)
+
+    assert waiting.result().status_code == 401
+    await ground.aclose()
+
+
+async def test_a_stream_of_hints_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskharbor.web.driver_wakeups.CHECK_SECONDS", 0.02)
+    ground = Revoked(tmp_path)
+    token = ground.tokens["worker"]
+    stream = asyncio.ensure_future(ground.verb("wakeups", token, {"queues": ["mail"], "worker_id": "w-new"}))
+    await asyncio.sleep(0.1)
+    assert not stream.done()
+    ground.revoke(token)
+    await (await ground.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        answer = await stream
+
+    assert [json.loads(line)["queue"] for line in answer.text.splitlines() if line] == ["mail"]
+    await ground.aclose()
+
+
+async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(ground: Ground) -> None:
+    driver = await ground.harbor.client.adriver()
+    await driver.forget_worker("w-theirs")  # its report has lapsed, and its job still runs
+    ids = [f"01900000-0000-7000-8000-00000000000{number}" for number in (3, 4)]
+    await driver.enqueue([NewJob(id=job_id, type="t", queue="theirs") for job_id in ids])
+    before, after = await driver.reserve(Claim(queues=("theirs",), worker_id="w-theirs", limit=2))
+    await driver.cancel([before.id])
+    stream = asyncio.ensure_future(
+        ground.verb("wakeups", ground.narrow["worker"], {"queues": ["mail"], "worker_id": "w-theirs"})
+    )
+    await asyncio.sleep(0.1)
+    await driver.cancel([after.id])
+    await asyncio.sleep(0.1)
+    ground.app.stop()
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        answer = await stream
+
+    assert '"mail"' in answer.text
+    assert not [job_id for job_id in ids if job_id in answer.text]
