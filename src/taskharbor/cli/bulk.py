@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from taskharbor.cli.columns import ago, answer_columns
+from taskharbor.cli.columns import ago, answer_columns, counted
 from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem, worst
+from taskharbor.cli.ids import whole_ids
 from taskharbor.cli.session import Session
-from taskharbor.cli.where import Where, find_all, refuse_no_ids
+from taskharbor.cli.where import Where, find_all
 from taskharbor.drivers.views import instant_text
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.job import JobRecord
@@ -54,12 +55,12 @@ class Found:
     def text(self, verb: str, now: datetime) -> str:
         queues = ", ".join(f"{name} {count}" for name, count in self.by_queue.most_common(5))
         oldest = ago(instant_text(self.oldest), now)
-        return f"{_jobs(self.total)} would be {verb} ({queues}); oldest created {oldest}."
+        return f"{counted(self.total, 'job')} would be {verb} ({queues}); oldest created {oldest}."
 
 
 async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
     """Do it for these ids, one answer each."""
-    refuse_no_ids(ids)
+    ids = await whole_ids(session.driver, ids)
     answers: list[Answer] = []
     for start in range(0, len(ids), _AT_ONCE):
         answers += await step(ids[start : start + _AT_ONCE])
@@ -81,7 +82,7 @@ async def for_matches(
     if dry_run:
         session.out.document(_summary(found.total, 0, 0, dry_run), ["dry run: nothing was done"])
         return DONE
-    if not session.out.confirm(f"{verb} {_jobs(found.total)}?", yes=yes):
+    if not session.out.confirm(f"{verb} {counted(found.total, 'job')}?", yes=yes):
         session.out.document(_summary(found.total, 0, 0, dry_run), ["nothing was done"])
         return DONE
     return await _go(session, where, step, found.total, done)
@@ -133,7 +134,3 @@ def refused(job_id: str, error: TaskHarborError) -> Answer:
 
 def _summary(matched: int, changed: int, skipped: int, dry_run: bool) -> dict[str, Any]:
     return {"matched": matched, "changed": changed, "skipped": skipped, "dry_run": dry_run}
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"

@@ -10,7 +10,19 @@ from taskharbor.cli.tables import Column
 
 Item = Mapping[str, Any]
 
+NARROW_STATES = {
+    "ready": "READY",
+    "scheduled": "SCHED",
+    "blocked": "BLOCK",
+    "running": "RUN",
+    "completed": "DONE",
+    "failed": "FAIL",
+    "cancelled": "CANCEL",
+}
+"""The states in the order of a table, with titles for where there is no room."""
+
 _RUNS_SHOWN = 3
+_ERROR_SHOWN = 200
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
@@ -34,37 +46,39 @@ def ago(text: str | None, now: datetime) -> str | None:
 
 def job_columns(now: datetime) -> Sequence[Column]:
     return (
-        Column("ID", lambda job: job["id"]),
+        Column("ID", lambda job: job["id"], is_id=True),
         Column("TYPE", lambda job: job["type"]),
         Column("QUEUE", lambda job: job["queue"]),
         Column("STATE", lambda job: job["state"]),
         Column("TRY", tries),
-        Column("CREATED", lambda job: ago(job["created_at"], now), raw=_field("created_at")),
+        Column("CREATED", lambda job: ago(job["created_at"], now), raw=_field("created_at"), spare=1),
         Column("WHEN", lambda job: _when(job, now), raw=_instant_of),
-        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error")),
+        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error"), is_below=True),
     )
 
 
 def dead_columns(now: datetime) -> Sequence[Column]:
     return (
-        Column("ID", lambda job: job["id"]),
+        Column("ID", lambda job: job["id"], is_id=True),
         Column("TYPE", lambda job: job["type"]),
         Column("QUEUE", lambda job: job["queue"]),
         Column("KIND", lambda job: job["failure_kind"]),
         Column("TRY", tries),
-        Column("STALLS", lambda job: job["stalls"], is_number=True),
+        Column("STALLS", lambda job: job["stalls"], is_number=True, spare=1),
         Column("FAILED", lambda job: ago(job["failed_at"], now), raw=_field("failed_at")),
-        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error")),
+        Column("ERROR", lambda job: _short(job["last_error"]), raw=_field("last_error"), is_below=True),
     )
 
 
 def queue_columns() -> Sequence[Column]:
-    counts = ("ready", "scheduled", "blocked", "running", "completed", "failed", "cancelled")
     return (
         Column("QUEUE", lambda queue: queue["name"]),
-        *(Column(name.upper(), _field(name), is_number=True) for name in counts),
+        *(
+            Column(name.upper(), _field(name), is_number=True, narrow=narrow)
+            for name, narrow in NARROW_STATES.items()
+        ),
         Column("OLDEST", lambda queue: span_text(queue["oldest_s"]), is_number=True, raw=_field("oldest_s")),
-        Column("SETTINGS", lambda queue: ", ".join(settings_of(queue))),
+        Column("SETTINGS", lambda queue: ", ".join(settings_of(queue)), is_below=True),
     )
 
 
@@ -72,13 +86,15 @@ def worker_columns(now: datetime) -> Sequence[Column]:
     return (
         Column("WORKER", lambda worker: worker["id"]),
         Column("KIND", lambda worker: worker["kind"]),
-        Column("QUEUES", lambda worker: ",".join(worker["queues"])),
+        Column("QUEUES", lambda worker: ",".join(worker["queues"]), is_below=True),
         Column("BUSY", lambda worker: f"{len(worker['running'])}/{worker['concurrency']}"),
         Column(
             "LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True, raw=_field("latency_s")
         ),
-        Column("RUNS", lambda worker: _runs(worker, now)),
-        Column("HOST", lambda worker: f"{worker['host']}:{worker['pid']}" if worker["host"] else None),
+        Column("RUNS", lambda worker: _runs(worker, now), is_below=True),
+        Column(
+            "HOST", lambda worker: f"{worker['host']}:{worker['pid']}" if worker["host"] else None, spare=1
+        ),
         Column("UP", lambda worker: ago(worker["started_at"], now), raw=_field("started_at")),
         Column("SEEN", lambda worker: ago(worker["seen_at"], now), raw=_field("seen_at")),
     )
@@ -98,15 +114,33 @@ def schedule_columns(now: datetime) -> Sequence[Column]:
 
 def answer_columns() -> Sequence[Column]:
     return (
-        Column("ID", lambda answer: answer["id"]),
+        Column("ID", lambda answer: answer["id"], is_id=True),
         Column("RESULT", lambda answer: answer["result"]),
         Column("STATE", lambda answer: answer["state"]),
-        Column("NOTE", lambda answer: answer["note"]),
+        Column("NOTE", lambda answer: answer["note"], is_below=True),
     )
 
 
 def tries(job: Item) -> str:
-    return f"{job['attempts']}/{job['max_attempts']}" if job["max_attempts"] else str(job["attempts"])
+    """How often a job was tried, of how often it may be: 1/5 while it runs for the first time."""
+    tried = _tried(job)
+    return f"{tried}/{job['max_attempts']}" if job["max_attempts"] else str(tried)
+
+
+def _tried(job: Item) -> int:
+    """`attempts` counts those that failed; one that runs, or ended otherwise, comes on top."""
+    match job["state"]:
+        case "running" | "completed":
+            return int(job["attempts"]) + 1
+        case "cancelled":
+            return int(min(job["starts"] - job["stalls"], job["attempts"] + 1))
+        case _:
+            return int(job["attempts"])
+
+
+def counted(count: int, noun: str) -> str:
+    """1 job, 2 jobs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def settings_of(rules: Item) -> list[str]:
@@ -167,7 +201,7 @@ def _next_tick(entry: Item, now: datetime) -> str | None:
 
 
 def _short(error: str | None) -> str | None:
-    return error if error is None or len(error) <= 80 else f"{error[:79]}…"
+    return error if error is None or len(error) <= _ERROR_SHOWN else f"{error[: _ERROR_SHOWN - 1]}…"
 
 
 def _latency(seconds: float | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.cli.columns import ago, span_text, tries
+from taskharbor.cli.columns import ago, counted, span_text, tries
 from taskharbor.drivers.views import View
 
 _WIDTH = 16
@@ -33,12 +33,13 @@ def _job_facts(job: View, now: datetime) -> Iterator[tuple[str, Any]]:
     yield "queue", job["queue"]
     yield "key", job["key"]
     yield "idempotency key", job["idempotency_key"]
-    yield "attempts", f"{tries(job)} failed, {job['stalls']} stalls, {job['starts']} starts"
+    yield "tries", _tries_text(job)
     yield "priority", job["priority"] or None
     yield "requires", None if job["requires"] == "any" else job["requires"]
     yield "timeout", span_text(job["timeout_s"])
-    for name in ("created", "started", "finished", "failed"):
+    for name in ("created", "started", "finished"):
         yield name, _moment(job[f"{name}_at"], now)
+    yield "last failure", _moment(job["failed_at"], now)
     yield "due", _moment(job["run_at"], now)
     yield "worker", job["claimed_by"]
     yield "lease ends", _moment(job["lease_expires_at"], now)
@@ -49,6 +50,12 @@ def _job_facts(job: View, now: datetime) -> Iterator[tuple[str, Any]]:
     yield "last error", job["last_error"]
     yield "headers", ", ".join(f"{name}={value}" for name, value in job["headers"].items())
     yield "copy of", job["speculates_on"]
+
+
+def _tries_text(job: View) -> str:
+    """2/5 (1 failed, 0 stalled, 2 starts)."""
+    words = [f"{job['attempts']} failed", f"{job['stalls']} stalled", counted(job["starts"], "start")]
+    return f"{tries(job)} ({', '.join(words)})"
 
 
 def why_lines(why: View) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from taskharbor.cli.exits import UsageProblem
-from taskharbor.cli.tables import Column, plain_table, rich_table, write_csv
+from taskharbor.cli.tables import Column, fitted_table, plain_table, write_csv
 from taskharbor.cli.terminal import clean, is_fancy, one_line, safe_json, wants_color, without_passwords
 
 
@@ -44,6 +45,12 @@ class Output:
     def is_fancy(self) -> bool:
         return is_fancy(sys.stdout, no_color=self._no_color)
 
+    @property
+    def width(self) -> int | None:
+        """How wide the terminal is; None where the data goes to a pipe or a file."""
+        is_terminal = self.is_fancy or sys.stdout.isatty()
+        return shutil.get_terminal_size().columns if is_terminal else None
+
     # ------------------------------------------------------------------ data
 
     def items(
@@ -61,8 +68,8 @@ class Output:
             case Format.IDS:
                 for item in items:
                     self.line(one_line(str(item.get("id") or item.get("name"))))
-            case Format.TABLE if self.is_fancy:
-                self.console().print(rich_table(columns, items))
+            case Format.TABLE if self.width is not None:
+                self._fitted(columns, items)
             case Format.TABLE:
                 for line in plain_table(columns, items):
                     self.line(line)
@@ -79,6 +86,14 @@ class Output:
             case _:
                 for line in lines:
                     self.line(clean(line))
+
+    def _fitted(self, columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> None:
+        from rich.text import Text
+
+        console = self.console()
+        for pieces in fitted_table(columns, items, self.width or 80):
+            # Text, so that nothing in it is taken as markup; soft_wrap, so that rich cuts nothing.
+            console.print(Text.assemble(*pieces), soft_wrap=True)
 
     def line(self, text: str) -> None:
         sys.stdout.write(text + "\n")

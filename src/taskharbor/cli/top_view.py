@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.cli.columns import ago, settings_of, span_text
-from taskharbor.cli.tables import Column, plain_table, rich_table
+from taskharbor.cli.columns import NARROW_STATES, ago, counted, settings_of, span_text
+from taskharbor.cli.tables import Column, fitted_table, plain_table, rich_table, wrapped
 from taskharbor.cli.terminal import one_line
 
 Item = Mapping[str, Any]
 
+_LEAST = 12
 WIDE = 110
 """From so many columns on there is room for everything."""
 
 
-def lines_of(shot: Mapping[str, Any]) -> list[str]:
-    """The snapshot for a pipe or a file: everything, unadorned."""
+def lines_of(shot: Mapping[str, Any], width: int | None = None) -> list[str]:
+    """The snapshot as plain lines: everything, fitted to a width if there is one."""
     now = datetime.fromisoformat(shot["at"])
-    parts: list[str] = [headline(shot), ""]
+    parts: list[str] = [*_headlines(shot, width), ""]
     for title, columns, items in _tables(shot, now, is_wide=True):
-        parts += [title, *(plain_table(columns, items) if items else [_nothing(title)]), ""]
+        parts += [title, *(_table_lines(columns, items, width) if items else [_nothing(title)]), ""]
     return parts[:-1]
+
+
+def _table_lines(columns: Sequence[Column], items: Sequence[Item], width: int | None) -> Iterable[str]:
+    if width is None:
+        return plain_table(columns, items)
+    return ("".join(text for text, _ in line) for line in fitted_table(columns, items, width))
+
+
+def _headlines(shot: Mapping[str, Any], width: int | None) -> list[str]:
+    return [headline(shot)] if width is None else wrapped(headline(shot), width)
 
 
 def screen(shot: Mapping[str, Any], width: int, height: int, trouble: str | None = None) -> Any:
@@ -31,7 +42,7 @@ def screen(shot: Mapping[str, Any], width: int, height: int, trouble: str | None
     from rich.text import Text
 
     now = datetime.fromisoformat(shot["at"])
-    rows: list[Any] = [Text(headline(shot), style="bold", no_wrap=True, overflow="ellipsis")]
+    rows: list[Any] = [Text(line, style="bold") for line in _headlines(shot, width)]
     if trouble is not None:
         told = f"no answer since {shot['at'][11:19]} UTC: {one_line(trouble)}"
         rows.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
@@ -60,7 +71,7 @@ def headline(shot: Mapping[str, Any]) -> str:
     if rate is not None:
         words.append(f"{rate['arrived_per_s']:.1f} in/s, {rate['ended_per_s']:.1f} done/s")
     slots = sum(worker["concurrency"] for worker in shot["workers"])
-    words.append(f"{len(shot['workers'])} workers, {slots} slots")
+    words.append(f"{counted(len(shot['workers']), 'worker')}, {counted(slots, 'slot')}")
     words.append(one_line(f"{shot['store']['driver']} {shot['store']['location']}"))
     return "  ".join(words)
 
@@ -88,7 +99,7 @@ def _queue_columns(is_wide: bool) -> list[Column]:
         Column("IN/S", lambda queue: _rate(queue, "arrived_per_s"), is_number=True),
         Column("DONE/S", lambda queue: _rate(queue, "ended_per_s"), is_number=True),
         Column("OLDEST", lambda queue: span_text(queue["oldest_s"]), is_number=True),
-        Column("SETTINGS", lambda queue: ", ".join(settings_of(queue))),
+        Column("SETTINGS", lambda queue: ", ".join(settings_of(queue)), is_below=True),
     ]
     return columns
 
@@ -104,7 +115,7 @@ def _worker_columns(now: datetime, is_wide: bool) -> list[Column]:
     if is_wide:
         columns += [
             Column("UP", lambda worker: ago(worker["started_at"], now)),
-            Column("QUEUES", lambda worker: ",".join(worker["queues"])),
+            Column("QUEUES", lambda worker: ",".join(worker["queues"]), is_below=True),
         ]
     return columns
 
@@ -121,14 +132,21 @@ def _failing_columns(now: datetime, is_wide: bool) -> list[Column]:
             Column("QUEUE", lambda group: group["queue"]),
             Column("KIND", lambda group: group["kind"]),
         ]
-    return [*columns, Column("ERROR", lambda group: group["error"])]
+    return [*columns, Column("ERROR", lambda group: group["error"], is_below=True)]
 
 
 def _fitted(columns: Sequence[Column], items: Sequence[Item], width: int) -> list[Column]:
-    """The columns with the last one, which holds words, cut to what the others leave over."""
-    *others, last = columns
+    """The columns with names and words cut to what the numbers leave over: the last, then the first."""
+    first, *others, last = columns
     taken = sum(max(len(c.title), *(len(c.text(item)) for item in items)) + 2 for c in others)
-    return [*others, Column(last.title, lambda item: _cut(last.text(item), max(width - taken, 12)))]
+    named = max(len(first.title), *(len(first.text(item)) for item in items))
+    named = min(named, max(width - taken - _LEAST - 2, _LEAST))
+    rest = max(width - taken - named - 2, _LEAST)
+    return [_cut_to(first, named), *others, _cut_to(last, rest)]
+
+
+def _cut_to(column: Column, length: int) -> Column:
+    return Column(column.title, lambda item: _cut(column.text(item), length), is_number=column.is_number)
 
 
 def _cut(text: str, length: int) -> str:
@@ -163,7 +181,7 @@ def _nothing(title: str) -> str:
 
 
 def _number(name: str) -> Column:
-    return Column(name.upper(), lambda queue: queue[name], is_number=True)
+    return Column(name.upper(), lambda queue: queue[name], is_number=True, narrow=NARROW_STATES[name])
 
 
 def _rate(queue: Item, name: str) -> str | None:

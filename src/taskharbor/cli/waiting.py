@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from taskharbor.cli.columns import Item
+from taskharbor.cli.columns import Item, counted
 from taskharbor.cli.exits import DONE, JOB_FAILED, TIMED_OUT
+from taskharbor.cli.ids import whole_ids
 from taskharbor.cli.session import Session
 from taskharbor.cli.tables import Column
-from taskharbor.cli.where import refuse_no_ids
 from taskharbor.drivers.views import View, job_view
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
@@ -25,13 +25,13 @@ async def wait_for(session: Session, ids: Sequence[str], timeout: timedelta | No
     Raises:
         JobNotFound: one of them does not exist, or is gone.
     """
-    refuse_no_ids(ids)
-    session.out.detail(f"waiting for {len(ids)} job{'s' if len(ids) != 1 else ''}")
+    ids = await whole_ids(session.driver, ids)
+    session.out.detail(f"waiting for {counted(len(ids), 'job')}")
     jobs, in_time = await _until_over(session, list(dict.fromkeys(ids)), timeout)
     session.out.items([_waited_view(job) for job in jobs], _COLUMNS)
     if not in_time:
         open_ones = sum(not job.state.is_terminal for job in jobs)
-        session.out.say(f"error: gave up waiting; {open_ones} of {len(jobs)} jobs are not over yet")
+        session.out.say(f"error: gave up waiting; {open_ones} of {counted(len(jobs), 'job')} not over yet")
         return TIMED_OUT
     return DONE if all(job.state is JobState.COMPLETED for job in jobs) else JOB_FAILED
 
@@ -86,8 +86,8 @@ def _end(item: Item) -> object:
 
 
 _COLUMNS = (
-    Column("ID", lambda job: job["id"]),
+    Column("ID", lambda job: job["id"], is_id=True),
     Column("TYPE", lambda job: job["type"]),
     Column("STATE", lambda job: job["state"]),
-    Column("RESULT", _end),
+    Column("RESULT", _end, is_below=True),
 )

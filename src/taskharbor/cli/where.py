@@ -7,19 +7,17 @@ Every word is field:value and all must hold. `*` and `?` match in queue, type, k
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import msgspec
 import typer
 
-from taskharbor.cli.exits import NothingThere, UsageProblem
+from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.parameters import parse_states
 from taskharbor.drivers import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
-from taskharbor.errors import InvalidArgument, JobNotFound
-from taskharbor.model.checks import check_id
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
@@ -89,24 +87,6 @@ def parse_where(text: str | None) -> Where:
         return Where(states=None if states is None else parse_states(states), **said)
     except typer.BadParameter as error:
         raise UsageProblem(str(error)) from None
-
-
-def refuse_no_ids(ids: Sequence[str]) -> None:
-    """A text that is no id names no job: for a script that is the same as a job that is gone."""
-    for job_id in ids:
-        try:
-            check_id(job_id)
-        except InvalidArgument as error:
-            raise NothingThere(str(error)) from None
-
-
-async def job_of(driver: Driver, job_id: str) -> JobRecord:
-    """The job of an id. Raises NothingThere or JobNotFound."""
-    refuse_no_ids([job_id])
-    [job] = await driver.get([job_id])
-    if job is None:
-        raise JobNotFound(job_id)
-    return job
 
 
 async def find_page(

@@ -21,12 +21,12 @@ _SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, taskharbor: Command, *args: str) -> None:
+    def __init__(self, taskharbor: Command, *args: str, columns: int = 160) -> None:
         self.text = ""
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             os.chdir(taskharbor.folder)
-            environment = {**taskharbor.environment, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
+            environment = {**taskharbor.environment, "TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"}
             os.execve(sys.executable, [sys.executable, "-m", "taskharbor", *args], environment)
 
     def wait_for(self, words: str, seconds: float = 60) -> None:
@@ -103,3 +103,48 @@ def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: C
 
     assert terminal.end() == 0, terminal.text[-3000:]
     assert "every job is accounted for" in terminal.text
+
+
+@pytest.fixture
+def busy(taskharbor: Command) -> Command:
+    """A store with something in every table."""
+    taskharbor.put("send_welcome", "mail")
+    taskharbor.put("billing.invoices.send_reminder", "billing-reminders", max_attempts=1)
+    taskharbor.put("render_video", "media")
+    taskharbor(
+        "worker", "--handle", "billing.invoices.send_reminder=fail", "--burst", "-q", "billing-reminders"
+    )
+    taskharbor("queues", "pause", "media")
+    taskharbor("tokens", "create", "--role", "viewer", "--note", "for the people on call: " + "names " * 10)
+    return taskharbor
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("doctor", ["LEVEL", "CHECK", "FOUND", "fix: taskharbor dlq list --queue billing-reminders", "warn"]),
+        ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
+        ("dlq list", ["TYPE", "KIND", "billing.invoices.", "billing-reminders", "error"]),
+        ("queues list", ["QUEUE", "billing-reminders", "media", "paused"]),
+        ("workers list", ["WORKER", "BUSY"]),
+        ("schedules list", ["SCHEDULE", "NEXT"]),
+        ("tokens list", ["ROLE", "viewer", "for the people on call"]),
+        ("migrate status", ["up to date"]),
+        ("bench -n 10", ["JOBS/S", "one by one"]),
+        ("config show", ["SETTING", "worker.concurrency", "SOURCE"]),
+        ("top --once", ["QUEUES", "WORKERS", "WHAT FAILS"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_table_fits_the_terminal_and_loses_nothing(
+    busy: Command, columns: int, words: str, told: list[str]
+) -> None:
+    terminal = Terminal(busy, *words.split(), columns=columns)
+
+    assert terminal.end() == 0, terminal.text
+    lines = terminal.text.replace("\r", "").split("\n")
+    assert [word for word in told if word not in terminal.text] == []
+    assert [line for line in lines if len(line) > columns and "━" not in line] == []  # bars are redrawn
+    assert "…" not in terminal.text

@@ -79,7 +79,7 @@ class Shell:
         """Put a job in, and answer its id."""
 
         async def put(driver: Driver) -> str:
-            job = NewJob(id=_entropy.job_id(driver.clock.now()), type=type, **fields)
+            job = NewJob(**{"id": _entropy.job_id(driver.clock.now()), "type": type, **fields})
             return (await driver.enqueue([job]))[0].id
 
         return str(self.store(put))

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.model.settlement import Ack, Fail
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Retry
 from taskharbor.model.state import JobState
 from tests.unit.cli.conftest import Shell
 
@@ -119,6 +119,46 @@ def test_why_gives_the_reason_in_words_and_as_data(shell: Shell) -> None:
     assert data["until"].endswith("Z")
 
 
+def tries_of(shell: Shell) -> list[str]:
+    return [line.split()[4] for line in shell("jobs", "list", "--oldest-first").out.splitlines()[1:]]
+
+
+def test_a_job_that_ran_once_and_went_well_was_tried_once(shell: Shell) -> None:
+    job_id = shell.enqueue(max_attempts=5)
+    assert tries_of(shell) == ["0/5"]
+
+    job = shell.claim()
+    assert tries_of(shell) == ["1/5"]
+
+    shell.store(lambda driver: driver.settle([Ack(job.lease)]))
+    assert tries_of(shell) == ["1/5"]
+    assert "1/5 (0 failed, 0 stalled, 1 start)" in shell("jobs", "show", job_id).out
+
+
+def test_failed_and_cancelled_jobs_count_the_tries_they_had(shell: Shell) -> None:
+    failed(shell, max_attempts=1)
+    waiting = shell.enqueue()
+    shell("jobs", "cancel", waiting)
+    running = shell.enqueue()
+    job = shell.claim()
+    shell("jobs", "cancel", running)
+    shell.store(lambda driver: driver.settle([Cancelled(job.lease)]))
+
+    assert tries_of(shell) == ["1/1", "0", "1"]
+
+
+def test_a_job_that_succeeded_in_the_end_tells_of_its_last_failure(shell: Shell) -> None:
+    job_id = shell.enqueue(max_attempts=5)
+    shell.end(lambda job: Retry(job.lease, timedelta(0), "boom"))
+    shell.end(lambda job: Ack(job.lease))
+
+    told = shell("jobs", "show", job_id).out
+
+    assert "2/5 (1 failed, 0 stalled, 2 starts)" in told
+    assert "last failure" in told
+    assert "\n  failed " not in told
+
+
 def test_wait_tells_how_each_job_ended(shell: Shell) -> None:
     good = shell.enqueue()
     shell.end(lambda job: Ack(job.lease, b'{"sent": 3}'))
@@ -140,7 +180,7 @@ def test_wait_gives_up_with_exit_code_124(shell: Shell) -> None:
     answer = shell("jobs", "wait", job_id, "--timeout", "0")
 
     assert answer.code == 124
-    assert "1 of 1 jobs are not over yet" in answer.err
+    assert "1 of 1 job not over yet" in answer.err
 
 
 def test_retry_lets_a_failed_job_wait_again(shell: Shell) -> None:

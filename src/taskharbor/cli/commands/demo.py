@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from taskharbor.cli.columns import counted
 from taskharbor.cli.exits import DONE, ERROR, TIMED_OUT, UsageProblem
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
@@ -89,7 +90,9 @@ class Demo:
                 producer = Producer(ledger)
                 # A single worker has no supervisor to replace it.
                 await producer.fixed_amount(lose_a_worker=self._processes > 1)
-                self._out.say(f"{ledger.results.total()} requests are in; {self._processes} workers run them")
+                self._out.say(
+                    f"{ledger.results.total()} requests are in; run by {counted(self._processes, 'worker')}"
+                )
                 in_time = await self._until_over(driver, producer, timeout)
                 code = await self._stop(workers)
             account = await self._finish(driver, ledger, is_drained=in_time)

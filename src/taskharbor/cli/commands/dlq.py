@@ -13,9 +13,10 @@ from taskharbor.cli.columns import dead_columns
 from taskharbor.cli.commands.jobs import DryRun, JobId, JobIds, Reveal, WhereFlag, Yes, narrowed, requeue_step
 from taskharbor.cli.details import job_lines
 from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.ids import job_of, whole_ids
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import Session, with_store
-from taskharbor.cli.where import Where, find_page, job_of, parse_where
+from taskharbor.cli.where import Where, find_page, parse_where
 from taskharbor.drivers.messages import Deleted
 from taskharbor.drivers.views import job_view
 from taskharbor.errors import JobNotFound
@@ -53,7 +54,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a dead letter."""
     job = await job_of(session.driver, job_id)
     if job.state is not JobState.FAILED:
-        raise NotADeadLetter(job_id, job.state.value)
+        raise NotADeadLetter(job.id, job.state.value)
     view = job_view(job, is_full=True, reveal=reveal)
     session.out.document(view, job_lines(view, session.now()))
 
@@ -78,6 +79,7 @@ async def replay(
     check_choice(job_ids or [], search, is_all=everything)
     step = requeue_step(session, delay, keep_counts)
     if job_ids:
+        job_ids = await whole_ids(session.driver, job_ids)
         letters = await _dead_letters(session, job_ids)
         if dry_run:
             session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be replayed.")
@@ -106,6 +108,7 @@ async def purge(
         return await for_matches(
             session, dead(search), step, verb="Purge", done="purged", yes=yes, dry_run=dry_run
         )
+    job_ids = await whole_ids(session.driver, job_ids)
     letters = await _dead_letters(session, job_ids)
     session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be purged.")
     if dry_run or not session.out.confirm(f"Purge {len(letters)} of the dead letters?", yes=yes):

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from taskharbor import __version__
+from taskharbor.cli.columns import counted
 from taskharbor.cli.exits import DONE, ERROR, code_of
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import AppFlag, Session, UrlFlag, chosen_store, refuse_missing, with_output
@@ -112,16 +113,19 @@ async def _queues(session: Session) -> list[Finding]:
     findings = [finding for info in infos for finding in _of_queue(info, workers, session.now())]
     jobs = sum(info.counts.total for info in infos)
     names = [info.queue for info in infos if info.queue != EVERY_QUEUE]
-    return findings or [Finding("ok", "queues", f"{len(names)} queues, {jobs} jobs, none is stuck")]
+    return findings or [
+        Finding("ok", "queues", f"{counted(len(names), 'queue')}, {counted(jobs, 'job')}, none is stuck")
+    ]
 
 
 def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list[Finding]:
     name, counts = info.queue, info.counts
     found = []
     if info.rules.paused:
+        waiting = f"{counted(counts.waiting, 'job')} {_wait(counts.waiting)}"
         what = "the harbor" if name == EVERY_QUEUE else f"queue {name}"
         fix = f"taskharbor queues resume {'--all' if name == EVERY_QUEUE else name}"
-        found.append(Finding("warn", "queues", f"{what} is paused, {counts.waiting} jobs wait", fix))
+        found.append(Finding("warn", "queues", f"{what} is paused, {waiting}", fix))
     if info.rules.max_running == 0:
         found.append(
             Finding(
@@ -133,21 +137,22 @@ def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list
         )
     if counts.ready and not any(name in worker.report.queues for worker in workers):
         fix = f"taskharbor worker APP -q {name}"
-        found.append(
-            Finding(
-                "warn", "workers", f"{counts.ready} jobs are ready in {name}, no live worker takes it", fix
-            )
-        )
+        ready = f"{counted(counts.ready, 'job')} in queue {name} {_wait(counts.ready)}"
+        found.append(Finding("warn", "workers", f"{ready}, and no live worker takes it", fix))
     if counts.failed:
         fix = f"taskharbor dlq list --queue {name}"
-        found.append(Finding("warn", "dlq", f"{counts.failed} dead letters in {name}", fix))
+        found.append(Finding("warn", "dlq", f"{counted(counts.failed, 'dead letter')} in queue {name}", fix))
     return found
+
+
+def _wait(count: int) -> str:
+    return "waits" if count == 1 else "wait"
 
 
 async def _workers(session: Session) -> list[Finding]:
     workers = await session.driver.workers()
     slots = sum(worker.report.concurrency for worker in workers)
-    return [Finding("ok", "workers", f"{len(workers)} alive with {slots} slots")]
+    return [Finding("ok", "workers", f"{len(workers)} alive with {counted(slots, 'slot')}")]
 
 
 async def _leases(session: Session) -> list[Finding]:
@@ -158,7 +163,7 @@ async def _leases(session: Session) -> list[Finding]:
     if not over:
         return [Finding("ok", "leases", f"{len(page.jobs)} running, none has run out")]
     fix = "a worker on the queue, or a scheduler, takes them back"
-    return [Finding("warn", "leases", f"{len(over)} running jobs have lost their worker", fix)]
+    return [Finding("warn", "leases", f"{counted(len(over), 'running job')} lost the worker", fix)]
 
 
 _CHECKS: tuple[Callable[[Session], Awaitable[list[Finding]]], ...] = (
@@ -173,5 +178,5 @@ _COLUMNS = (
     Column("LEVEL", lambda finding: finding["level"]),
     Column("CHECK", lambda finding: finding["check"]),
     Column("FOUND", lambda finding: finding["text"]),
-    Column("FIX", lambda finding: finding["fix"]),
+    Column("FIX", lambda finding: finding["fix"], is_below=True),
 )

@@ -13,10 +13,11 @@ from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches
 from taskharbor.cli.columns import job_columns
 from taskharbor.cli.details import job_lines, why_lines
 from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND
+from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.waiting import wait_for
-from taskharbor.cli.where import Where, find_page, job_of, parse_where
+from taskharbor.cli.where import Where, find_page, parse_where
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.drivers.views import instant_text, job_view
@@ -26,8 +27,10 @@ from taskharbor.model.state import TERMINAL, WAITING, JobState
 
 app = typer.Typer(no_args_is_help=True)
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Job ids.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its first or last digits.")]
+JobIds = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Job ids, or their first or last digits.")
+]
 WhereFlag = Annotated[
     str | None,
     typer.Option("--where", "-w", metavar="QUERY", help="Which jobs, like 'state:failed type:send_*'."),
@@ -76,8 +79,8 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
 @with_store
 async def why(session: Session, job_id: JobId) -> None:
     """Say why a job is not running, and when it will."""
-    await job_of(session.driver, job_id)
-    found = await look_into(session.driver, job_id)
+    job = await job_of(session.driver, job_id)
+    found = await look_into(session.driver, job.id)
     view = {
         "id": found.id,
         "type": found.type,
@@ -96,7 +99,9 @@ async def why(session: Session, job_id: JobId) -> None:
 @with_store
 async def wait(
     session: Session,
-    job_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Job ids.")],
+    job_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Job ids, or their first or last digits.")
+    ],
     timeout: Annotated[
         timedelta | None,
         typer.Option(

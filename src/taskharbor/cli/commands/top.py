@@ -54,7 +54,7 @@ async def _print_once(session: Session, seconds: float) -> None:
     await session.clock.sleep(seconds)
     look = await look_at(session.driver)
     shot = snapshot(look, throughput.add(look))
-    session.out.document(shot, lines_of(shot))
+    session.out.document(shot, lines_of(shot, session.out.width))
 
 
 async def _watch(session: Session, seconds: float) -> None:

@@ -1,0 +1,130 @@
+"""Ids as people type them: the whole id, or some of its first or last digits.
+
+No store can look ids up by a part of them, so the newest and the oldest jobs of each state are looked
+at, at most 2,000 of each. Tables show the last digits because those are drawn by chance; the first ones
+are a time, and jobs that came together share them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskharbor.cli.exits import NothingThere, UsageProblem
+from taskharbor.drivers import Driver
+from taskharbor.drivers.messages import MAX_PAGE, Query
+from taskharbor.errors import InvalidArgument, JobNotFound
+from taskharbor.model.checks import check_id
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+
+_PART = re.compile(r"[0-9a-f-]+")
+_LEAST = 6
+_CHOSEN_BY_CHANCE = 8
+"""So many of the last digits are the same in two jobs only by a chance of one to four thousand million."""
+_TIME_AND_VERSION = 16
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class _Look:
+    """The jobs that were looked at, and whether there are others."""
+
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    is_whole: bool = True
+
+
+async def whole_ids(
+    driver: Driver, texts: Sequence[str], states: Sequence[JobState] = tuple(JobState)
+) -> list[str]:
+    """The ids that these texts mean; looks into the store only where one is not whole.
+
+    Raises:
+        NothingThere: a text is no part of an id, or no job fits.
+        UsageProblem: it fits several jobs; they are named.
+    """
+    look: _Look | None = None
+    found = []
+    for text in texts:
+        part = text.strip("…").lower()
+        if not _is_whole(part):
+            _refuse_no_part(text, part)
+            look = look or await _look(driver, states)
+            part = _meant(part, look)
+        found.append(part)
+    return found
+
+
+async def job_of(driver: Driver, text: str) -> JobRecord:
+    """The job of an id, or of a part of it. Raises what `whole_ids` does, or JobNotFound."""
+    [job_id] = await whole_ids(driver, [text])
+    [job] = await driver.get([job_id])
+    if job is None:
+        raise JobNotFound(job_id)
+    return job
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        check_id(text)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _refuse_no_part(text: str, part: str) -> None:
+    """A text that is no id names no job: for a script that is the same as a job that is gone."""
+    if not _PART.fullmatch(part) or len(_digits(part)) < _LEAST or len(_digits(part)) > 32:
+        raise NothingThere(
+            f"{text[:100]!r} is not a lower-case UUID, nor {_LEAST} or more of its first or last digits"
+        )
+
+
+async def _look(driver: Driver, states: Sequence[JobState]) -> _Look:
+    look = _Look()
+    for state in states:
+        page = await driver.find(Query(states=(state,), newest_first=True, limit=MAX_PAGE))
+        look.jobs |= {job.id: job for job in page.jobs}
+        if page.cursor is not None:
+            look.is_whole = False
+            page = await driver.find(Query(states=(state,), limit=MAX_PAGE))
+            look.jobs |= {job.id: job for job in page.jobs}
+    return look
+
+
+def _meant(part: str, look: _Look) -> str:
+    digits = _digits(part)
+    fitting = [job for job in look.jobs.values() if _fits(digits, _digits(job.id))]
+    if not fitting:
+        where = "" if look.is_whole else f" among the {len(look.jobs)} newest and oldest jobs"
+        hint = "" if look.is_whole else "; give the whole id, as `-o ids` prints it"
+        raise NothingThere(f"no job has an id that begins or ends with {part!r}{where}{hint}")
+    if len(fitting) > 1:
+        raise UsageProblem(f"{part!r} fits {len(fitting)} jobs, give more digits: {_named(fitting)}")
+    if not look.is_whole and not _is_telling(digits, _digits(fitting[0].id)):
+        raise UsageProblem(
+            f"{part!r} may fit other jobs too, there are more than were looked at: "
+            f"give the whole id, or its last {_CHOSEN_BY_CHANCE} digits"
+        )
+    return fitting[0].id
+
+
+def _fits(digits: str, of: str) -> bool:
+    return of.startswith(digits) or of.endswith(digits)
+
+
+def _is_telling(digits: str, of: str) -> bool:
+    """Whether it holds enough digits that were drawn by chance."""
+    by_chance = len(digits) if of.endswith(digits) else len(digits) - _TIME_AND_VERSION
+    return by_chance >= _CHOSEN_BY_CHANCE
+
+
+def _named(jobs: Sequence[JobRecord]) -> str:
+    told = [f"{job.id} ({job.type}, {job.state.value})" for job in jobs[:_SHOWN]]
+    more = [f"and {len(jobs) - _SHOWN} more"] if len(jobs) > _SHOWN else []
+    return ", ".join(told + more)
+
+
+def _digits(text: str) -> str:
+    return text.replace("-", "")
