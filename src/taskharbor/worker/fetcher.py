@@ -22,6 +22,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.scarce import ClaimedLanes
 from taskharbor.worker.settler import Settler, settlements_of
 from taskharbor.worker.timing import Alarm, Timing, pause
 
@@ -76,6 +77,7 @@ class Fetcher:
             types=types,
             rate=config.rate,
         )
+        self._lanes = ClaimedLanes(config.claimed_lanes)
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
         self._alarm = Alarm(timing, self._poll)
@@ -97,6 +99,7 @@ class Fetcher:
 
     def hint(self) -> None:
         """There may be work."""
+        self._lanes.told_of_work(self._timing.monotonic())
         self.expects_work = True
         self._bell.set()
 
@@ -112,7 +115,9 @@ class Fetcher:
         self._bell.set()
 
     def _poll(self) -> None:
-        self.hint()
+        self._lanes.polled(self._timing.monotonic())
+        self.expects_work = True
+        self._bell.set()
 
     # ------------------------------------------------------------------ the loop
 
@@ -196,14 +201,18 @@ class Fetcher:
             self._on_given_up(given_up.take())
         if answer.error is not None:
             raise answer.error
-        self._received(answer.claimed, limit, sent, is_quiescent)
+        self._received(answer.claimed, claim, sent, is_quiescent)
 
-    def _received(self, claimed: list[JobRecord], limit: int, sent: float, is_quiescent: bool) -> None:
+    def _received(self, claimed: list[JobRecord], claim: Claim, sent: float, is_quiescent: bool) -> None:
+        asks_again = self._lanes.answered(claim.lanes, claimed, claim.limit, self._timing.monotonic())
         if claimed:
-            self.expects_work = self.expects_work or len(claimed) == limit
+            self.expects_work = self.expects_work or len(claimed) == claim.limit
             self._on_claimed(claimed, sent)
-        elif is_quiescent and not self.expects_work and not self._unclear:
+        elif (
+            is_quiescent and not self.expects_work and not self._unclear and self._lanes.saw_all(claim.lanes)
+        ):
             self._on_idle()
+        self.expects_work = self.expects_work or asks_again
 
     async def _settle(self, batch: list[Held]) -> None:
         now = self._timing.stated()
@@ -265,7 +274,7 @@ class Fetcher:
             worker_id=claim.worker_id,
             limit=limit,
             lease_for=claim.lease_for,
-            lanes=claim.lanes,
+            lanes=self._lanes.now(self._timing.monotonic()),
             types=claim.types,
             rate=claim.rate,
         )
@@ -279,6 +288,8 @@ class Fetcher:
         elif self.may_claim:
             wait = self._poll_seconds * self._entropy.between(0.8, 1.2)
             self._alarm.set(self._timing.monotonic() + wait)
+            if self._lanes.asks_all_at is not None and self._room([]) > 0:
+                self._alarm.set(self._lanes.asks_all_at)
 
     def _chosen_poll(self) -> float:
         if self._config.poll is not None:

@@ -50,9 +50,11 @@ class Site:
         self._entropy = Entropy()
 
     @asynccontextmanager
-    async def working(self, handler: Any, **options: Any) -> AsyncIterator[Worker]:
+    async def working(
+        self, handler: Any, driver: Driver | None = None, **options: Any
+    ) -> AsyncIterator[Worker]:
         """A worker with this handler for jobs of type `work`."""
-        worker = Worker(self.driver, **{"retry": AT_ONCE, "lease": timedelta(seconds=9), **options})
+        worker = Worker(driver or self.driver, **{"retry": AT_ONCE, "lease": timedelta(seconds=9), **options})
         if handler is handlers.kills_itself:
             worker.add(job_handler("work", handler, run_in="process"))
         else:
@@ -100,6 +102,37 @@ async def test_a_job_that_succeeds_keeps_its_result(site):
     assert (record.state, record.starts, record.attempts) == (JobState.COMPLETED, 1, 0)
     assert record.result == b'{"heard":"hello","attempt":1}'
     assert record.history == ()
+
+
+async def test_an_idle_worker_with_a_gpu_leaves_the_work_of_all_to_an_idle_one_without(site):
+    """On handles of their own, as two machines have. The long poll leaves only what the store tells them."""
+
+    async def handler(ctx, job):
+        return ctx.worker.split("-")[0]
+
+    slow_poll = {"poll": timedelta(seconds=30), "concurrency": 1}
+    async with (
+        site.working(handler, site.driver.another(), kind="gpu", name="gpu", **slow_poll),
+        site.working(handler, site.driver.another(), kind="cpu", name="cpu"),
+    ):
+        first = await site.ended(await site.put(requires="gpu"))
+        await asyncio.sleep(1.0)  # both are idle: the moment in which the one with the GPU used to be first
+        shared = [await site.ended(await site.put()) for _ in range(4)]
+        last = await site.ended(await site.put(requires="gpu"))
+
+    assert [first.result, last.result] == [b'"gpu"'] * 2
+    assert [job.result for job in shared] == [b'"cpu"'] * 4
+
+
+async def test_a_worker_with_a_gpu_does_the_work_of_all_when_nobody_else_is_there(site):
+    async def handler(ctx, job):
+        return None
+
+    async with site.working(handler, site.driver.another(), kind="gpu", concurrency=1):
+        await asyncio.sleep(0.5)
+        records = [await site.ended(job_id) for job_id in [await site.put() for _ in range(20)]]
+
+    assert {record.state for record in records} == {JobState.COMPLETED}
 
 
 async def test_a_job_that_fails_is_tried_again_and_may_succeed(site):

@@ -1,0 +1,141 @@
+"""A worker with a rare lane leaves jobs of `any` to idle workers without it, for a moment and no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskharbor.model.state import JobState
+from taskharbor.worker.scarce import HOLD_BACK_SECONDS, ClaimedLanes
+
+ALL, OWN = ("gpu", "any"), ("gpu",)
+HOLD = HOLD_BACK_SECONDS
+
+
+# ------------------------------------------------------------------ which lanes, when
+
+
+@pytest.mark.parametrize(
+    "lanes", [("any",), ("cpu", "any"), ("any", "cpu", "gpu"), ("gpu",), ("gpu", "any", "cpu")]
+)
+def test_whoever_has_nothing_rare_or_names_any_first_asks_for_everything_at_once(lanes):
+    chosen = ClaimedLanes(lanes)
+
+    chosen.told_of_work(0.0)
+
+    assert chosen.now(0.0) == lanes
+    assert not chosen.answered(lanes, [], 1, 0.0)
+    assert chosen.saw_all(lanes)
+    assert chosen.asks_all_at is None
+
+
+def test_any_is_asked_for_only_after_others_had_their_time():
+    chosen = ClaimedLanes(ALL)
+
+    chosen.told_of_work(10.0)
+
+    assert chosen.now(10.0) == OWN
+    assert not chosen.answered(OWN, [], 1, 10.0)
+    assert chosen.now(10.0 + HOLD * 0.9) == OWN
+    assert chosen.now(10.0 + HOLD) == ALL
+
+
+def test_a_look_that_left_slots_free_is_followed_by_one_at_all_lanes():
+    chosen = ClaimedLanes(ALL)
+
+    chosen.answered(OWN, [], 1, 5.0)
+
+    assert chosen.asks_all_at == 5.0 + HOLD
+    assert not chosen.saw_all(OWN)
+
+
+def test_news_without_end_does_not_keep_it_from_any_for_ever():
+    chosen = ClaimedLanes(ALL)
+
+    for step in range(40):
+        chosen.told_of_work(step * HOLD / 10)
+
+    assert chosen.asks_all_at == 2 * HOLD
+
+
+def test_news_that_came_while_it_had_no_slot_does_not_count():
+    chosen = ClaimedLanes(ALL)
+    chosen.told_of_work(0.0)
+
+    chosen.told_of_work(100.0)
+
+    assert chosen.now(100.0) == OWN
+
+
+async def test_while_any_brings_something_it_goes_on_with_it(yard):
+    [common, rare] = [await yard.job(await yard.put(requires=lane)) for lane in ("any", "gpu")]
+    chosen = ClaimedLanes(ALL)
+
+    assert not chosen.answered(ALL, [common], 1, 0.0)
+    chosen.told_of_work(0.0)
+    assert chosen.now(0.0) == ALL
+
+    assert not chosen.answered(ALL, [rare], 1, 1.0)
+    assert chosen.now(1.0) == OWN
+
+
+def test_a_look_at_all_lanes_that_brings_nothing_is_not_the_one_that_is_left_standing():
+    chosen = ClaimedLanes(ALL)
+    chosen.polled(0.0)
+    assert chosen.now(0.0) == ALL
+
+    assert chosen.answered(ALL, [], 1, 0.0)
+
+    assert chosen.now(0.0) == OWN
+    assert not chosen.answered(OWN, [], 1, 0.0)
+    assert chosen.asks_all_at is None  # not round and round: the poll, or news, comes next
+
+
+# ------------------------------------------------------------------ workers
+
+
+def noted(who, ran):
+    async def handler(ctx, job):
+        ran.append(who)
+
+    return {"work": handler}
+
+
+async def test_an_idle_worker_without_a_gpu_comes_first(yard):
+    ran: list[str] = []
+    gpu = yard.worker(noted("gpu", ran), kind="gpu", concurrency=1)
+    cpu = yard.worker(noted("cpu", ran), kind="cpu", concurrency=1)
+
+    async with yard.at_work(gpu), yard.at_work(cpu):
+        for _ in range(50):
+            await yard.pass_time(0.37)
+            await yard.put(requires="any")
+        await yard.pass_time(1)
+        await yard.put(requires="gpu")
+        await yard.pass_time(0.01)
+
+    assert ran == ["cpu"] * 50 + ["gpu"]
+
+
+async def test_when_the_others_are_busy_it_helps_at_full_speed(yard):
+    async def slow(ctx, job):
+        await yard.clock.sleep(10)
+
+    gpu = yard.worker({"work": slow}, kind="gpu", concurrency=1)
+    cpu = yard.worker({"work": slow}, kind="cpu", concurrency=1)
+    async with yard.at_work(gpu), yard.at_work(cpu):
+        ids = await yard.put_many(6, requires="any")
+        await yard.pass_time(30 + 2 * HOLD + 0.1)
+        states = [(await yard.job(job_id)).state for job_id in ids]
+
+    assert states == [JobState.COMPLETED] * 6
+
+
+async def test_alone_it_takes_any_after_a_moment_and_ends_only_when_nothing_is_left(yard):
+    ran: list[str] = []
+    [job_id] = await yard.put_many(1, requires="any")
+
+    await yard.run_until_idle(yard.worker(noted("gpu", ran), kind="gpu"))
+
+    assert ran == ["gpu"]
+    record = await yard.job(job_id)
+    assert (record.started_at - record.created_at).total_seconds() == pytest.approx(HOLD)
