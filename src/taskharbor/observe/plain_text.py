@@ -15,7 +15,9 @@ _SEQUENCES = re.compile(
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
 )
-_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^\s:/@]*):[^\s/]*@", re.IGNORECASE)
+# It begins at the "://" and not with the name before it: a search for the name begins anew at each letter
+# of a long word. A slash ends every part, so no two matches look at the same letters.
+_CREDENTIALS = re.compile(r"(?P<user>://[^\s:/@]*+):[^\s/]*@")
 _SECRET_PARAMETER = re.compile(
     r"(?P<name>[?&](?:sslpassword|password|passwd|token|secret)=)[^&\s]*", re.IGNORECASE
 )
@@ -32,7 +34,7 @@ def without_passwords(text: str, *urls: str | None) -> str:
         password = _password_of(url)
         if password:
             text = text.replace(password, "***")
-    text = _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", text)
+    text = _CREDENTIALS.sub(r"\g<user>:***@", text)
     return _SECRET_PARAMETER.sub(r"\g<name>***", text)
 
 
