@@ -7,6 +7,7 @@ A driver never looks inside.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -102,11 +103,12 @@ class Codecs:
 
 def _encoded(encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, value: Any, max_bytes: int) -> bytes:
     if type(value) is not dict or not _PLAIN.issuperset(map(type, value.values())):
-        _refuse_odd(value, "$", 0)
+        _refuse_odd(value, None, 0)
     try:
         data = encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:
-        path, why = _first_misfit(value, encoder)
+        place, why = _first_misfit(value, encoder)
+        path = _written(place)
         raise EncodeError(f"cannot encode {path}: {why or error}; nothing was stored", path) from None
     if len(data) > max_bytes:
         raise EncodeError(
@@ -116,31 +118,52 @@ def _encoded(encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, value: Any
     return data
 
 
-def _refuse_odd(value: Any, path: str, depth: int) -> None:
+# Where a part of a value stands: the place around it, and its key or index there. Written out for an error
+# only: a text for every part on the way would copy a long key once for each of its thousand children.
+_Place = tuple[Any, str | int] | None
+_MAX_PATH = 200
+
+
+def _written(place: _Place) -> str:
+    parts: list[str] = []
+    while place is not None:
+        place, name = place
+        parts.append(f"[{name}]" if isinstance(name, int) else f".{name}")
+    text = "".join(["$", *reversed(parts)])
+    return text if len(text) <= _MAX_PATH else text[:_MAX_PATH] + "…"
+
+
+def _refuse_odd(value: Any, place: _Place, depth: int) -> None:
     """NaN, infinity and bottomless nesting: msgspec would write null, or run out of stack."""
     if isinstance(value, float):
         if not math.isfinite(value):
+            path = _written(place)
             raise EncodeError(
                 f"cannot encode {path}: {value} has no place in a payload; nothing was stored", path
             )
     elif isinstance(value, dict):
-        _refuse_deep(path, depth)
+        _refuse_deep(place, depth)
         for key, item in value.items():
             if type(item) not in _PLAIN:
-                _refuse_odd(item, f"{path}.{key}", depth + 1)
+                _refuse_odd(item, (place, _name(key)), depth + 1)
     elif isinstance(value, list | tuple | set | frozenset):
-        _refuse_deep(path, depth)
+        _refuse_deep(place, depth)
         for index, item in enumerate(value):
             if type(item) not in _PLAIN:
-                _refuse_odd(item, f"{path}[{index}]", depth + 1)
+                _refuse_odd(item, (place, index), depth + 1)
     elif names := _field_names(type(value)):
-        _refuse_deep(path, depth)
+        _refuse_deep(place, depth)
         for name in names:
-            _refuse_odd(getattr(value, name, None), f"{path}.{name}", depth + 1)
+            _refuse_odd(getattr(value, name, None), (place, name), depth + 1)
 
 
-# Most of every payload. Skipping them before a path is written for them saves half of an encode.
+# Most of every payload. Skipping them before a place is noted for them saves half of an encode.
 _PLAIN = frozenset({str, int, bool, bytes, type(None)})
+
+
+def _name(key: Any) -> str:
+    """A key of a dict: a number there is no index."""
+    return key if isinstance(key, str) else str(key)
 
 
 def _field_names(cls: Any) -> tuple[str, ...]:
@@ -151,29 +174,30 @@ def _field_names(cls: Any) -> tuple[str, ...]:
     return tuple(fields)
 
 
-def _refuse_deep(path: str, depth: int) -> None:
+def _refuse_deep(place: _Place, depth: int) -> None:
     if depth >= MAX_DEPTH:
+        path = _written(place)
         raise EncodeError(
             f"cannot encode {path[:80]}…: nested deeper than {MAX_DEPTH}; nothing was stored", path
         )
 
 
 def _first_misfit(
-    value: Any, encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, path: str = "$"
-) -> tuple[str, str]:
+    value: Any, encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, place: _Place = None
+) -> tuple[_Place, str]:
     """The deepest part that does not encode on its own: only looked for once encoding has failed."""
-    parts: list[tuple[str, Any]] = []
+    parts: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, dict):
-        parts = [(f"{path}.{key}", item) for key, item in value.items()]
+        parts = ((_name(key), item) for key, item in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
-        parts = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    for at, part in parts:
+        parts = enumerate(value)
+    for name, part in parts:
         try:
             encoder.encode(part)
         except Exception as error:  # noqa: BLE001 - any failure names the part
-            inner, why = _first_misfit(part, encoder, at)
+            inner, why = _first_misfit(part, encoder, (place, name))
             return inner, why or str(error)
-    return path, ""
+    return place, ""
 
 
 def _foreign(value: Any) -> Any:
@@ -181,7 +205,7 @@ def _foreign(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         dumped = dump(mode="json")
-        _refuse_odd(dumped, "$", 0)
+        _refuse_odd(dumped, None, 0)
         return dumped
     raise TypeError(f"{type(value).__qualname__} is not a type a payload can hold")
 

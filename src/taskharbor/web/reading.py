@@ -107,7 +107,8 @@ def _refuse_double_keys(body: bytes) -> None:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) != len(pairs):
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object names {ascii(double)[:80]} twice")
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"an object names {ascii(name[:80])[:80]} twice")
+        seen.add(name)

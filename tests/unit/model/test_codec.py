@@ -13,6 +13,7 @@ import pytest
 
 from taskharbor.errors import ConfigurationError, DecodeError, EncodeError
 from taskharbor.model.codec import CODEC_HEADER, Codecs, JsonCodec, MsgpackCodec
+from tests.unit.growth import assert_linear
 
 BOTH = pytest.mark.parametrize("codec", [JsonCodec(), MsgpackCodec()], ids=lambda codec: codec.name)
 
@@ -209,3 +210,31 @@ def test_a_codec_needs_a_short_name(name):
     Odd.name = name
     with pytest.raises(ConfigurationError, match="short name"):
         Codecs(Odd())
+
+
+def deep_in(key: str, value: Any) -> dict[str, Any]:
+    return {key: value}
+
+
+LONG_VALUES = {
+    "a long key with many lists in it": lambda n: deep_in("k" * n * 16, [[] for _ in range(n)]),
+    "a long key with many objects in it": lambda n: deep_in(
+        "k" * n * 16, {str(number): {} for number in range(n)}
+    ),
+    "long keys one in another": lambda n: deep_in("k" * n * 16, deep_in("k" * n * 16, [[1.5]] * n)),
+    "something odd behind many": lambda n: deep_in("k" * n * 16, [*([1] for _ in range(n)), object()]),
+}
+
+
+@pytest.mark.parametrize("kind", LONG_VALUES)
+@pytest.mark.parametrize("codec", [JsonCodec(max_bytes=2**30), MsgpackCodec(max_bytes=2**30)])
+def test_the_work_of_encoding_grows_with_the_value_and_no_faster(codec, kind):
+    assert_linear(codec.encode, LONG_VALUES[kind])
+
+
+def test_the_path_of_a_misfit_is_not_longer_than_a_line_or_two():
+    with pytest.raises(EncodeError) as caught:
+        JsonCodec().encode({"k" * 100_000: [float("nan")]})
+
+    assert len(str(caught.value)) < 1000
+    assert caught.value.path.startswith("$.kkk")

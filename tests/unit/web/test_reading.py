@@ -6,6 +6,7 @@ import pytest
 from taskharbor.web.api.schemas import JobIn, JobsQuery
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_json, read_query
+from tests.unit.growth import assert_linear
 
 
 def problem(body: bytes) -> Problem:
@@ -73,3 +74,45 @@ def test_integers_of_any_size_survive() -> None:
     read = read_json(b'{"type":"x","payload":%d}' % 2**70, JobIn)
 
     assert msgspec.json.decode(bytes(read.payload)) == 2**70
+
+
+# ------------------------------------------------------------------ work in proportion to length
+
+
+def some_keys(count: int) -> str:
+    return ",".join(f'"k{number}":1' for number in range(count))
+
+
+LONG_BODIES = {
+    "the last two keys are equal": lambda n: f'{{"payload":{{{some_keys(n)},"a":1,"a":2}}}}',
+    "many pairs of keys": lambda n: f'{{"payload":{{{some_keys(n)},{some_keys(n)}}}}}',
+    "keys apart": lambda n: f'{{ "type":"x","payload":{{{some_keys(n)}}}}}',
+    "lists": lambda n: f'{{ "type":"x","payload":[{",".join(["[]"] * n)}]}}',
+    "objects": lambda n: f'{{ "type":"x","payload":[{",".join(["{}"] * n)}]}}',
+    "deep": lambda n: "[" * n,
+    "escapes": lambda n: '{ "type":"' + "\\u0078" * n + '"}',
+    "one long key twice": lambda n: '{"' + "k" * n + '":1,"' + "k" * n + '":1}',
+    "digits": lambda n: '{"type":' + "1" * n + "}",
+    "a string without an end": lambda n: '{"type":"' + "x" * n,
+    "surrogates": lambda n: '{"type":"' + "\\ud800" * n + '"}',
+}
+
+
+@pytest.mark.parametrize("kind", LONG_BODIES)
+def test_long_bodies_take_time_in_proportion(kind: str) -> None:
+    assert_linear(lambda body: read_json(body, JobIn), lambda n: LONG_BODIES[kind](n).encode())
+
+
+LONG_QUERIES = {
+    "one value": lambda n: "worker=" + "a" * n,
+    "many fields": lambda n: "&".join(f"a{number}=1" for number in range(n)),
+    "ampersands": lambda n: "&" * n,
+    "percents": lambda n: "worker=" + "%61" * n,
+    "states": lambda n: "state=" + "ready," * n,
+    "a digit": lambda n: "limit=" + "1" * n,
+}
+
+
+@pytest.mark.parametrize("kind", LONG_QUERIES)
+def test_long_query_strings_take_time_in_proportion(kind: str) -> None:
+    assert_linear(lambda text: read_query(text, JobsQuery), lambda n: LONG_QUERIES[kind](n).encode())

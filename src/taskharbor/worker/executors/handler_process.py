@@ -263,13 +263,13 @@ def find_handler(reference: str, type_name: str) -> Handler:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < count:
         part = connection.recv(count - len(data))
         if not part:
             os._exit(0)
         data += part
-    return data
+    return bytes(data)
 
 
 def _open_files() -> int:
