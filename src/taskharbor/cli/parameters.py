@@ -18,6 +18,7 @@ NONE = "none"
 """The word that takes a setting away."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_MOST_DIGITS = 18
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -45,7 +46,7 @@ def parse_rate(text: str | RateLimit) -> RateLimit | str:
     if isinstance(text, RateLimit) or text == NONE:
         return text
     count, slash, per = text.partition("/")
-    if not slash or not count.strip().isdigit():
+    if not slash or not _is_number(count.strip()):
         raise typer.BadParameter(f"{text!r} is not a rate; example: 100/1m, or none")
     # A bare unit means one of it: 10/s reads like 10/1s.
     return RateLimit(int(count), parse_duration(per if per[:1].isdigit() or per[:1] in "Pp" else f"1{per}"))
@@ -55,7 +56,7 @@ def parse_count(text: str | int) -> int | str:
     """A whole number, or `none` to take the setting away."""
     if isinstance(text, int) or text == NONE:
         return text
-    if not text.isdigit():
+    if not _is_number(text):
         raise typer.BadParameter(f"{text!r} is not a whole number; or say none")
     return int(text)
 
@@ -73,7 +74,15 @@ def parse_size(text: str | int) -> int:
     if found is None:
         raise typer.BadParameter(f"{text!r} is not a size; examples: 512MiB, 2GiB, 1048576")
     base = 1024 if found[3] else 1000
-    return int(float(found[1]) * base ** _POWERS[found[2].lower()])
+    try:
+        return int(float(found[1]) * base ** _POWERS[found[2].lower()])
+    except OverflowError:
+        raise typer.BadParameter("a size of so many digits is larger than any memory") from None
+
+
+def _is_number(text: str) -> bool:
+    """Of a length that Python reads: it refuses thousands of digits with an error of its own."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def parse_states(text: str) -> tuple[JobState, ...]:

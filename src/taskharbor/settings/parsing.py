@@ -36,7 +36,10 @@ def size(value: Any) -> Size:
         raise ValueError("a size like 512MiB, or a number of bytes")
     unit = found[2].lower()
     base = 1024 if "i" in unit else 1000
-    return Size(int(float(found[1]) * base ** _POWERS[unit.rstrip("b").rstrip("i")]))
+    try:
+        return Size(int(float(found[1]) * base ** _POWERS[unit.rstrip("b").rstrip("i")]))
+    except OverflowError:
+        raise ValueError("a size that some memory has") from None
 
 
 def _text(value: Any) -> str:

@@ -57,8 +57,9 @@ class Call(HTTPConnection):
         """The whole body. A larger or slower one is refused, and its connection is given up."""
         self._refuse_foreign_body()
         announced = self.head(b"content-length")
-        if announced is not None and announced.isdigit() and int(announced) > limit:
-            raise _too_large(limit)
+        if announced is not None and announced.isdigit():
+            if len(announced) > _MOST_DIGITS or int(announced) > limit:
+                raise _too_large(limit)
         direct: Direct | None = self.scope.get(DIRECT)
         if direct is not None:
             body = direct.body(self._receive)
@@ -119,6 +120,7 @@ class Disconnected(Exception):
 
 
 _JSON = b"application/json"
+_MOST_DIGITS = 18  # Python refuses to read numbers of thousands of digits, with an error of its own
 _CLOSE = {"Connection": "close"}
 
 

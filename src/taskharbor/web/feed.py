@@ -31,6 +31,7 @@ LOOK_SECONDS = 1.0
 KEPT_SECONDS = 300.0
 MAX_KEPT = 10_000
 MAX_UNREAD = 1000
+_MOST_DIGITS = 18
 
 
 class Event(NamedTuple):
@@ -184,13 +185,14 @@ class Feed:
 
     def _missed(self, last_id: str | None) -> list[Event] | None:
         """What came after that event; None when it is not known any more, or never was ours."""
-        epoch, _, number = (last_id or "").rpartition("-")
-        if epoch != self.epoch or not number.isdigit() or int(number) > self._number:
+        epoch, _, text = (last_id or "").rpartition("-")
+        if epoch != self.epoch or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
             return None
+        number = int(text)
         oldest = self._past[0][1].number if self._past else self._number + 1
-        if int(number) < oldest - 1:
+        if not oldest - 1 <= number <= self._number:
             return None
-        return [event for _, event in self._past if event.number > int(number)]
+        return [event for _, event in self._past if event.number > number]
 
     def _snapshot(self, subscription: Subscription) -> Event:
         queues = [

@@ -8,7 +8,11 @@ status line ─► headers ─┬─ Content-Length ──► so many bytes ─�
 from __future__ import annotations
 
 MAX_HEAD = 64 * 1024
-MAX_BODY = 512 * 1024 * 1024
+MAX_LINE = 4 * 1024
+MAX_BODY = 64 * 1024 * 1024
+"""Whatever a server says: it must not fill our memory. Servers of ours stay far below it."""
+_MOST_DIGITS = 18
+_JOINED = 64 * 1024
 
 
 class NotHttp(Exception):
@@ -18,14 +22,27 @@ class NotHttp(Exception):
 class Answer:
     """An answer as it arrives. `take_body` empties what has come so far, for answers without an end."""
 
-    __slots__ = ("_body", "_chunk_left", "_is_chunked", "_left", "_rest", "headers", "is_complete", "status")
+    __slots__ = (
+        "_body",
+        "_chunk_left",
+        "_is_chunked",
+        "_left",
+        "_rest",
+        "_size",
+        "_trailer_bytes",
+        "headers",
+        "is_complete",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.is_complete = False
         self._rest = b""
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
+        self._size = 0
+        self._trailer_bytes = 0
         self._left: int | None = None  # bytes of the body that are still to come; None: until the end
         self._is_chunked = False
         self._chunk_left = -2  # -2: before a size, -1: in the trailers
@@ -41,8 +58,8 @@ class Answer:
         return is_bounded and "close" not in self.headers.get("connection", "").lower()
 
     def take_body(self) -> bytes:
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body = []
+        body = bytes(self._body[0]) if len(self._body) == 1 else b"".join(self._body)
+        self._body, self._size = [], 0
         return body
 
     def feed(self, data: bytes) -> None:
@@ -80,7 +97,7 @@ class Answer:
         lines = head.decode("latin-1").split("\r\n")
         version, _, rest = lines[0].partition(" ")
         code = rest[:3]
-        if not version.startswith("HTTP/1.") or not code.isdigit() or len(code) < 3:
+        if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()) or len(code) < 3:
             raise NotHttp(f"it began with {lines[0][:40]!r}")
         if code[0] == "1":  # only says that the answer is on its way
             return
@@ -97,17 +114,17 @@ class Answer:
         if status in (204, 304):
             self._left = 0
         elif announced is not None and not self._is_chunked:
-            if not announced.isdigit():
+            if not (announced.isascii() and announced.isdigit()):
                 raise NotHttp(f"its length is {announced[:40]!r}")
+            if len(announced) > _MOST_DIGITS or int(announced) > MAX_BODY:
+                raise NotHttp(f"it announced {announced[:40]} bytes, and {MAX_BODY} are the most")
             self._left = int(announced)
-            if self._left > MAX_BODY:
-                raise NotHttp(f"it announced {self._left} bytes, and {MAX_BODY} are the most")
 
     # ------------------------------------------------------------------ the body
 
     def _feed_plain(self, data: bytes) -> None:
         if self._left is None:
-            self._body.append(data)
+            self._grow(data)
             return
         if len(data) > self._left:
             raise NotHttp("more came than was announced")
@@ -116,21 +133,35 @@ class Answer:
         self.is_complete = self._left == 0
 
     def _feed_chunks(self, data: bytes) -> None:
-        while data and not self.is_complete:
+        at = 0  # the data itself is not cut: a copy of the rest per chunk would be quadratic
+        while at < len(data) and not self.is_complete:
             if self._chunk_left > 0:
-                piece = data[: self._chunk_left]
+                piece = data[at : at + self._chunk_left]
                 self._chunk_left -= len(piece)
-                data = data[len(piece) :]
-                self._body.append(piece)
+                at += len(piece)
+                self._grow(piece)
                 continue
-            end = data.find(b"\r\n")
+            end = data.find(b"\r\n", at)
             if end < 0:
-                if len(data) > MAX_HEAD:
+                if len(data) - at > MAX_LINE:
                     raise NotHttp("a line of it has no end")
-                self._rest = data
+                self._rest = data[at:]
                 return
-            self._read_line(data[:end])
-            data = data[end + 2 :]
+            self._read_line(data[at:end])
+            at = end + 2
+
+    def _grow(self, piece: bytes) -> None:
+        """Keep a piece of the body. Small ones are put together: a list of them takes ten times their size."""
+        self._size += len(piece)
+        if self._size > MAX_BODY:
+            raise NotHttp(f"it has more than {MAX_BODY} bytes")
+        if self._body and len(self._body[-1]) < _JOINED:
+            last = self._body[-1]
+            joined = last if isinstance(last, bytearray) else bytearray(last)
+            joined += piece
+            self._body[-1] = joined
+        else:
+            self._body.append(piece)
 
     def _read_line(self, line: bytes) -> None:
         """The end of a chunk's bytes, the size of the next one, or a trailer."""
@@ -148,3 +179,7 @@ class Answer:
             self._chunk_left = size or -1
         elif not line:
             self.is_complete = True
+        else:
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > MAX_HEAD:
+                raise NotHttp("what follows the last chunk has no end")

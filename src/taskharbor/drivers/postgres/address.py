@@ -85,8 +85,8 @@ def _as_identifier(namespace: str) -> str:
 
 
 def _pool_size(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1000:
-        raise ConfigurationError(f"pool_size={text!r} must be a whole number from 1 to 1000")
+    if not (text.isascii() and text.isdigit()) or len(text) > 4 or not 1 <= int(text) <= 1000:
+        raise ConfigurationError(f"pool_size={text[:40]!r} must be a whole number from 1 to 1000")
     return int(text)
 
 

@@ -155,7 +155,7 @@ def _tls(said: dict[str, str], tls: bool) -> dict[str, Any]:
 def _database(text: str, mode: str) -> int:
     if not text:
         return 0
-    if not text.isdigit() or len(text) > 6:
+    if not (text.isascii() and text.isdigit()) or len(text) > 6:
         raise ConfigurationError(f"database {text!r} must be a number, as in redis://host/0")
     if mode == "cluster" and int(text):
         raise ConfigurationError("a cluster has only database 0; use ?namespace= to keep harbors apart")

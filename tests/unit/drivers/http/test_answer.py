@@ -2,7 +2,8 @@
 
 import pytest
 
-from taskharbor.drivers.http.answer import MAX_HEAD, Answer, NotHttp
+from taskharbor.drivers.http.answer import MAX_BODY, MAX_HEAD, Answer, NotHttp
+from tests.unit.growth import assert_linear
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a\r\n\r\nhello"
 CHUNKED = (
@@ -91,3 +92,62 @@ def test_nothing_may_come_after_the_end() -> None:
 
     with pytest.raises(NotHttp):
         answer.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_LENGTH = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (CHUNKED, b"100000\r\n" + b"x" * 0x100000 + b"\r\n"),
+        (NO_LENGTH, b"x" * 0x100000),
+    ],
+)
+def test_a_body_without_an_end_is_given_up(head: bytes, piece: bytes) -> None:
+    answer = Answer()
+    answer.feed(head)
+
+    with pytest.raises(NotHttp, match="more than"):
+        for _ in range(MAX_BODY // 0x100000 + 1):
+            answer.feed(piece)
+
+
+def test_a_stream_that_is_read_as_it_comes_may_be_longer_than_any_body() -> None:
+    answer = Answer()
+    answer.feed(CHUNKED)
+
+    for _ in range(MAX_BODY // 0x100000 + 1):
+        answer.feed(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+        assert len(answer.take_body()) == 0x100000
+
+
+def test_trailers_without_an_end_are_given_up() -> None:
+    answer = Answer()
+    answer.feed(CHUNKED + b"0\r\n")
+
+    with pytest.raises(NotHttp):
+        for number in range(MAX_HEAD):
+            answer.feed(b"x-%d: 1\r\n" % number)
+
+
+def test_small_chunks_take_little_more_room_than_their_bytes() -> None:
+    answer = Answer()
+    answer.feed(CHUNKED + b"1\r\nx\r\n" * 100_000)
+
+    assert len(answer._body) < 10
+    assert answer.take_body() == b"x" * 100_000
+
+
+@pytest.mark.parametrize("data", [b"1\r\nx\r\n", b"2\r\nxy\r\n", b"a: b\r\n"])
+def test_many_small_chunks_take_time_in_proportion(data: bytes) -> None:
+    head = CHUNKED + (b"0\r\n" if b":" in data else b"")
+
+    assert_linear(lambda sent: Answer().feed(sent), lambda n: head + data * n)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "\xb2", "-1"])
+def test_a_length_that_is_no_number_is_refused(length: str) -> None:
+    with pytest.raises(NotHttp):
+        Answer().feed(f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))
