@@ -57,9 +57,8 @@ class Call(HTTPConnection):
         """The whole body. A larger or slower one is refused, and its connection is given up."""
         self._refuse_foreign_body()
         announced = self.head(b"content-length")
-        if announced is not None and announced.isdigit():
-            if len(announced) > _MOST_DIGITS or int(announced) > limit:
-                raise _too_large(limit)
+        if announced is not None and _is_over(announced, limit):
+            raise _too_large(limit)
         direct: Direct | None = self.scope.get(DIRECT)
         if direct is not None:
             body = direct.body(self._receive)
@@ -122,6 +121,10 @@ class Disconnected(Exception):
 _JSON = b"application/json"
 _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of digits, with an error of its own
 _CLOSE = {"Connection": "close"}
+
+
+def _is_over(announced: bytes, limit: int) -> bool:
+    return announced.isdigit() and (len(announced) > _MOST_DIGITS or int(announced) > limit)
 
 
 def _too_large(limit: int) -> Problem:

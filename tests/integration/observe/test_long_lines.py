@@ -38,7 +38,7 @@ for task in (beside, tells_much):
 
 @pytest.mark.parametrize("form", ["console", "json", "logfmt"])
 def test_a_worker_that_logs_a_word_of_a_megabyte_loses_no_lease(taskharbor: Command, form: str) -> None:
-    """With leases of 3 s: hiding passwords in such a word took hours once, and held everything up meanwhile."""
+    """With leases of 3 s: hiding passwords in such a word took hours once, and everything else waited."""
     (Path(taskharbor.folder) / "app.py").write_text(APP)
 
     done = taskharbor("worker", "app:harbor", "--burst", "--lease", "3s", "--log-format", form)

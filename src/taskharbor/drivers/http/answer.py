@@ -151,7 +151,7 @@ class Answer:
             at = end + 2
 
     def _grow(self, piece: bytes) -> None:
-        """Keep a piece of the body. Small ones are put together: a list of them takes ten times their size."""
+        """Keep a piece of the body. Small ones are put together: alone each takes far more than its size."""
         self._size += len(piece)
         if self._size > MAX_BODY:
             raise NotHttp(f"it has more than {MAX_BODY} bytes")

@@ -1,5 +1,8 @@
 """Answers of HTTP servers, in whatever pieces they arrive."""
 
+import itertools
+from collections.abc import Iterable
+
 import pytest
 
 from taskharbor.drivers.http.answer import MAX_BODY, MAX_HEAD, Answer, NotHttp
@@ -94,6 +97,11 @@ def test_nothing_may_come_after_the_end() -> None:
         answer.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
 
 
+def feed_all(answer: Answer, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        answer.feed(piece)
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 NO_LENGTH = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -110,8 +118,7 @@ def test_a_body_without_an_end_is_given_up(head: bytes, piece: bytes) -> None:
     answer.feed(head)
 
     with pytest.raises(NotHttp, match="more than"):
-        for _ in range(MAX_BODY // 0x100000 + 1):
-            answer.feed(piece)
+        feed_all(answer, itertools.repeat(piece, MAX_BODY // 0x100000 + 1))
 
 
 def test_a_stream_that_is_read_as_it_comes_may_be_longer_than_any_body() -> None:
@@ -128,8 +135,7 @@ def test_trailers_without_an_end_are_given_up() -> None:
     answer.feed(CHUNKED + b"0\r\n")
 
     with pytest.raises(NotHttp):
-        for number in range(MAX_HEAD):
-            answer.feed(b"x-%d: 1\r\n" % number)
+        feed_all(answer, (b"x-%d: 1\r\n" % number for number in range(MAX_HEAD)))
 
 
 def test_small_chunks_take_little_more_room_than_their_bytes() -> None:
