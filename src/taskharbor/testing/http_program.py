@@ -35,7 +35,7 @@ class HarborsByPath:
     async def _add(self, name: str) -> None:
         is_file = name.startswith("file-")
         url = f"sqlite:///{self._folder}/{name}.db?durability=normal" if is_file else "memory://"
-        self._apps[name] = create_app(Harbor(url), _config(None))
+        self._apps[name] = create_app(Harbor(url), _config(None), local_callers_are_admin=True)
         if len(self._apps) > _KEPT_HARBORS:
             await self._apps.pop(next(iter(self._apps))).service.harbor.aclose()
 
@@ -46,7 +46,8 @@ def _config(tokens: Path | None) -> ServerConfig:
 
 def _main(port: str, store_url: str, tokens: str) -> None:
     if store_url:
-        app = create_app(Harbor(store_url), _config(Path(tokens) if tokens else None))
+        config = _config(Path(tokens) if tokens else None)
+        app = create_app(Harbor(store_url), config, local_callers_are_admin=not tokens)
         serve(app, "127.0.0.1", int(port), grace_seconds=5)
     else:
         by_path = HarborsByPath(Path.cwd())

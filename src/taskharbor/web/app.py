@@ -43,27 +43,46 @@ OPERATIONS: list[Operation] = [
 
 
 def create_app(
-    harbor: Harbor, config: ServerConfig | None = None, *, authenticate: Authenticate | None = None
+    harbor: Harbor,
+    config: ServerConfig | None = None,
+    *,
+    authenticate: Authenticate | None = None,
+    local_callers_are_admin: bool = False,
+    prefix: str | None = None,
 ) -> App:
     """The API of a harbor. Mount it in any ASGI application, at any path.
 
     The store is opened at the first request, or at the start where the lifespan is run: mounted
     applications do not get theirs run, so `async with app.running():` in your own does the same.
-    `authenticate` lets a host application say who calls; without it, tokens decide.
+
+    Args:
+        harbor: What is served.
+        config: Limits, and the token file.
+        authenticate: Lets a host application say who calls; without it, tokens decide.
+        local_callers_are_admin: Without either, serve callers whose address is of this machine, as admin.
+            Only where the server below tells true addresses: behind a proxy on this machine, or a server
+            that believes forwarded addresses, that is everybody.
+        prefix: The path under which callers find it, for hosts that do not say (Litestar); links need it.
+
+    Raises:
+        ConfigurationError: nothing says who may call.
     """
-    service = Service(harbor, config or ServerConfig(), authenticate)
+    service = Service(
+        harbor, config or ServerConfig(), authenticate, local_callers_are_admin=local_callers_are_admin
+    )
     if service.config.metrics:
         from taskharbor.web.api.metrics import ServerMetrics
 
         service.metrics = ServerMetrics(harbor)
-    return App(service)
+    return App(service, prefix)
 
 
 class App:
     """The ASGI application. `service` is what its routes share."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, prefix: str | None = None) -> None:
         self.service = service
+        self._prefix = None if prefix is None else prefix.rstrip("/")
         self._guard = Guard(service)
         endpoints = _endpoints(service)
         self._at_path = {path: endpoint for path, endpoint in endpoints.items() if "{" not in path}
@@ -115,9 +134,26 @@ class App:
             self.service.audit.note(call, "guard", KINDS[problem.kind][0], is_change=False)
             await _answer(problem, scope, receive, send)
             return
-        # Mounted somewhere, the path begins with where that is.
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        scope, path = self._placed(scope)
         await (self._at_path.get(path) or self._router)(scope, receive, send)
+
+    def _placed(self, scope: Scope) -> tuple[Scope, str]:
+        """The scope with its paths as ASGI wants them, and the path below where we are mounted.
+
+        Starlette leaves its own path before ours and says so in `root_path`. Litestar takes its own away
+        without a word, sometimes with the slash before ours, and puts a slash behind.
+        """
+        root, path = scope.get("root_path", ""), scope["path"]
+        if root and (path == root or path.startswith(root + "/")):
+            path = path[len(root) :]
+        if not path.startswith("/"):
+            path = "/" + path
+        if path.endswith("/") and path != "/":
+            path = path[:-1]
+        root = root if self._prefix is None else self._prefix
+        if scope["path"] != root + path or scope.get("root_path", "") != root:
+            scope = {**scope, "root_path": root, "path": root + path}
+        return scope, path
 
     async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
         await _answer(Problem("not-found", "there is nothing at this path"), scope, receive, send)

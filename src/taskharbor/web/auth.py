@@ -25,6 +25,7 @@ from starlette.requests import HTTPConnection
 from taskharbor.drivers.wire import Role
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.problems import Problem
+from taskharbor.web.seldom import Seldom
 from taskharbor.web.tokens import Token, TokenFile
 
 _log = logging.getLogger("taskharbor.server")
@@ -53,12 +54,14 @@ class Principal:
     name: str
     """What the audit log calls them: the id of a token, `loopback`, or what a hook says."""
 
-    role: Role
+    role: Role | None
+    """None: somebody who is known, and may do nothing here. A host's hook says so of its users."""
+
     queues: frozenset[str] | None = None
     """The queues they may touch; None for all."""
 
     def may(self, right: Right) -> bool:
-        return right in GRANTS[self.role]
+        return self.role is not None and right in GRANTS[self.role]
 
     def may_use(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -66,7 +69,7 @@ class Principal:
     @property
     def sees_payloads(self) -> bool:
         """Whether payloads and results are shown as they are; to viewers secrets are hidden."""
-        return self.role != "viewer"
+        return self.role is not None and self.role != "viewer"
 
 
 NOBODY = Principal(name="nobody", role="viewer", queues=frozenset())
@@ -93,9 +96,21 @@ def require_every_queue(principal: Principal) -> None:
 class Authenticator:
     """Finds out who calls: by a hook, by a token, or by coming from this very machine."""
 
-    def __init__(self, tokens: TokenFile | None, hook: Authenticate | None = None) -> None:
+    def __init__(
+        self,
+        tokens: TokenFile | None,
+        hook: Authenticate | None = None,
+        *,
+        local_callers_are_admin: bool = False,
+    ) -> None:
+        if tokens is None and hook is None and not local_callers_are_admin:
+            raise ConfigurationError(
+                "nothing says who may call: give ServerConfig(tokens=FILE), or authenticate=, or, where no "
+                "proxy stands between this application and its callers, local_callers_are_admin=True"
+            )
         self._tokens = tokens
         self._hook = hook
+        self._warned = Seldom()
         self._principals: dict[str, tuple[Token, Principal]] = {}
 
     @property
@@ -118,7 +133,7 @@ class Authenticator:
         else:
             principal = LOOPBACK if _is_local(connection) else None
         if principal is None:
-            _warn_of_token_in_url(connection)
+            self._warn_of_token_in_url(connection)
             raise Problem(
                 "unauthenticated",
                 "a valid token is needed: send it as `Authorization: Bearer …`",
@@ -131,9 +146,17 @@ class Authenticator:
             token = tokens.find(_token_text(connection))
         except ConfigurationError as error:
             # Somebody is editing it, or broke it: nobody gets in until it can be read.
-            _log.error("%s; every request is refused meanwhile", error)
+            if self._warned.may("file"):
+                _log.error("%s; every request is refused meanwhile", error)
             return None
         return None if token is None else self._principal(token)
+
+    def _warn_of_token_in_url(self, connection: HTTPConnection) -> None:
+        query = connection.scope.get("query_string", b"")
+        if _TOKEN_IN_URL.search(query) and self._warned.may("url"):
+            _log.warning(
+                "a token came in a query string, where logs keep it: revoke it, and send it as a header"
+            )
 
     def _principal(self, token: Token) -> Principal:
         known = self._principals.get(token.id)
@@ -155,9 +178,9 @@ def _token_text(connection: HTTPConnection) -> str:
 
 
 def _is_local(connection: HTTPConnection) -> bool:
-    """From this machine; a caller without an address came through a socket file."""
+    """From this machine. Whoever has no address may be anybody: a proxy stands behind a socket file, too."""
     client = connection.scope.get("client")
-    return client is None or _is_loopback(client[0])
+    return client is not None and _is_loopback(client[0])
 
 
 @lru_cache(maxsize=1024)
@@ -166,8 +189,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _warn_of_token_in_url(connection: HTTPConnection) -> None:
-    if _TOKEN_IN_URL.search(connection.scope.get("query_string", b"")):
-        _log.warning("a token came in a query string, where logs keep it: revoke it, and send it as a header")

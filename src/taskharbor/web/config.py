@@ -48,6 +48,15 @@ class ServerConfig:
     max_streams: int = 200
     """Event streams at the same time; one more is told to come back later."""
 
+    max_streams_per_token: int = 50
+    """The most of them that one token may have."""
+
+    max_wakeup_streams: int = 800
+    """Streams of hints, one per worker process, at the same time; a worker without one looks by itself."""
+
+    max_wakeup_streams_per_token: int = 400
+    """The most of them that one token may have."""
+
     rate_per_second: float = 100.0
     """Requests per second and token; 0 for no limit. Twice as many may come at once."""
 

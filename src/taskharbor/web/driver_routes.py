@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from taskharbor import __version__
 from taskharbor.drivers import wire
@@ -25,7 +25,7 @@ from taskharbor.model.checks import check_name, check_worker_id
 from taskharbor.web.call import Call
 from taskharbor.web.driver_claims import Claims
 from taskharbor.web.driver_rights import Narrowed, WorkerNames, check_amounts, check_queues, told_to_audit
-from taskharbor.web.driver_wakeups import wakeup_lines
+from taskharbor.web.driver_wakeups import HintStream, wakeup_lines
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.redaction import shown_to
@@ -63,6 +63,7 @@ _PROBLEMS = (
     "cannot-tell",
     "payload-too-large",
     "unsupported-media-type",
+    "too-busy",
 )
 
 _GIVES_UP = {"reserve", "exchange", "reclaim"}
@@ -196,9 +197,9 @@ class DriverVerbs:
         for queue in arguments["queues"]:  # before the stream begins: then it is too late to refuse
             check_name(queue, "queue")
         check_worker_id(arguments["worker_id"])
-        lines = wakeup_lines(call, driver, **arguments)
+        place = self._service.wakeup_streams.take(call.principal)
         headers = {**self._headers, "X-Accel-Buffering": "no"}
-        return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
+        return HintStream(wakeup_lines(call, driver, **arguments), place, headers)
 
 
 def _rights(verb: Verb) -> Rights:

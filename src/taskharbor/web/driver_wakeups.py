@@ -6,18 +6,35 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query, Wakeup, WakeupKind
 from taskharbor.model.state import JobState
 from taskharbor.web.call import Call
+from taskharbor.web.streams import Place
 from taskharbor.web.welcome import Welcome
 
 SIGN_OF_LIFE_SECONDS = 10.0
 CHECK_SECONDS = 2.0
 """How often a silent stream asks whether its caller is still welcome."""
 _MOST_PAGES = 20
+
+
+class HintStream(StreamingResponse):
+    """The open stream, and its place among the others."""
+
+    def __init__(self, lines: AsyncIterator[bytes], place: Place, headers: dict[str, str]) -> None:
+        super().__init__(lines, headers=headers, media_type="application/x-ndjson")
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.leave()
 
 
 async def wakeup_lines(call: Call, driver: Driver, queues: list[str], worker_id: str) -> AsyncIterator[bytes]:

@@ -39,6 +39,7 @@ _LOOKED_AT = frozenset(
         b"x-request-id",
     }
 )
+_MAY_REPEAT = frozenset({b"baggage", b"traceparent", b"tracestate"})
 _MAX_KNOWN = 256
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OUR_OWN_PAGES = (b"same-origin", b"none")
@@ -60,18 +61,21 @@ class Guard:
 
     def look_at(self, scope: Scope) -> Problem | None:
         """Give the request its id, and say what is wrong with it, if anything is."""
-        size, said, hosts = 0, dict[bytes, bytes](), 0
+        size, said, twice = 0, dict[bytes, bytes](), None
         for name, value in scope["headers"]:
             size += len(name) + len(value) + 4
             if name in _LOOKED_AT:
+                if name in said and name not in _MAY_REPEAT:
+                    twice = name
                 said[name] = value
-                hosts += name == b"host"
         scope[HEAD] = said
         scope[REQUEST_ID] = self._request_id(said.get(b"x-request-id"))
         if size > self._max_bytes:
             return _too_much_head(self._max_bytes)
+        if twice is not None:  # who reads the first and who reads the last would read different requests
+            return Problem("malformed", f"the header {twice.decode()} stands there twice")
         host = said.get(b"host", b"")
-        if hosts > 1 or not self._is_our_name(host):
+        if not self._is_our_name(host):
             return Problem("malformed", "this server does not go by the name in the Host header")
         if scope["method"] not in _SAFE_METHODS and _is_from_elsewhere(said, host):
             return Problem("forbidden", "a page of another site sent this; nothing was done")

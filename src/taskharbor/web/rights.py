@@ -49,7 +49,8 @@ class Rights:
     def check(self, principal: Principal, operation: str) -> None:
         """Raises Problem `forbidden` unless the caller may do this."""
         if not any(principal.may(role) for role in self.roles):
-            raise Problem("forbidden", f"{operation} {self.needs}; this caller has the role {principal.role}")
+            has = "no rights here" if principal.role is None else f"the role {principal.role}"
+            raise Problem("forbidden", f"{operation} {self.needs}; this caller has {has}")
         if self.limited is Limited.REFUSED:
             require_every_queue(principal)
 

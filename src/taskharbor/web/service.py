@@ -18,6 +18,8 @@ from taskharbor.web.config import ServerConfig
 from taskharbor.web.feed import Feed
 from taskharbor.web.quota import QueueQuota
 from taskharbor.web.rates import Buckets
+from taskharbor.web.seldom import Seldom
+from taskharbor.web.streams import Places
 from taskharbor.web.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -28,27 +30,37 @@ class Service:
     """One harbor behind HTTP: its store, its limits, and whether it is about to stop."""
 
     def __init__(
-        self, harbor: Harbor, config: ServerConfig, authenticate: Authenticate | None = None
+        self,
+        harbor: Harbor,
+        config: ServerConfig,
+        authenticate: Authenticate | None = None,
+        *,
+        local_callers_are_admin: bool = False,
     ) -> None:
         self.harbor = harbor
         self.config = config
         self.clock: Clock = harbor.client.clock
         self.entropy = Entropy()
         tokens = None if config.tokens is None else TokenFile(config.tokens, self.clock)
-        self.authenticator = Authenticator(tokens, authenticate)
+        self.authenticator = Authenticator(
+            tokens, authenticate, local_callers_are_admin=local_callers_are_admin
+        )
         self._tokens = tokens
         self._own_key = self.entropy.bytes(32)
         self.has_door = authenticate is not None or (tokens is not None and bool(tokens.tokens()))
         """Whether callers have to show something, and there is somebody who can."""
         self.audit = AuditLog()
+        self.seldom = Seldom(self.clock)
         self.buckets = Buckets(config.rate_per_second, self.clock)
         self.driver_buckets = Buckets(config.driver_rate_per_second, self.clock)
         self.quota = QueueQuota(config.max_queues_per_token)
         self.templates: dict[Any, NewJob] = {}
         """What bodies of one kind have in common; see api/enqueue.py."""
         self.feed = Feed(self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
-        self.streams = 0
-        """Event streams that are open now."""
+        self.event_streams = Places("event streams", config.max_streams, config.max_streams_per_token)
+        self.wakeup_streams = Places(
+            "streams of hints", config.max_wakeup_streams, config.max_wakeup_streams_per_token
+        )
         self.metrics: ServerMetrics | None = None
         """What GET /metrics shows, where it is on."""
         self.afterwards: set[asyncio.Task[None]] = set()

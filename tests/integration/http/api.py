@@ -34,7 +34,7 @@ class Api:
 
     def __init__(self, harbor: Harbor | None = None, **config: Any) -> None:
         self.harbor = harbor or Harbor("memory://")
-        self.app: App = create_app(self.harbor, ServerConfig(**config))
+        self.app: App = create_app(self.harbor, ServerConfig(**config), local_callers_are_admin=True)
         self._client = self.caller()
 
     def caller(self, address: str = "127.0.0.1") -> httpx2.AsyncClient:

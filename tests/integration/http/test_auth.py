@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 
 from taskharbor import Harbor
 from taskharbor.drivers.wire import Role
+from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import NewJob
 from taskharbor.testing.clock import SimulatedClock
@@ -410,19 +411,23 @@ async def test_calls_that_end_together_share_a_record_that_names_each(
     assert (len(told), set(told)) == (20, ids)
 
 
-async def test_a_flood_of_refusals_is_told_in_few_records_and_each_call_is_named(
+async def test_a_flood_of_refusals_is_told_in_few_short_records_and_every_call_is_counted(
     api: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "taskharbor.audit")
-    answers = [await api("GET", "/api/jobs") for _ in range(50)]
-    assert [(one["status"], one["request_id"]) for one in audited(caplog)[:1]] == [
+    paths = ("/api/jobs", "/api/queues", "/api/workers", "/api/stats", "/api/schedules")
+    answers = [await api("GET", path) for _ in range(40) for path in paths]
+    assert [(one["status"], one["request_id"]) for one in audited(caplog)] == [
         (401, answers[0].headers["x-request-id"])
     ]
     api.app.service.audit.close()
 
-    told = [call["request_id"] for one in audited(caplog) for call in one.get("calls", [one])]
-    assert told == [answer.headers["x-request-id"] for answer in answers]
-    assert len(audited(caplog)) < 10
+    [_, rest] = audited(caplog)
+    assert rest["refused"] == 199
+    assert [call["request_id"] for call in rest["calls"]] == [
+        answer.headers["x-request-id"] for answer in answers[1:11]
+    ]
+    assert {call["operation"] for call in rest["calls"]} >= {"list_jobs", "list_queues"}
 
 
 async def test_refusals_that_follow_are_told_after_a_while_without_another_call(
@@ -436,16 +441,47 @@ async def test_refusals_that_follow_are_told_after_a_while_without_another_call(
             await asyncio.sleep(0.01)
 
 
-async def test_very_many_refusals_are_told_before_their_second_is_over(
+async def test_refusals_that_go_on_are_told_ever_more_seldom(
     api: Guarded, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskharbor.web.audit.MOST_TOGETHER", 4)
-    monkeypatch.setattr("taskharbor.web.audit.TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr("taskharbor.web.audit.FIRST_PAUSE_SECONDS", 3600.0)
     caplog.set_level(logging.INFO, "taskharbor.audit")
-    for _ in range(10):
+    log, pauses = api.app.service.audit, []
+    monkeypatch.setattr(log, "_tell_later", lambda caller, seconds: pauses.append(seconds))
+    await api("GET", "/api/jobs")
+    monkeypatch.setattr(log._refused["127.0.0.1"], "pause", 1.0)
+    for _ in range(8):
         await api("GET", "/api/jobs")
+        log._tell_refused("127.0.0.1")
+    log._tell_refused("127.0.0.1")
 
-    assert [len(one.get("calls", [one])) for one in audited(caplog)] == [1, 4, 4]
+    assert pauses[1:] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert len(audited(caplog)) == 9
+    assert not log._refused, "after a quiet while the next one is told at once again"
+
+
+async def test_refusals_from_very_many_addresses_share_a_record(
+    api: Guarded, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskharbor.web.audit.MOST_CALLERS", 3)
+    caplog.set_level(logging.INFO, "taskharbor.audit")
+    for number in range(20):
+        async with api.caller(f"192.0.2.{number}") as caller:
+            await caller.get("/api/jobs")
+    api.app.service.audit.close()
+
+    told = audited(caplog)
+    assert [one["client"] for one in told[:4]] == ["192.0.2.0", "192.0.2.1", "192.0.2.2", "other addresses"]
+    assert (len(told), told[4]["refused"]) == (5, 16)
+
+
+async def test_what_anybody_can_cause_is_not_logged_each_time(
+    api: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        await api("GET", "/api/jobs", params={"token": api.tokens["admin"]})
+
+    assert sum("query string" in one.getMessage() for one in caplog.records) == 1
 
 
 # ------------------------------------------------------------------ a host's own users
@@ -466,3 +502,55 @@ async def test_a_host_application_may_say_who_calls() -> None:
             await caller.post("/api/jobs", json={"type": "x"}, headers={"X-User": "ann"})
         ).status_code == 403
     await api.aclose()
+
+
+async def test_somebody_who_is_known_and_has_no_rights_is_forbidden_and_audited_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Api()
+    api.app = create_app(api.harbor, authenticate=lambda _: Principal(name="ann", role=None))
+    async with api.caller("192.0.2.7") as caller:
+        answers = [await caller.get("/api/jobs"), await caller.post("/api/driver/hello", json={})]
+    await api.aclose()
+
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert {one["principal"] for one in audited(caplog)} == {"ann"}
+
+
+# ------------------------------------------------------------------ nothing says who may call
+
+
+def test_an_application_that_nobody_guards_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="local_callers_are_admin=True"):
+        create_app(Harbor("memory://"))
+    with pytest.raises(ConfigurationError, match="nothing says who may call"):
+        create_app(Harbor("memory://"), ServerConfig())
+
+
+async def test_a_caller_without_an_address_is_not_taken_for_a_local_one() -> None:
+    api, statuses = Api(), list[int]()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    scope = {"type": "http", "method": "GET", "path": "/api/jobs", "query_string": b""}
+    for client in (None, ("", 0), ("unix:", 0)):
+        await api.app({**scope, "headers": [(b"host", b"localhost")], "client": client}, receive, send)
+    await api.aclose()
+
+    assert statuses[::2] == [401] * 3
+
+
+# ------------------------------------------------------------------ what could be read in two ways
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-API-Key", "Idempotency-Key", "Content-Type", "Origin"])
+async def test_a_header_that_decides_something_may_stand_there_once(api: Guarded, name: str) -> None:
+    said = [(name, f"Bearer {api.tokens['viewer']}"), (name, f"Bearer {api.tokens['admin']}")]
+    answer = await api._client.get("/api/jobs", headers=said)
+
+    assert answer.status_code == 400
+    assert "twice" in answer.json()["detail"]

@@ -432,7 +432,7 @@ async def test_a_cursor_that_another_server_signed_is_taken_only_when_they_share
         "/api/schedules/%2e%2e",
         "/api/nothing",
         "/api",
-        "/api/jobs/",
+        "/api/jobs//",
         "/..%2f..%2fetc%2fpasswd",
     ],
 )

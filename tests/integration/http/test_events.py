@@ -1,5 +1,6 @@
 """The event stream: a snapshot first, then what changes, from any store, until somebody ends it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
 from taskharbor.web import feed
-from tests.integration.http.api import Api, make_token, stream, token_file
+from tests.integration.http.api import GENEROUS_SECONDS, Api, make_token, stream, token_file
 
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
@@ -135,6 +136,36 @@ async def test_one_stream_too_many_is_told_to_come_back() -> None:
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     async with stream(api) as second:
         assert (await second.next())[1] == "snapshot"
+    await api.aclose()
+
+
+async def test_one_token_cannot_take_every_stream(tmp_path: Path) -> None:
+    file = token_file(tmp_path)
+    greedy, modest = (make_token(file, "viewer") for _ in range(2))
+    api = Api(tokens=tmp_path / "tokens.json", max_streams=3, max_streams_per_token=1)
+    async with stream(api, headers={"Authorization": f"Bearer {greedy}"}) as first:
+        await first.next()
+        assert (await api("GET", "/api/events", token=greedy)).status_code == 503
+        async with stream(api, headers={"Authorization": f"Bearer {modest}"}) as other:
+            assert (await other.next())[1] == "snapshot"
+    async with stream(api, headers={"Authorization": f"Bearer {greedy}"}) as again:
+        assert (await again.next())[1] == "snapshot"
+    await api.aclose()
+
+
+@pytest.mark.parametrize("config", [{"max_wakeup_streams": 1}, {"max_wakeup_streams_per_token": 1}])
+async def test_streams_of_hints_have_places_too(config: dict[str, int]) -> None:
+    api = Api(None, **config)
+    listen = {"queues": ["mail"], "worker_id": "w-1"}
+    first = asyncio.ensure_future(api("POST", "/api/driver/wakeups", listen))
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while not api.app.service.wakeup_streams._taken:
+            await asyncio.sleep(0.01)
+        refused = await api("POST", "/api/driver/wakeups", listen)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        api.app.stop()
+        assert (await first).status_code == 200
+    assert not api.app.service.wakeup_streams._taken, "its place is free again"
     await api.aclose()
 
 

@@ -22,7 +22,7 @@ HEAD = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 
 
 def app(**config: object) -> App:
-    return create_app(Harbor("memory://"), ServerConfig(**config))  # type: ignore[arg-type]
+    return create_app(Harbor("memory://"), ServerConfig(**config), local_callers_are_admin=True)  # type: ignore[arg-type]
 
 
 def test_a_request_in_pieces_is_put_together() -> None:

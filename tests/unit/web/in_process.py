@@ -23,7 +23,7 @@ class Server:
         )
 
     async def _make(self, url: str, config: ServerConfig) -> App:
-        return create_app(Harbor(url), config)
+        return create_app(Harbor(url), config, local_callers_are_admin=True)
 
     def close(self) -> None:
         self.loop.run_until_complete(self._stop())

@@ -19,7 +19,8 @@ END = START + LEASE
 
 @pytest.fixture
 async def app() -> Any:
-    app = create_app(Harbor("memory://"), ServerConfig(accepts_now=True, scheduler=False))
+    config = ServerConfig(accepts_now=True, scheduler=False)
+    app = create_app(Harbor("memory://"), config, local_callers_are_admin=True)
     async with app.running():
         yield app
 

@@ -46,7 +46,7 @@ def test_a_batch_is_answered_with_every_answer_in_full(said: list[Enqueued]) -> 
 
 
 async def test_a_job_of_a_batch_is_the_job_that_it_would_be_alone() -> None:
-    service = create_app(Harbor("memory://")).service
+    service = create_app(Harbor("memory://"), local_callers_are_admin=True).service
     said: list[dict[str, Any]] = [
         {"type": "a", "payload": {"n": 1}},
         {"type": "a", "payload": {"n": 2}},

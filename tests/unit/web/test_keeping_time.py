@@ -41,7 +41,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_store_that_is_away_is_told_of_once_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     harbor = Away()
-    app = create_app(harbor, ServerConfig(scheduler=True))
+    app = create_app(harbor, ServerConfig(scheduler=True), local_callers_are_admin=True)
     async with asyncio.timeout(GENEROUS_SECONDS), app.running():
         await harbor.was_tried_again.wait()
 
@@ -51,7 +51,7 @@ async def test_a_store_that_is_away_is_told_of_once_and_in_one_line(caplog: pyte
 
 async def test_a_server_that_stops_does_not_try_again(caplog: pytest.LogCaptureFixture) -> None:
     harbor = Away()
-    app = create_app(harbor, ServerConfig(scheduler=True))
+    app = create_app(harbor, ServerConfig(scheduler=True), local_callers_are_admin=True)
     app.stop()
     async with asyncio.timeout(GENEROUS_SECONDS):
         await web_app._keep_time(app.service)

@@ -111,7 +111,9 @@ def command(
         accepts_now=accept_now,
         metrics=metrics and find_spec("prometheus_client") is not None,
     )
-    serve(create_app(_harbor(out, app, url), config), host, port, grace_seconds=grace.total_seconds())
+    # Ours is the server below: it believes no forwarded address, and listens to others with tokens only.
+    served = create_app(_harbor(out, app, url), config, local_callers_are_admin=tokens is None)
+    serve(served, host, port, grace_seconds=grace.total_seconds())
     return DONE
 
 

@@ -16,6 +16,7 @@ from taskharbor.web.endpoint import Operation
 from taskharbor.web.feed import Event, Feed, Subscription
 from taskharbor.web.problems import Problem
 from taskharbor.web.reading import read_query
+from taskharbor.web.streams import Place
 from taskharbor.web.welcome import Welcome
 
 MAX_FOLLOWED = 100
@@ -28,16 +29,14 @@ async def events(call: Call) -> Response:
     service = call.service
     if service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
-    if service.streams >= service.config.max_streams:
-        raise Problem("too-busy", "there are too many event streams already", headers={"Retry-After": "5"})
     subscription = Subscription(call.principal, _queues(call, asked.queues), _jobs(asked.jobs))
-    service.streams += 1
+    place = service.event_streams.take(call.principal)
     try:
         await service.feed.subscribe(subscription, call.headers.get("last-event-id"))
     except BaseException:
-        service.streams -= 1
+        place.leave()
         raise
-    return EventStream(call, subscription)
+    return EventStream(call, subscription, place)
 
 
 class EventStream(Response):
@@ -45,17 +44,17 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, call: Call, subscription: Subscription) -> None:
+    def __init__(self, call: Call, subscription: Subscription, place: Place) -> None:
         super().__init__()
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
         self._call = call
         self._subscription = subscription
+        self._place = place
         self._welcome = Welcome(call)
         self._feed: Feed = call.service.feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = self._call.service
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -64,7 +63,7 @@ class EventStream(Response):
             await self._tell(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            service.streams -= 1
+            self._place.leave()
             self._feed.unsubscribe(self._subscription)
 
     async def _tell(self, send: Send) -> None:

@@ -31,7 +31,8 @@ async def readyz(call: Call) -> Response:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await (await call.service.driver()).info()
     except (TaskHarborError, TimeoutError) as error:
-        _log.warning("not ready: %s", str(error) or "the store does not answer in time")
+        if call.service.seldom.may("not ready"):
+            _log.warning("not ready: %s", str(error) or "the store does not answer in time")
         raise Problem(
             "store-unavailable", "the store does not answer", headers={"Retry-After": "1"}
         ) from None
