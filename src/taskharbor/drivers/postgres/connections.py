@@ -2,6 +2,10 @@
 
 No session state: whatever a connection was used for, the next user finds it as new, also behind a
 pooler in transaction mode. Serialisation failures and deadlocks are tried again in here.
+
+Names in our statements mean what the server itself means by them: the search_path of our sessions holds
+nothing else, so whoever may create functions and operators in `public` gets none of them called by us.
+Behind a pooler each transaction says so for itself.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ CONNECT_SECONDS = 10.0
 KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
+OUR_PATH = "pg_catalog, pg_temp"
+_BEGIN = "begin isolation level read committed"
+
 Step = Callable[[Any], Awaitable[_T]]
 """What to do inside one transaction, given its connection. It may be called more than once."""
 
@@ -32,6 +39,7 @@ class Connections:
 
     def __init__(self, address: Address, first: Any = None) -> None:
         self._address = address
+        self._begin = f"{_BEGIN}; set local search_path = {OUR_PATH}" if address.behind_pooler else _BEGIN
         self._idle: list[Any] = [] if first is None else [first]
         self._room = asyncio.Semaphore(address.pool_size)
         self._is_closed = False
@@ -47,29 +55,43 @@ class Connections:
         """Several statements in one transaction."""
 
         async def in_transaction(connection: Any) -> _T:
-            transaction = connection.transaction(isolation="read_committed")
-            await transaction.start()
+            await connection.execute(self._begin)
             try:
                 result = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
                 connection.terminate()  # a polite rollback would wait for a server that may be gone
                 raise
             except BaseException:
-                await transaction.rollback()
+                await connection.execute("rollback")
                 raise
-            await transaction.commit()
+            await connection.execute("commit")
             return result
 
         return await self._tried(in_transaction, writes)
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
-        """A connection for as long as somebody else's code wants it; it is not one of the handful."""
+        """A connection for as long as somebody else's code wants it; it is not one of the handful.
+
+        Names in it mean what they mean to its role everywhere else; `our_names` is for statements of ours.
+        """
         with translated(writes=False):
             connection = await self._take()
         try:
+            if not self._address.behind_pooler:
+                with translated(writes=False):
+                    await connection.execute("reset search_path")
             yield connection
         finally:
+            self._in_background(self._taken_back(connection))
+
+    async def _taken_back(self, connection: Any) -> None:
+        try:
+            if not connection.is_closed() and not self._address.behind_pooler:
+                await connection.execute(f"set search_path = {OUR_PATH}", timeout=CONNECT_SECONDS)
+        except (*FOREIGN, asyncio.CancelledError):
+            connection.terminate()
+        else:
             self._give_back(connection)
 
     async def close(self) -> None:
@@ -158,12 +180,23 @@ class Connections:
             self._idle.append(connection)
 
 
+@asynccontextmanager
+async def our_names(connection: Any) -> AsyncIterator[None]:
+    """Inside a transaction of somebody else's: until the end of this, names mean what they mean to us."""
+    theirs = await connection.fetchval("select pg_catalog.current_setting('search_path')")
+    await connection.execute(f"set local search_path = {OUR_PATH}")
+    yield
+    # What runs at their commit, as deferred triggers do, is theirs again. After an error all of it is undone.
+    await connection.execute("select set_config('search_path', $1, true)", theirs)
+
+
 async def connect(address: Address, *, to_listen: bool = False) -> Any:
     """A new connection; foreign errors come out as they are."""
     settings = {"application_name": "taskharbor"}
     if not address.behind_pooler:  # a pooler would refuse it, and its administrator knows
         settings["default_transaction_isolation"] = "read committed"
-    return await asyncpg.connect(
+    is_direct = not address.behind_pooler or (to_listen and address.listen_dsn is not None)
+    connection = await asyncpg.connect(
         address.listen_dsn if to_listen and address.listen_dsn else address.dsn,
         timeout=CONNECT_SECONDS,
         command_timeout=None if to_listen else ANSWER_SECONDS,
@@ -171,6 +204,14 @@ async def connect(address: Address, *, to_listen: bool = False) -> Any:
         server_settings=settings,
         connection_class=Connection,
     )
+    if is_direct:
+        try:
+            # Not among the settings above: `reset` must bring back what the role has by itself.
+            await connection.execute(f"set search_path = {OUR_PATH}", timeout=CONNECT_SECONDS)
+        except BaseException:
+            connection.terminate()
+            raise
+    return connection
 
 
 async def _hang_up(connection: Any) -> None:

@@ -38,7 +38,7 @@ from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.address import Address, address_of
 from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.blocking import Blocking
-from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.connections import Connections, connect, our_names
 from taskharbor.drivers.postgres.control import Control
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours, translated
 from taskharbor.drivers.postgres.listen import Listening
@@ -221,7 +221,8 @@ class PostgresDriver(Driver):
             try:
                 yield connection
                 with translated(writes=False):
-                    answer = await self._attempts.settle_in(connection, ack(), now)
+                    async with our_names(connection):
+                        answer = await self._attempts.settle_in(connection, ack(), now)
                 if isinstance(answer, LeaseLost):
                     raise answer
             except BaseException:

@@ -14,14 +14,23 @@ import psycopg
 
 from taskharbor.drivers.migrations import Migration, find_migrations, pending, printed
 from taskharbor.drivers.postgres.address import Address, address_of
+from taskharbor.drivers.postgres.connections import OUR_PATH
 from taskharbor.drivers.postgres.faults import MIGRATE, translated
 from taskharbor.errors import SchemaOutOfDate
 
 MIGRATIONS = find_migrations("taskharbor.drivers.postgres")
 OLDEST_SERVER = 140000
 
+_OUR_NAMES = f"set local search_path = {OUR_PATH}"
+
+# `create schema if not exists` asks for the right to create one even where it is there.
 _LEDGER = """
-create schema if not exists {schema};
+do $$
+begin
+    if not exists (select from pg_catalog.pg_namespace n where n.nspname = {schema_text}) then
+        create schema {schema};
+    end if;
+end $$;
 create table if not exists {schema}.migration (
     name        text primary key,
     applied_at  timestamptz not null default clock_timestamp()
@@ -29,19 +38,26 @@ create table if not exists {schema}.migration (
 """
 
 
+_FOR_HANDS = f"""\
+-- Names mean what the server means by them, whatever others have created in schemas of your search_path.
+set search_path = {OUR_PATH};
+
+"""
+
+
 def filled(text: str, address: Address) -> str:
-    return text.replace("{schema}", address.identifier)
+    return text.replace("{schema}", address.identifier).replace("{schema_text}", f"'{address.schema}'")
 
 
 def migrations_text(address: Address) -> str:
     """Everything as one script, for whoever applies it by hand."""
     marks = "\n".join(f"insert into {{schema}}.migration (name) values ('{m.name}');" for m in MIGRATIONS)  # noqa: S608
-    return filled(f"{_LEDGER.strip()};\n\n{printed(MIGRATIONS)}\n{marks}\n", address)
+    return filled(f"{_FOR_HANDS}{_LEDGER.strip()};\n\n{printed(MIGRATIONS)}\n{marks}\n", address)
 
 
 def scripts(address: Address) -> list[tuple[str, str]]:
     """The migrations as (name, SQL), each with the line that notes it in the ledger, for this schema."""
-    ledger = ("0000_ledger", f"{_LEDGER.strip()};\n")
+    ledger = ("0000_ledger", f"{_FOR_HANDS}{_LEDGER.strip()};\n")
     noted = [
         (m.name, f"{m.text.rstrip()}\ninsert into {{schema}}.migration (name) values ('{m.name}');\n")
         for m in MIGRATIONS
@@ -77,6 +93,7 @@ async def applied_names(connection: Any, address: Address) -> list[str]:
 async def migrate(connection: Any, address: Address) -> list[str]:
     """Apply what is missing, in one transaction, one at a time however many try; what this call applied."""
     async with connection.transaction():
+        await connection.execute(_OUR_NAMES)
         await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 21))", address.schema)
         await connection.execute(filled(_LEDGER, address))
         missing = needed(await applied_names(connection, address))
@@ -92,6 +109,7 @@ def migrate_blocking(url: str) -> list[str]:
     """The same for blocking callers, before any driver is open."""
     address = address_of(url)
     with translated(), psycopg.connect(address.dsn) as connection:
+        connection.execute(_OUR_NAMES.encode())
         connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 21))", [address.schema])
         connection.execute(filled(_LEDGER, address).encode())
         rows = connection.execute(filled("select name from {schema}.migration", address).encode()).fetchall()

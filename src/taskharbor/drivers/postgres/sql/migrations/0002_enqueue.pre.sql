@@ -1,18 +1,25 @@
 -- How jobs get in. Everything about an enqueue happens in here, so that every client of the database,
 -- whatever its language, gets the same promise inside its own transaction.
+--
+-- Names. A name that is looked up when a statement runs can be taken by whoever may create things in a schema
+-- of the caller's search_path: `bigint * interval` fits an operator of theirs better than ours. So every function
+-- here either has a search_path of its own, or is one expression that was read when it was made (`return …`),
+-- which costs nothing and can still be inlined.
+--
+-- Rights. The four functions that callers enqueue with run with the rights of their owner, so that a role may be
+-- let in to enqueue and nothing else. 0006 takes the right to call any function away from PUBLIC.
 
 -- The advisory lock of one thing that must be dealt with one after the other. Always taken in rising
 -- order, before any row is locked.
 create function {schema}.lock_id(p_kind text, p_name text, p_key bytea default null) returns bigint
-language sql stable parallel safe as $$
-    select hashtextextended(current_schema() || '/' || p_kind || '/' || p_name || '/'
-                            || coalesce(encode(p_key, 'hex'), ''), 20)
-$$;
+language sql immutable parallel safe
+return pg_catalog.hashtextextended(
+    {schema_text}::text || '/'::text || p_kind || '/'::text || p_name || '/'::text
+    || coalesce(pg_catalog.encode(p_key, 'hex'::text), ''::text), 20::bigint);
 
 create function {schema}.after(p_from timestamptz, p_us bigint) returns timestamptz
-language sql immutable parallel safe as $$
-    select p_from + p_us * interval '1 microsecond'
-$$;
+language sql immutable parallel safe
+return p_from operator(pg_catalog.+) (p_us::double precision operator(pg_catalog.*) interval '1 microsecond');
 
 -- Tell listeners that jobs became ready. Without p_always only queues that somebody waits for are
 -- named, and each of them once: the one who wakes takes the mark away.
@@ -90,7 +97,7 @@ create function {schema}.enqueue(
     p_max_attempts integer[] default null, p_max_stalls integer[] default null,
     p_min_backoffs bigint[] default null, p_max_backoffs bigint[] default null)
 returns table (o_ord integer, o_id text, o_result text, o_version integer, o_at timestamptz, o_detail bigint)
-language plpgsql
+language plpgsql security definer
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
@@ -171,7 +178,7 @@ create function {schema}.enqueue_one(
     p_lane text, p_timeout bigint, p_max_attempts integer, p_max_stalls integer, p_min_backoff bigint,
     p_max_backoff bigint)
 returns timestamptz
-language plpgsql
+language plpgsql security definer
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
@@ -207,7 +214,7 @@ create function {schema}.enqueue_alike(
     p_lane text, p_timeout bigint, p_max_attempts integer, p_max_stalls integer, p_min_backoff bigint,
     p_max_backoff bigint)
 returns timestamptz
-language plpgsql
+language plpgsql security definer
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
@@ -238,7 +245,7 @@ end $$;
 
 -- An array with one element for all, as one with an element each.
 create function {schema}.each(p_values anyarray, p_count integer) returns anyarray
-language sql immutable parallel safe as $$
+language sql immutable parallel safe set search_path = {schema}, pg_temp as $$
     select case when cardinality(p_values) = 1 then array_fill(p_values[1], array[p_count]) else p_values end
 $$;
 
@@ -481,12 +488,13 @@ begin
     return p_there.version + 1;
 end $$;
 
-create function {schema}.resets_counts(p_flags text) returns text language sql immutable as $$
+create function {schema}.resets_counts(p_flags text) returns text
+language sql immutable set search_path = {schema}, pg_temp as $$
     select case substr(p_flags, 4, 1) when '-' then substr(p_flags, 1, 1) else substr(p_flags, 4, 1) end
 $$;
 
 create function {schema}.chosen_run_at(p_rule text, p_kept timestamptz, p_new timestamptz, p_now timestamptz)
-returns timestamptz language sql immutable as $$
+returns timestamptz language sql immutable set search_path = {schema}, pg_temp as $$
     select case p_rule
         when '1' then p_new
         when '0' then p_kept
@@ -503,7 +511,7 @@ create function {schema}.enqueue_job(
     p_max_attempts integer default 0, p_max_stalls integer default 3, p_requires text default 'any',
     p_id uuid default null)
 returns uuid
-language plpgsql set search_path = {schema}, pg_temp as $$
+language plpgsql security definer set search_path = {schema}, pg_temp as $$
 declare
     v_id uuid := coalesce(p_id, new_id());
     v_answer record;
@@ -535,7 +543,8 @@ begin
 end $$;
 
 -- A UUIDv7: the millisecond it was made in, then chance.
-create function {schema}.new_id() returns uuid language sql volatile as $$
+create function {schema}.new_id() returns uuid
+language sql volatile set search_path = {schema}, pg_temp as $$
     select (lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0')
             || '7' || substr(r, 2, 3) || to_hex((get_byte(decode(substr(r, 5, 2), 'hex'), 0) & 63) | 128) || substr(r, 7, 14))::uuid
     from (select replace(gen_random_uuid()::text, '-', '') as r) s

@@ -6,9 +6,8 @@
 -- and every change of many rows goes by ctid in a function that allows nothing but TID scans.
 
 create function {schema}.micros(p_at timestamptz) returns bigint
-language sql immutable parallel safe as $$
-    select (extract(epoch from p_at) * 1000000)::bigint
-$$;
+language sql immutable parallel safe
+return (extract(epoch from p_at) operator(pg_catalog.*) 1000000::numeric)::bigint;
 
 -- The row that a plain job would have in place.
 create function {schema}.plain_place(

@@ -244,3 +244,6 @@ begin
     get diagnostics v_count = row_count;
     return v_count;
 end $$;
+
+-- Who may call what is said by whoever owns this schema: docs/reference/postgres.md, "Roles".
+revoke execute on all functions in schema {schema} from public;
