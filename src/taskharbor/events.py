@@ -149,6 +149,7 @@ class WorkerStarted(Event, frozen=True, kw_only=True):
     kind: str
     queues: tuple[str, ...]
     concurrency: int
+    types: tuple[str, ...] = ()
 
 
 class WorkerStopped(Event, frozen=True, kw_only=True):

@@ -5,45 +5,66 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from taskharbor.cli.config import chosen_include
 from taskharbor.cli.session import was_said
 from taskharbor.drivers.loading import DEFAULT_URL, masked
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.settings.store import store_url
+from taskharbor.tasks.discovery import import_modules
+from taskharbor.worker.worker import Worker
 
 URL_VARIABLE = "TASKHARBOR_URL"
 
 _USUAL_NAMES = ("harbor", "app")
 
 
-def load_app(reference: str, url: str | None = None) -> Harbor:
-    """Import the module, with the current folder on the path, and take the Harbor out of it.
+def load_app(reference: str, url: str | None = None, include: Sequence[str] | None = None) -> Harbor:
+    """Import the module, with the current folder on the path, and take the Harbor out of it, tasks and all.
 
     `module` alone means `module:harbor`, then `module:app`. `url` is the store of a Harbor that names
-    none in its own code.
+    none in its own code. `include` names more modules with tasks of it.
 
     Raises:
         ConfigurationError: there is no such module or Harbor; the message names those that are there.
             Or the command line names one store, and the code of the app another.
     """
+    module, attribute, found = _named(reference, url, Harbor)
+    if not isinstance(found, Harbor):
+        raise ConfigurationError(_not_there(module, attribute, found))
+    if url is not None and was_said("url"):
+        _refuse_two_stores(reference, found, store_url(url))
+    found.import_tasks(*chosen_include(include))
+    return found
+
+
+def load_worker(reference: str, url: str | None, include: Sequence[str] | None) -> Harbor | Worker:
+    """The same where a Worker is welcome, too: one that was built in code, with settings of its own."""
+    _, _, found = _named(reference, url, Harbor)
+    if not isinstance(found, Worker):
+        return load_app(reference, url, include)
+    if url is not None and was_said("url"):
+        raise ConfigurationError(f"--url was given, but {reference} is a worker that brings its own store")
+    import_modules(chosen_include(include))
+    return found
+
+
+def _named(reference: str, url: str | None, usual: type[Any]) -> tuple[ModuleType, str, Any]:
+    """The module, the attribute and what it holds: with no attribute the first usual name that fits."""
     _tell_store(url)
     name, colon, attribute = reference.partition(":")
     if not name or (colon and not attribute):
         raise ConfigurationError(f"{reference!r} must look like module:attribute, for example app:harbor")
     module = _imported(name)
     if attribute:
-        found = _at(module, attribute)
-    else:
-        found = next((one for usual in _USUAL_NAMES if isinstance(one := _at(module, usual), Harbor)), None)
-    if not isinstance(found, Harbor):
-        raise ConfigurationError(_not_there(module, attribute, found))
-    if url is not None and was_said("url"):
-        _refuse_two_stores(reference, found, store_url(url))
-    return found
+        return module, attribute, _at(module, attribute)
+    fitting = (one for word in _USUAL_NAMES if isinstance(one := _at(module, word), usual))
+    return module, attribute, next(fitting, None)
 
 
 def _tell_store(url: str | None) -> None:

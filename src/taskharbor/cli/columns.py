@@ -87,7 +87,7 @@ def worker_columns(now: datetime) -> Sequence[Column]:
         Column("WORKER", lambda worker: worker["id"]),
         Column("KIND", lambda worker: worker["kind"]),
         Column("QUEUES", lambda worker: ",".join(worker["queues"]), is_below=True),
-        Column("BUSY", lambda worker: f"{len(worker['running'])}/{worker['concurrency']}"),
+        Column("BUSY", _busy),
         Column(
             "LATENCY", lambda worker: _latency(worker["latency_s"]), is_number=True, raw=_field("latency_s")
         ),
@@ -179,6 +179,11 @@ def _instant_of(job: Item) -> str | None:
     is_over = job["state"] in ("completed", "failed", "cancelled")
     field = "finished_at" if is_over else fields.get(job["state"])
     return None if field is None else job[field]
+
+
+def _busy(worker: Item) -> str:
+    quiet = " quiet" if worker["is_quiet"] else ""
+    return f"{len(worker['running'])}/{worker['concurrency']}{quiet}"
 
 
 def _runs(worker: Item, now: datetime) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ def file_settings() -> Settings | None:
     from taskharbor.settings import load_settings
 
     settings = load_settings()
-    if settings.file is not None and "app" in settings.of_file():
+    if settings.file is not None and settings.of_file().keys() & {"app", "include"}:
         _refuse_writable_by_others(settings.file)
     return settings
 
@@ -41,6 +42,17 @@ def chosen_app(app: str | None) -> str | None:
     return None if settings is None else settings.values.app
 
 
+def chosen_include(said: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The modules to import besides the app: those that were named, else those of the settings."""
+    if not said:
+        said = [os.environ.get("TASKHARBOR_INCLUDE", "")]
+    names = tuple(name.strip() for text in said for name in text.split(",") if name.strip())
+    if names:
+        return names
+    settings = file_settings()
+    return () if settings is None else settings.values.include or ()
+
+
 def flag_defaults(settings: Settings, command: str) -> dict[str, Any]:
     """What the file says about one command, as typer takes defaults: by the name of the parameter."""
     said = settings.of_file(command)
@@ -51,5 +63,5 @@ def _refuse_writable_by_others(file: Path) -> None:
     """Whoever can write a file that names code decides what runs here."""
     if stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
         raise ConfigurationError(
-            f"{file} names an app to import, and anybody may write to it: chmod o-w {file}"
+            f"{file} names code to import, and anybody may write to it: chmod o-w {file}"
         )

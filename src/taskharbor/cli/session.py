@@ -86,6 +86,15 @@ AppArgument = Annotated[
         metavar="[APP]", envvar="TASKHARBOR_APP", help="module:attribute of a Harbor, like app:harbor."
     ),
 ]
+IncludeFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="MODULE",
+        envvar="TASKHARBOR_INCLUDE",
+        help="Import this module, too, and all beneath it: it holds tasks of the app. Repeatable.",
+    ),
+]
 AppFlag = Annotated[
     str | None,
     typer.Option(

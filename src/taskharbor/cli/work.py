@@ -17,8 +17,10 @@ from taskharbor.cli.output import Output
 from taskharbor.drivers import Driver, connect
 from taskharbor.harbor import Harbor
 from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.limits import RateLimit
 from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
+from taskharbor.worker.config import UnknownTypes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +28,22 @@ class Plan:
     """What one worker process needs to know; plain enough to travel to another process."""
 
     app: str | None
+    include: tuple[str, ...]
     handlers: tuple[str, ...]
     url: str | None
     queues: tuple[str, ...] | None
     concurrency: int
     kind: str
+    lanes: tuple[str, ...] | None
+    strict: bool
+    unknown_types: UnknownTypes
     gpus: str | None
     lease: timedelta
     heartbeat: timedelta | None
     grace: timedelta
+    poll: timedelta | None
+    prefetch: int
+    rate: RateLimit | None
     name: str | None
     max_jobs: int
     max_memory: int
@@ -133,10 +142,16 @@ def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
     options: dict[str, Any] = {
         "concurrency": plan.concurrency,
         "kind": plan.kind,
+        "lanes": plan.lanes,
+        "strict": plan.strict,
+        "unknown_types": plan.unknown_types,
         "gpus": plan.gpus,
         "lease": plan.lease,
         "heartbeat": plan.heartbeat,
         "grace": plan.grace,
+        "poll": plan.poll,
+        "prefetch": plan.prefetch,
+        "rate": plan.rate,
         "name": plan.name,
         "max_jobs": plan.max_jobs,
         "max_memory": plan.max_memory,
@@ -150,9 +165,13 @@ def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
 
 
 def _of_app(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
-    from taskharbor.cli.apps import load_app
+    from taskharbor.cli.apps import load_worker
 
-    harbor = load_app(plan.app or "", plan.url)
+    harbor = load_worker(plan.app or "", plan.url, plan.include)
+    if isinstance(harbor, Worker):
+        if meter is not None:
+            _time(harbor.driver, None, meter)
+        return harbor
     if meter is not None:
         _time(harbor.driver, harbor.url, meter)
     return harbor.worker(plan.queues, scheduler=plan.scheduler, **options)

@@ -18,7 +18,7 @@ from taskharbor.drivers.messages import MAX_PAGE, Query, QueueInfo
 from taskharbor.errors import JobNotFound
 from taskharbor.model.duration import shown
 from taskharbor.model.job import JobRecord
-from taskharbor.model.presence import WorkerInfo, lanes_of, takes
+from taskharbor.model.presence import WorkerInfo, lanes_of, serves, takes
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
 from taskharbor.model.schedule import SCHEDULE_HEADER
 from taskharbor.model.state import JobState
@@ -239,11 +239,15 @@ def _unclaimed(at: Situation) -> Why | None:
     job = at.job
     if any(_takes(worker, job) for worker in at.workers):
         return None
+    if any(_serves(worker, job) for worker in at.workers):
+        text = (
+            "is ready, but every worker that could take it claims nothing more: it is quiet, or about to end"
+        )
+        return _answer(at, Reason.NO_WORKER, text, facts=_line(at), hint=_start_one(job))
     reports = [worker.report for worker in at.workers]
     of_queue = [report for report in reports if not report.queues or job.queue in report.queues]
     of_lane = [report for report in of_queue if job.requires in lanes_of(report)]
-    kind = "" if job.requires == "any" else f" --kind {job.requires}"
-    hint = f"start one: taskharbor worker APP -q {job.queue}{kind}"
+    hint = _start_one(job)
     if not at.workers:
         text = "is ready, but no worker is alive"
     elif not of_queue:
@@ -251,9 +255,14 @@ def _unclaimed(at: Situation) -> Why | None:
     elif not of_lane:
         text = f"is ready, but needs {job.requires}, and no live worker of queue {job.queue} offers it"
     else:
-        text = f"is ready, but no live worker of queue {job.queue} knows the type {job.type}"
-        hint = "start a worker whose app has this task"
+        text = f"is ready, but no live worker of queue {job.queue} knows the task {job.type}"
+        hint = "start a worker that imports the module of this task: taskharbor worker APP --include MODULE"
     return _answer(at, Reason.NO_WORKER, text, facts=_line(at), hint=hint)
+
+
+def _start_one(job: JobRecord) -> str:
+    kind = "" if job.requires == "any" else f" --kind {job.requires}"
+    return f"start one: taskharbor worker APP -q {job.queue}{kind}"
 
 
 def _full(at: Situation) -> Why | None:
@@ -353,6 +362,10 @@ def _line(at: Situation) -> tuple[str, ...]:
 
 def _takes(worker: WorkerInfo, job: JobRecord) -> bool:
     return takes(worker.report, queue=job.queue, lane=job.requires, type_name=job.type)
+
+
+def _serves(worker: WorkerInfo, job: JobRecord) -> bool:
+    return serves(worker.report, queue=job.queue, lane=job.requires, type_name=job.type)
 
 
 def _is_busy(worker: WorkerInfo) -> bool:

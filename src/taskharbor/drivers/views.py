@@ -125,6 +125,7 @@ def worker_view(worker: WorkerInfo) -> View:
         "host": report.host,
         "pid": report.pid,
         "labels": dict(report.labels),
+        "is_quiet": report.is_quiet,
         "latency_s": seconds(worker.latency),
         "samples": worker.samples,
         "started_at": instant_text(report.started_at),

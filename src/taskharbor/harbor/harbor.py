@@ -27,6 +27,7 @@ from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
 from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
+from taskharbor.tasks.discovery import import_modules
 from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
@@ -56,8 +57,11 @@ class Harbor:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         default_queue: str = DEFAULT_QUEUE,
+        include: Sequence[str] = (),
         driver: Driver | None = None,
     ) -> None:
+        if isinstance(include, str):
+            raise ConfigurationError(f"include takes a list: include=[{include!r}]")
         if url is not None and not isinstance(url, str):
             raise ConfigurationError(f"Harbor takes the URL of a store, a text, not {url!r:.80}")
         self.clock = clock
@@ -67,6 +71,8 @@ class Harbor:
         """The store, not opened: `another()` gives a handle for a loop of your own."""
         self.retry = retry
         self.default_queue = default_queue
+        self.include = tuple(include)
+        """Modules that hold tasks of this harbor, imported when they are needed: see `import_tasks`."""
         self.tasks = TaskRegistry()
         self.events = EventBus()
         self.client = Client(
@@ -137,6 +143,17 @@ class Harbor:
             default_queue=self.default_queue,
         )
         return maker(*function) if function else maker
+
+    def import_tasks(self, *modules: str) -> None:
+        """Import the modules of `include`, and these, so that their tasks are known here.
+
+        Of a package everything beneath it is imported, too. `worker()` and the command line do this by
+        themselves; modules that define tasks may import the harbor, since it happens that late.
+
+        Raises:
+            ConfigurationError: a module is not there, or its code raised.
+        """
+        import_modules([*self.include, *modules])
 
     def cron(
         self,
@@ -219,12 +236,14 @@ class Harbor:
     ) -> Worker:
         """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
 
-        Without queues it serves every queue that the tasks name, and the default queue. A scheduler
-        runs beside it, which fires schedules and forgets old jobs; `scheduler=False` leaves that to
-        others. The other options are those of `Worker`.
+        Without queues it serves every queue that the tasks name, and the default queue. It claims jobs of
+        the tasks it knows and leaves the others to other workers; `unknown_types="fail"` takes them and
+        sends them to the dead letters. A scheduler runs beside it, which fires schedules and forgets old
+        jobs; `scheduler=False` leaves that to others. The other options are those of `Worker`.
         """
         from taskharbor.harbor.worker import HarborWorker
 
+        self.import_tasks()
         worker = HarborWorker(
             self.driver.another(),
             self.schedules,

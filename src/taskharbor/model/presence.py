@@ -27,6 +27,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     started_at: datetime | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    is_quiet: bool = False
+    """It stays for what it runs and claims nothing more: it was told to, or is about to end."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -68,6 +70,11 @@ def ranked(workers: list[WorkerInfo]) -> list[WorkerInfo]:
 
 def takes(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bool:
     """Whether a worker would claim such a job. One that names no queues, or no types, takes them all."""
+    return not report.is_quiet and serves(report, queue=queue, lane=lane, type_name=type_name)
+
+
+def serves(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bool:
+    """The same, whether or not it claims anything at present."""
     return (
         (not report.queues or queue in report.queues)
         and lane in lanes_of(report)

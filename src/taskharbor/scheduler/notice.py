@@ -1,4 +1,4 @@
-"""Say aloud that jobs wait for a worker that does not exist: nobody alive takes their queue, lane or type."""
+"""Say aloud that jobs wait for a worker that does not exist: nobody alive takes their queue, lane or task."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Query, QueueInfo
-from taskharbor.model.presence import WorkerInfo, takes
+from taskharbor.drivers.messages import QueueInfo
+from taskharbor.drivers.unclaimed import Want, unclaimed
+from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import EVERY_QUEUE
-from taskharbor.model.state import JobState
 from taskharbor.scheduler.duty import Now
 
 _log = logging.getLogger("taskharbor.scheduler")
-
-Want = tuple[str, str, str]  # queue, lane, type
 
 
 class NoticeUnclaimed:
@@ -62,19 +60,12 @@ class NoticeUnclaimed:
         return not is_held and now - (oldest or now) >= self._patience
 
     async def _unclaimed(self, queue: str, workers: Sequence[WorkerInfo], now: datetime) -> dict[Want, str]:
-        """What is wanted and not there, each with a job that wants it."""
-        query = Query(queue=queue, states=(JobState.READY,), limit=self._page)
-        page = await self._driver.find(query, now=self._now.given)
-        found: dict[Want, str] = {}
-        for job in page.jobs:
-            wanted = {"queue": queue, "lane": job.requires, "type_name": job.type}
-            is_old = now - job.eligible_at >= self._patience
-            if is_old and not any(takes(worker.report, **wanted) for worker in workers):
-                found.setdefault((queue, job.requires, job.type), job.id)
-        return found
+        return await unclaimed(
+            self._driver, queue, workers, before=now - self._patience, page=self._page, now=self._now.given
+        )
 
 
 def _words(want: Want, job_id: str, *, has_workers: bool) -> str:
     queue, lane, type_name = want
     who = "no live worker takes" if has_workers else "no worker is alive to take"
-    return f"{who} jobs of queue {queue}, lane {lane}, type {type_name}, and some wait (job {job_id} for one)"
+    return f"{who} jobs of queue {queue}, lane {lane}, task {type_name}, and some wait (job {job_id} for one)"

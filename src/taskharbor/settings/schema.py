@@ -25,10 +25,16 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 10
     processes: int = 1
     kind: str = "any"
+    lanes: tuple[str, ...] | None = None
+    strict: bool = False
+    unknown_types: str = "skip"
     gpus: str | None = None
     lease: timedelta = timedelta(seconds=30)
     heartbeat: timedelta | None = None
     grace: timedelta = timedelta(seconds=30)
+    poll: timedelta | None = None
+    prefetch: int = 0
+    rate: str | None = None
     burst: bool = False
     name: str | None = None
     max_jobs: int = 0
@@ -76,6 +82,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str = DEFAULT_URL
     app: str | None = None
+    include: tuple[str, ...] | None = None
     token: Secret | None = None
     worker: WorkerSettings = WorkerSettings()
     scheduler: SchedulerSettings = SchedulerSettings()

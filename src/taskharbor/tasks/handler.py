@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from taskharbor.errors import ConfigurationError
+from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.model.checks import check_name
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.job import Job
 from taskharbor.model.retry import RetryPolicy
@@ -63,6 +64,10 @@ def job_handler(
     """
     if not isinstance(type, str) or not type.strip():
         raise ConfigurationError("a handler needs a type: the name that its jobs carry")
+    try:
+        check_name(type, "type")  # else no claim could name it
+    except InvalidArgument as error:
+        raise ConfigurationError(str(error)) from None
     if not callable(function):
         raise ConfigurationError(f"the handler of {type!r} must be callable, not {function!r}")
     refuse_generator(function, f"the handler of {type!r}")

@@ -37,6 +37,8 @@ from taskharbor.worker.held import Held
 
 _log = logging.getLogger("taskharbor.worker")
 
+MAX_TYPES_TOLD = 100
+
 _OUTCOMES: dict[type, str] = {
     Ack: "completed",
     Retry: "retried",
@@ -64,10 +66,14 @@ class Announcer:
 
     # ------------------------------------------------------------------ the worker
 
-    def worker_started(self) -> None:
+    def worker_started(self, types: tuple[str, ...]) -> None:
         config = self._config
         _log.info(
             "worker %s serves %s, %d at once", self._worker_id, ", ".join(config.queues), config.concurrency
+        )
+        others = "left to other workers" if config.unknown_types == "skip" else "sent to the dead letters"
+        _log.info(
+            "worker %s runs %s; jobs of other tasks are %s", self._worker_id, _tasks_text(types), others
         )
         self._events.emit(
             WorkerStarted(
@@ -75,6 +81,7 @@ class Announcer:
                 kind=config.kind,
                 queues=config.queues,
                 concurrency=config.concurrency,
+                types=types,
             )
         )
 
@@ -241,3 +248,9 @@ class Announcer:
             self._events.emit(
                 LeasesExtended(worker_id=self._worker_id, count=count, refused=refused, seconds=seconds)
             )
+
+
+def _tasks_text(types: tuple[str, ...]) -> str:
+    told = ", ".join(types[:MAX_TYPES_TOLD])
+    more = f" and {len(types) - MAX_TYPES_TOLD} more" if len(types) > MAX_TYPES_TOLD else ""
+    return f"{len(types)} task{'' if len(types) == 1 else 's'}{': ' if told else ''}{told}{more}"

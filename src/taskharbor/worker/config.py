@@ -39,7 +39,7 @@ class WorkerConfig:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta | None = None
-    unknown_types: UnknownTypes = "fail"
+    unknown_types: UnknownTypes = "skip"
     strict: bool = False
     rate: RateLimit | None = None
     prefetch: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import Driver
@@ -33,6 +34,7 @@ class Presence:
         durations: Durations,
         timing: Timing,
         started_at: datetime,
+        is_quiet: Callable[[], bool],
     ) -> None:
         self._config = config
         self._worker_id = worker_id
@@ -42,6 +44,7 @@ class Presence:
         self._durations = durations
         self._timing = timing
         self._started_at = started_at
+        self._is_quiet = is_quiet
         self._every = config.report_every.total_seconds()
         self._last = float("-inf")
 
@@ -76,6 +79,7 @@ class Presence:
             pid=os.getpid(),
             started_at=self._started_at,
             labels={**gpu_labels(config.gpus), **config.labels},
+            is_quiet=self._is_quiet(),
         )
 
     def _samples(self) -> list[Sample]:

@@ -140,7 +140,7 @@ class Shift:
 
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
-        self.announcer.worker_started()
+        self.announcer.worker_started(self._types)
         self._heart.start()
         fetching = self._loop.create_task(self._fetcher.run())
         listening = (
@@ -248,6 +248,7 @@ class Shift:
             self._custody.durations,
             self._timing,
             self._timing.clock.now(),
+            lambda: not self._fetcher.may_claim,
         )
         return Heart(
             heartbeat,

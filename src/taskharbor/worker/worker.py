@@ -39,9 +39,9 @@ class Worker:
     `heartbeat` defaults to a third of the lease and must stay below half of it. `kind` picks the
     lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` says it
     outright. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
-    slots by the devices. `unknown_types="skip"` claims only what has a handler here, which is what a rolling
-    deploy needs; `"fail"` sends the others to the dead letters. Several queues take turns unless
-    `strict`. `grace` is how long running jobs may go on after a stop.
+    slots by the devices. `unknown_types="skip"` claims only what has a handler here and leaves the rest to
+    others, as a rolling deployment needs; `"fail"` sends the others to the dead letters. Several queues
+    take turns unless `strict`. `grace` is how long running jobs may go on after a stop.
 
     Raises:
         ConfigurationError: settings that cannot work.
@@ -62,7 +62,7 @@ class Worker:
         retry: RetryPolicy = RetryPolicy(),
         grace: timedelta = timedelta(seconds=30),
         poll: timedelta | None = None,
-        unknown_types: UnknownTypes = "fail",
+        unknown_types: UnknownTypes = "skip",
         strict: bool = False,
         rate: RateLimit | None = None,
         prefetch: int = 0,
@@ -246,9 +246,7 @@ class Worker:
 
     def _check_handlers(self) -> None:
         if not self._handlers and self.config.unknown_types == "skip":
-            raise ConfigurationError(
-                "no handler is registered, and unknown types are skipped: nothing would run"
-            )
+            raise ConfigurationError(_NO_TASKS)
         for handler in self._handlers.values():
             if (
                 where_to_run(handler) == "process"
@@ -284,6 +282,13 @@ class Worker:
             name: Runner(handler, executors[where_to_run(handler)], layers)
             for name, handler in self._handlers.items()
         }
+
+
+_NO_TASKS = (
+    "this worker knows no task, so nothing would run: import the modules that hold the tasks, for example "
+    "with --include app.tasks. unknown_types='fail' (--unknown-types fail) starts it all the same "
+    "and sends every job it meets to the dead letters"
+)
 
 
 def _why_not_importable(handler: Handler) -> str:

@@ -81,12 +81,12 @@ class Command:
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def put(self, type: str, queue: str = "default", payload: bytes = b"{}", max_attempts: int = 0) -> str:
+    def put(self, type: str, queue: str = "default", payload: bytes = b"{}", **fields: Any) -> str:
         """Put a job in without a command; answers its id."""
 
         async def go(driver: Driver) -> str:
             job_id = Entropy().job_id(driver.clock.now())
-            new = NewJob(id=job_id, type=type, queue=queue, payload=payload, max_attempts=max_attempts)
+            new = NewJob(id=job_id, type=type, queue=queue, payload=payload, **fields)
             await driver.enqueue([new])
             return job_id
 

@@ -214,3 +214,93 @@ def test_changes_are_seen_without_watchfiles_too(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text("")
 
     assert next(looks) == {file, tmp_path / "new.py"}
+
+
+_SHOP = """
+from taskharbor import Harbor
+harbor = Harbor()
+"""
+_MAIL = """
+from shop.harbor import harbor
+
+@harbor.task
+def send(): ...
+"""
+
+
+def _shop(folder: Path) -> None:
+    """An app whose tasks are in another module than its harbor."""
+    (folder / "shop" / "tasks").mkdir(parents=True)
+    (folder / "shop" / "__init__.py").write_text("")
+    (folder / "shop" / "harbor.py").write_text(_SHOP)
+    (folder / "shop" / "tasks" / "__init__.py").write_text("")
+    (folder / "shop" / "tasks" / "mail.py").write_text(_MAIL)
+
+
+def test_tasks_of_other_modules_are_included_and_those_of_nobody_wait(taskharbor: Command) -> None:
+    _shop(taskharbor.folder)
+    known, unknown = taskharbor.put("send"), taskharbor.put("forgotten")
+
+    bare = taskharbor("worker", "shop.harbor:harbor", "--burst")
+    worked = taskharbor(
+        "worker", "shop.harbor:harbor", "--include", "shop.tasks", "--processes", "2", "--burst"
+    )
+
+    assert bare.code == 2
+    assert "knows no task" in bare.err
+    assert (worked.code, taskharbor.job(known).state) == (0, JobState.COMPLETED)
+    assert "runs 1 task: send" in worked.err
+    assert (taskharbor.job(unknown).state, taskharbor.job(unknown).starts) == (JobState.READY, 0)
+
+
+def test_a_variable_and_the_settings_file_include_modules_too(taskharbor: Command) -> None:
+    _shop(taskharbor.folder)
+    job_id = taskharbor.put("send")
+    (taskharbor.folder / "taskharbor.toml").write_text('include = ["shop.tasks"]\n')
+
+    worked = taskharbor("worker", "shop.harbor:harbor", "--burst")
+
+    assert (worked.code, taskharbor.job(job_id).state) == (0, JobState.COMPLETED)
+    assert "'shop.nosuch'" in taskharbor("worker", "shop.harbor", "--include", "shop.nosuch").err
+
+
+def test_a_worker_that_is_told_to_buries_tasks_that_it_does_not_know(taskharbor: Command) -> None:
+    job_id = taskharbor.put("forgotten")
+
+    worked = taskharbor("worker", "app:harbor", "--burst", "--unknown-types", "fail")
+
+    assert worked.code == 0
+    assert str(taskharbor.job(job_id).failure_kind) == "no_handler"
+
+
+def test_a_worker_that_was_built_in_code_runs_with_its_own_settings(taskharbor: Command) -> None:
+    (taskharbor.folder / "built.py").write_text(
+        "import os\n"
+        "from taskharbor import Worker\n"
+        "from taskharbor.drivers import connect\n"
+        "async def nothing(ctx, job): ...\n"
+        "worker = Worker(connect(os.environ['TASKHARBOR_URL']), concurrency=3)\n"
+        "worker.register('by_hand', nothing)\n"
+    )
+    job_id = taskharbor.put("by_hand")
+
+    refused = taskharbor("worker", "built:worker", "--burst", "--concurrency", "5")
+    worked = taskharbor("worker", "built:worker", "--burst")
+
+    assert (refused.code, worked.code) == (2, 0)
+    assert "leave --concurrency out" in refused.err
+    assert taskharbor.job(job_id).state is JobState.COMPLETED
+    assert ", 3 at once" in worked.err
+
+
+def test_lanes_rate_poll_prefetch_and_strict_reach_the_worker(taskharbor: Command) -> None:
+    gpu, cpu = taskharbor.put("nap", requires="gpu"), taskharbor.put("nap", requires="cpu")
+
+    worked = taskharbor(
+        *("worker", "app:harbor", "--burst", "--lanes", "gpu", "--rate", "5/1m"),
+        *("--poll", "1s", "--prefetch", "2", "--strict"),
+    )
+
+    assert worked.code == 0, worked.err
+    assert (taskharbor.job(gpu).state, taskharbor.job(cpu).state) == (JobState.COMPLETED, JobState.READY)
+    assert taskharbor("worker", "app:harbor", "--burst", "--rate", "often").code == 2

@@ -114,7 +114,7 @@ async def test_a_cancel_that_comes_before_the_first_heartbeat_is_not_lost(pier):
             told.set()
 
     driver.another = slow_to_open
-    async with working_on(driver, handler, lease=LONG_LEASE):
+    async with working_on(driver, handler, lease=LONG_LEASE, unknown_types="fail"):
         job_id = await pier.add()
         await asyncio.wait_for(has_begun.wait(), SLOW)
         await cancelled(pier, job_id)

@@ -33,6 +33,7 @@ class Floor:
         bus = EventBus()
         bus.listen(self.events.append)
         self.worker = Worker(driver, events=bus, **options)
+        self.worker.register("nothing", lambda ctx, job: None)  # without any it would refuse to start
         self.entropy = Entropy()
 
     async def put(self, **fields: Any) -> str:

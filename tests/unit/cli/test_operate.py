@@ -1,6 +1,7 @@
 """taskharbor queues, workers, schedules, migrate, doctor, bench and version, on a memory store."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -160,6 +161,44 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(shell: Shell) -> None:
         "taskharbor worker APP -q mail",
         "taskharbor dlq list --queue mail",
     } <= fixes
+
+
+def test_doctor_names_tasks_that_no_worker_of_their_queue_knows(shell: Shell) -> None:
+    known, unknown = shell.enqueue("known"), shell.enqueue("unknown")
+
+    async def at_work(driver: Driver) -> None:
+        await driver.report_worker(WorkerReport(worker_id="w", queues=("default",), types=("known",)))
+
+    shell.store(at_work)
+
+    warnings = [item for item in shell("doctor", "--json").json["items"] if item["check"] == "tasks"]
+
+    assert [item["fix"] for item in warnings] == ["taskharbor worker APP --include MODULE"]
+    assert "jobs of unknown wait in default" in warnings[0]["text"]
+    assert unknown in warnings[0]["text"]
+    assert known not in warnings[0]["text"]
+    assert "knows the task unknown" in shell("jobs", "why", unknown).out
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ({"types": ("job",), "is_quiet": True}, "claims nothing more"),
+        ({"types": ("job",), "kind": "cpu"}, "need gpu"),
+    ],
+)
+def test_doctor_tells_why_the_workers_of_a_queue_leave_its_jobs(
+    shell: Shell, said: dict[str, Any], word: str
+) -> None:
+    shell.enqueue("job", requires="any" if "is_quiet" in said else "gpu")
+
+    async def at_work(driver: Driver) -> None:
+        await driver.report_worker(WorkerReport(worker_id="w", queues=("default",), **said))
+
+    shell.store(at_work)
+
+    [warning] = [item for item in shell("doctor", "--json").json["items"] if item["check"] == "tasks"]
+    assert word in warning["text"]
 
 
 def test_doctor_fails_on_a_store_that_cannot_be_opened(shell: Shell) -> None:

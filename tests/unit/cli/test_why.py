@@ -93,7 +93,7 @@ def test_a_pause_of_queue_or_harbor_comes_before_everything_else() -> None:
         ([], "no worker is alive"),
         ([worker(queues=("mail",))], "takes queue media"),
         ([worker(lanes=("cpu", "any"))], "needs gpu"),
-        ([worker(lanes=("gpu",), types=("other",))], "knows the type render"),
+        ([worker(lanes=("gpu",), types=("other",))], "knows the task render"),
     ],
 )
 def test_nobody_alive_takes_it(workers: list[WorkerInfo], word: str) -> None:
@@ -102,6 +102,17 @@ def test_nobody_alive_takes_it(workers: list[WorkerInfo], word: str) -> None:
     assert answer.reason is Reason.NO_WORKER
     assert word in answer.text
     assert answer.hint is not None
+
+
+def test_a_worker_that_claims_nothing_more_takes_nothing() -> None:
+    quiet = worker(is_quiet=True)
+
+    answer = why(Situation(job=job(), now=NOW, workers=[quiet]))
+    taken = why(Situation(job=job(), now=NOW, workers=[quiet, worker()]))
+
+    assert (answer.reason, taken.reason) == (Reason.NO_WORKER, Reason.IN_LINE)
+    assert "claims nothing more" in answer.text
+    assert answer.hint == "start one: taskharbor worker APP -q media"
 
 
 def test_a_full_queue_or_harbor_is_named() -> None:

@@ -55,7 +55,7 @@ async def test_a_lane_that_no_worker_offers_is_told_once_until_one_comes_and_goe
     clock.advance(MINUTE)
 
     assert [await duty.run_once() for _ in range(3)] == [1, 1, 1]
-    assert caplog.text.count("no live worker takes jobs of queue default, lane gpu, type train") == 1
+    assert caplog.text.count("no live worker takes jobs of queue default, lane gpu, task train") == 1
     await worker(driver, "gpu")
     assert await duty.run_once() == 0
     await driver.forget_worker("w-gpu", now=clock.now())

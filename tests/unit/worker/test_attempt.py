@@ -238,7 +238,7 @@ async def test_a_handler_may_cancel_its_job(yard):
 async def test_a_job_without_a_handler_fails_and_names_its_type(yard):
     """R000-26: and nobody extends its lease afterwards."""
     job_id = await yard.put("stranger", max_attempts=5)
-    async with yard.at_work(yard.worker({})):
+    async with yard.at_work(yard.worker({}, unknown_types="fail")):
         await yard.pass_time(60)
 
     record = await yard.job(job_id)

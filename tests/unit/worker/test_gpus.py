@@ -212,7 +212,7 @@ async def test_devices_come_back_from_failed_cancelled_stuck_and_released_jobs(y
 
 
 async def test_a_worker_reports_its_devices(yard, two_gpus):
-    async with yard.at_work(yard.worker({}, kind="gpu", gpus="all")):
+    async with yard.at_work(yard.worker({}, unknown_types="fail", kind="gpu", gpus="all")):
         await yard.pass_time(1)
         [worker] = await yard.driver.workers(now=yard.clock.now())
 

@@ -271,18 +271,59 @@ def test_the_kind_of_a_worker_picks_its_lanes(settings, lanes):
     assert WorkerConfig(**settings).claimed_lanes == lanes
 
 
-async def test_a_worker_that_skips_unknown_types_leaves_them_to_others(yard):
+async def test_a_worker_leaves_types_that_it_does_not_know_to_others(yard):
     known, unknown = await yard.put("known"), await yard.put("unknown")
 
-    await yard.run_until_idle(yard.worker({"known": nothing}, unknown_types="skip"))
+    await yard.run_until_idle(yard.worker({"known": nothing}))
 
     assert (await yard.job(known)).state is JobState.COMPLETED
     assert ((await yard.job(unknown)).state, (await yard.job(unknown)).starts) == (JobState.READY, 0)
 
 
-async def test_skipping_unknown_types_without_any_handler_is_refused(yard):
-    with pytest.raises(ConfigurationError, match="nothing would run"):
-        await yard.worker({}, unknown_types="skip").arun()
+async def test_a_failure_job_without_a_handler_waits_for_one(yard):
+    """The queue of failures is often watched by nobody at first: its jobs must not be buried for that."""
+    job_id = await yard.put("taskharbor.failed")
+
+    await yard.run_until_idle(yard.worker({"known": nothing}))
+
+    assert (await yard.job(job_id)).state is JobState.READY
+
+
+async def test_a_worker_that_is_told_to_buries_what_it_does_not_know(yard):
+    job_id = await yard.put("unknown")
+
+    await yard.run_until_idle(yard.worker({"known": nothing}, unknown_types="fail"))
+
+    assert (await yard.job(job_id)).state is JobState.FAILED
+
+
+async def test_a_worker_without_any_task_refuses_to_start_unless_it_is_told_to(yard):
+    with pytest.raises(ConfigurationError, match=r"knows no task.*--include"):
+        await yard.worker({}).arun()
+
+    await yard.run_until_idle(yard.worker({}, unknown_types="fail"))
+
+
+async def test_a_worker_says_at_its_start_which_tasks_it_runs(yard, caplog):
+    caplog.set_level("INFO", logger="taskharbor.worker")
+
+    await yard.run_until_idle(yard.worker({"b.two": nothing, "a.one": nothing}))
+
+    started = [event for event in yard.events if isinstance(event, WorkerStarted)]
+    assert "runs 2 tasks: a.one, b.two; jobs of other tasks are left to other workers" in caplog.text
+    assert [event.types for event in started] == [("a.one", "b.two")]
+
+
+async def test_a_worker_that_claims_nothing_more_says_so_in_its_report(yard):
+    worker = yard.worker({"known": nothing})
+    async with yard.at_work(worker):
+        await yard.pass_time(1)
+        [before] = await yard.driver.workers(now=yard.clock.now())
+        worker.quiet()
+        await yard.pass_time(10)
+        [after] = await yard.driver.workers(now=yard.clock.now())
+
+    assert (before.report.is_quiet, after.report.is_quiet) == (False, True)
 
 
 async def test_a_handler_that_cannot_be_imported_cannot_run_in_a_process(yard):

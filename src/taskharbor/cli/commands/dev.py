@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from taskharbor.cli.config import chosen_app
+from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import AppArgument, UrlFlag, was_said, with_output
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
 from taskharbor.cli.watching import changes
 
 _STOP_SECONDS = 15.0
@@ -23,6 +23,7 @@ _STOP_SECONDS = 15.0
 def command(
     out: Output,
     app: AppArgument = None,
+    include: IncludeFlag = None,
     queues: Annotated[
         str | None, typer.Option("--queues", "-q", help="With commas; all of the app's when left out.")
     ] = None,
@@ -42,6 +43,8 @@ def command(
         raise UsageProblem("which app? `taskharbor dev module:attribute`, for example app:harbor")
     shared = ["--url", url] if url and was_said("url") else []
     worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
+    for module in chosen_include(include):
+        worker += ["--include", module]
     if no_scheduler:
         worker.append("--no-scheduler")
     commands = [worker + (["--queues", queues] if queues else [])]

@@ -19,9 +19,10 @@ from taskharbor.cli.session import AppFlag, Session, UrlFlag, chosen_store, refu
 from taskharbor.cli.tables import Column
 from taskharbor.drivers import Driver, connect
 from taskharbor.drivers.messages import Query, QueueInfo
+from taskharbor.drivers.unclaimed import Want, unclaimed
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
-from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.presence import WorkerInfo, lanes_of
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState
 
@@ -111,6 +112,8 @@ async def _queues(session: Session) -> list[Finding]:
     infos = await session.driver.queues()
     workers = await session.driver.workers()
     findings = [finding for info in infos for finding in _of_queue(info, workers, session.now())]
+    for info in infos:
+        findings += await _unknown_tasks(session, info, workers)
     jobs = sum(info.counts.total for info in infos)
     names = [info.queue for info in infos if info.queue != EVERY_QUEUE]
     return findings or [
@@ -147,6 +150,31 @@ def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list
 
 def _wait(count: int) -> str:
     return "waits" if count == 1 else "wait"
+
+
+async def _unknown_tasks(session: Session, info: QueueInfo, workers: list[WorkerInfo]) -> list[Finding]:
+    """Jobs that the workers of their queue leave alone: none of them has the task, or the lane."""
+    name = info.queue
+    if not info.counts.ready or not any(name in worker.report.queues for worker in workers):
+        return []
+    at = (await session.driver.info()).at
+    wants = await unclaimed(session.driver, name, workers, before=at)
+    return [_of_want(want, job_id, workers) for want, job_id in wants.items()]
+
+
+def _of_want(want: Want, job_id: str, workers: list[WorkerInfo]) -> Finding:
+    queue, lane, task = want
+    serving = [worker.report for worker in workers if queue in worker.report.queues]
+    if not any(not report.types or task in report.types for report in serving):
+        text = (
+            f"jobs of {task} wait in {queue}, and no live worker of it knows that task (job {job_id} for one)"
+        )
+        return Finding("warn", "tasks", text, "taskharbor worker APP --include MODULE")
+    if not any(lane in lanes_of(report) for report in serving):
+        text = f"jobs of {task} in {queue} need {lane}, and no live worker of it offers that (job {job_id})"
+        return Finding("warn", "tasks", text, f"taskharbor worker APP -q {queue} --kind {lane}")
+    text = f"jobs of {task} wait in {queue}, and every worker that could run them claims nothing more"
+    return Finding("warn", "tasks", text, f"taskharbor worker APP -q {queue}")
 
 
 async def _workers(session: Session) -> list[Finding]:

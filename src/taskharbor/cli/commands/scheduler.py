@@ -13,9 +13,10 @@ from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import DONE
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import AppArgument, UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
 from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
+from taskharbor.harbor import Harbor
 from taskharbor.settings.store import store_url
 
 
@@ -23,6 +24,7 @@ from taskharbor.settings.store import store_url
 def command(
     out: Output,
     app: AppArgument = None,
+    include: IncludeFlag = None,
     name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
@@ -41,10 +43,11 @@ def command(
     """
     app = chosen_app(app)
     log_to_stderr(log_format, log_level)
-    driver, address = _driver(out, app, url)
+    harbor = None if app is None else _loaded(app, url, include)
+    driver, address = _driver(out, harbor, url)
     events = EventBus()
     with _metrics(driver, address, events, metrics_host, metrics_port):
-        asyncio.run(_run(driver, app, name, events))
+        asyncio.run(_run(driver, harbor, name, events))
     return DONE
 
 
@@ -61,33 +64,29 @@ def _metrics(
     return shown(MetricsPort(host=host, port=port), meter, timed(driver, address, meter).another())
 
 
-def _driver(out: Output, app: str | None, url: str | None) -> tuple[Driver, str | None]:
-    if app is None:
-        address = store_url(url)
-        out.secrets.append(address)
-        return connect(address), address
+def _loaded(app: str, url: str | None, include: list[str] | None) -> Harbor:
     from taskharbor.cli.apps import load_app
 
-    harbor = load_app(app, url)
-    return harbor.driver.another(), harbor.url
+    return load_app(app, url, include)
 
 
-async def _run(driver: Driver, app: str | None, name: str, events: EventBus) -> None:
+def _driver(out: Output, harbor: Harbor | None, url: str | None) -> tuple[Driver, str | None]:
+    if harbor is not None:
+        return harbor.driver.another(), harbor.url
+    address = store_url(url)
+    out.secrets.append(address)
+    return connect(address), address
+
+
+async def _run(driver: Driver, harbor: Harbor | None, name: str, events: EventBus) -> None:
     from taskharbor.scheduler import Scheduler
 
     async with driver:
-        if app is not None:
-            await _store_schedules(app)
+        if harbor is not None:
+            await harbor.schedules.astore()
+            await harbor.aclose()
         scheduler = Scheduler(driver, name=name, events=events)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, scheduler.stop)
         await scheduler.arun()
-
-
-async def _store_schedules(app: str) -> None:
-    from taskharbor.cli.apps import load_app
-
-    harbor = load_app(app)
-    await harbor.schedules.astore()
-    await harbor.aclose()

@@ -15,7 +15,7 @@ from taskharbor.cli.exits import DONE
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import AppArgument, UrlFlag, with_output
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.settings.store import store_url
@@ -25,6 +25,7 @@ from taskharbor.settings.store import store_url
 def command(
     out: Output,
     app: AppArgument = None,
+    include: IncludeFlag = None,
     host: Annotated[
         str, typer.Option("--host", help="Where to listen; beyond this machine only with --tokens.")
     ] = "127.0.0.1",
@@ -112,12 +113,12 @@ def command(
         metrics=metrics and find_spec("prometheus_client") is not None,
     )
     # Ours is the server below: it believes no forwarded address, and listens to others with tokens only.
-    served = create_app(_harbor(out, app, url), config, local_callers_are_admin=tokens is None)
+    served = create_app(_harbor(out, app, url, include), config, local_callers_are_admin=tokens is None)
     serve(served, host, port, grace_seconds=grace.total_seconds())
     return DONE
 
 
-def _harbor(out: Output, app: str | None, url: str | None) -> Harbor:
+def _harbor(out: Output, app: str | None, url: str | None, include: list[str] | None) -> Harbor:
     app = chosen_app(app)
     if app is None:
         address = store_url(url)
@@ -125,7 +126,7 @@ def _harbor(out: Output, app: str | None, url: str | None) -> Harbor:
         return Harbor(address)
     from taskharbor.cli.apps import load_app
 
-    return load_app(app, url)
+    return load_app(app, url, include)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

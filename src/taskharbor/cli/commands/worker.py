@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from taskharbor.cli.config import chosen_app
+from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.logs import LogFormat, LogLevel
 from taskharbor.cli.output import Output
-from taskharbor.cli.parameters import parse_duration, parse_size
-from taskharbor.cli.session import AppArgument, UrlFlag, was_said, with_output
+from taskharbor.cli.parameters import NONE, parse_duration, parse_rate, parse_size
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
 
+_OF_THE_WORKER = (
+    *(
+        "queues",
+        "concurrency",
+        "kind",
+        "lanes",
+        "strict",
+        "unknown_types",
+        "gpus",
+        "lease",
+        "heartbeat",
+        "grace",
+    ),
+    *("poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler"),
+)
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
+
+
+class Unknown(StrEnum):
+    SKIP = "skip"
+    FAIL = "fail"
 
 
 @with_output
 def command(
     out: Output,
     app: AppArgument = None,
+    include: IncludeFlag = None,
     queues: Annotated[
         str | None,
         typer.Option("--queues", "-q", help="With commas; the queues of the app's tasks when left out."),
@@ -30,6 +52,19 @@ def command(
     ] = 10,
     processes: Annotated[int, typer.Option("--processes", min=1, max=1024, help="Worker processes.")] = 1,
     kind: Annotated[str, typer.Option("--kind", help="cpu, gpu, any or another lane to prefer.")] = "any",
+    lanes: Annotated[
+        str | None,
+        typer.Option("--lanes", help="The lanes to claim, best first, with commas; they replace --kind's."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Empty the first queue before the next; else they take turns.")
+    ] = False,
+    unknown_types: Annotated[
+        Unknown,
+        typer.Option(
+            "--unknown-types", help="Jobs of tasks that it does not know: skip leaves them to others."
+        ),
+    ] = Unknown.SKIP,
     gpus: Annotated[
         str | None,
         typer.Option(
@@ -46,6 +81,17 @@ def command(
     grace: Annotated[
         timedelta, typer.Option("--grace", help="How long running jobs may go on after a stop.", **_SPAN)
     ] = timedelta(seconds=30),
+    poll: Annotated[
+        timedelta | None,
+        typer.Option("--poll", help="How often an idle worker looks for jobs besides wake-ups.", **_SPAN),
+    ] = None,
+    prefetch: Annotated[
+        int, typer.Option("--prefetch", min=0, help="Jobs to claim ahead, beyond those that run.")
+    ] = 0,
+    rate: Annotated[
+        Any,
+        typer.Option("--rate", parser=parse_rate, metavar="N/SPAN", help="How many this worker may start."),
+    ] = None,
     burst: Annotated[
         bool, typer.Option("--burst", help="Stop when nothing is left that could run now.")
     ] = False,
@@ -101,9 +147,9 @@ def command(
     jobs back at once. SIGQUIT prints all stacks, SIGUSR1 stops claiming and stays. SIGHUP reopens log
     files; when the terminal of the worker is closed, it stops like SIGTERM.
 
-    --url is for an app whose Harbor names no store itself.
+    --url is for an app whose Harbor names no store itself. APP may also name a Worker that was built in
+    code: it brings its own settings.
     """
-    from taskharbor.cli.apps import load_app
     from taskharbor.cli.work import Plan, work_here, work_in_processes
 
     app = chosen_app(app)
@@ -116,15 +162,22 @@ def command(
         )
     plan = Plan(
         app=app,
+        include=chosen_include(include),
         handlers=tuple(handle or ()),
         url=url,
-        queues=_names(queues),
+        queues=_names(queues, "--queues names no queue; leave it out for all queues of the app"),
         concurrency=concurrency,
         kind=kind,
+        lanes=_names(lanes, "--lanes names no lane; leave it out for those of --kind"),
+        strict=strict,
+        unknown_types=unknown_types.value,
         gpus=gpus,
         lease=lease,
         heartbeat=heartbeat,
         grace=grace,
+        poll=poll,
+        prefetch=prefetch,
+        rate=None if rate == NONE else rate,
         name=name,
         max_jobs=max_jobs,
         max_memory=max_memory,
@@ -136,17 +189,29 @@ def command(
         metrics_tasks=metrics_tasks,
     )
     health = (health_host, health_port)
-    if app is not None and was_said("url"):
-        load_app(app, url)  # a store that the app's code contradicts is refused before anything starts
+    if app is not None:
+        _check_app(app, url, plan.include)
     if processes == 1:
         return work_here(plan, burst=burst, health=health, out=out)
     return work_in_processes(plan, processes, burst=burst, health=health, out=out)
 
 
-def _names(queues: str | None) -> tuple[str, ...] | None:
-    if queues is None:
+def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
+    """What the app's code contradicts is refused before anything starts: a store, settings of a worker."""
+    from taskharbor.cli.apps import load_worker
+    from taskharbor.worker import Worker
+
+    if not isinstance(load_worker(app, url, include), Worker):
+        return
+    said = [f"--{name.replace('_', '-')}" for name in _OF_THE_WORKER if was_said(name)]
+    if said:
+        raise UsageProblem(f"{app} is a worker with settings of its own: leave {', '.join(said)} out")
+
+
+def _names(text: str | None, complaint: str) -> tuple[str, ...] | None:
+    if text is None:
         return None
-    names = tuple(name.strip() for name in queues.split(",") if name.strip())
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise UsageProblem("--queues names no queue; leave it out for all queues of the app")
+        raise UsageProblem(complaint)
     return names

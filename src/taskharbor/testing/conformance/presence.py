@@ -42,6 +42,7 @@ async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
         pid=4711,
         started_at=START - LEASE,
         labels={"zone": "a", "ü": "\n"},
+        is_quiet=True,
     )
 
     await driver.report_worker(said, ttl=LEASE, now=START)

@@ -229,6 +229,7 @@ class WorkerOut(Out, frozen=True, kw_only=True):
     host: str
     pid: int
     labels: dict[str, str]
+    is_quiet: bool
     latency_s: float | None
     samples: int
     started_at: InstantText | None
