@@ -204,6 +204,13 @@ class SpeculationStarted(Event, frozen=True, kw_only=True):
     ran_seconds: float
 
 
+class SpeculationWatched(Event, frozen=True, kw_only=True):
+    """The leading scheduler met a running job of this kind that may get a second run; told once a kind."""
+
+    type: str
+    queue: str
+
+
 class ScheduleFired(Event, frozen=True, kw_only=True):
     """A tick of a schedule became a job."""
 

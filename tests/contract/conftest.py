@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.testing.http_server import fresh_http_url
 from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
+from tests.contract.losses import LOSSES
 
 
 def own_file(request: pytest.FixtureRequest) -> str:
@@ -74,6 +75,19 @@ async def driver(driver_url: str) -> AsyncIterator[Driver]:
 @pytest.fixture
 def other_namespace_url(driver_url: str) -> str:
     """A second harbor in the store of the case, for the kit to see that the two keep apart."""
-    if driver_url.startswith("http"):  # a server has one harbor under one path
+    if driver_url.startswith(
+        ("http", "redis")
+    ):  # a server has one harbor under one path; redis: see fresh_redis_url
         return f"{driver_url}-other"
     return f"{driver_url}{'&' if '?' in driver_url else '?'}namespace=kit-other"
+
+
+@pytest.fixture
+def lose_record(driver_url: str) -> Callable[[str], Awaitable[None]] | None:
+    """Takes the record of a job out of the store, as an accident would, and leaves what points to it.
+
+    None where that cannot be: in memory a record is its own place, and behind a server nobody reaches it.
+    Postgres: tests/integration/postgres/test_lost_rows.py.
+    """
+    lose = LOSSES.get(driver_url.partition(":")[0])
+    return None if lose is None else lambda job_id: lose(driver_url, job_id)

@@ -31,6 +31,7 @@ PLAN = {
     "S": 10,  # clocks
     "U": 12,  # crashes midway
     "V": 12,  # lifecycle
+    "X": 7,  # lost records
 }
 NUMBERS = {f"{letter}{number:02}" for letter, count in PLAN.items() for number in range(1, count + 1)}
 # A pooler stands before a server; no store that is finished today has one.

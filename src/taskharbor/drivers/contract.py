@@ -53,6 +53,7 @@ from taskharbor.drivers.messages import (
     check_claim,
 )
 from taskharbor.drivers.one_job import OneJobForms
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.steps import DriverSteps
 from taskharbor.errors import (
     ConflictError,
@@ -101,6 +102,8 @@ class Driver(OneJobForms, DriverSteps):
         self.max_payload = max_payload
         self.given_up = GivenUps()
         """Jobs that `reserve`, `exchange` and `reclaim` of this handle made dead letters, until taken."""
+        self.orphans = Orphans()
+        """Entries without a record that verbs of this handle met and dropped, until counted."""
         self._is_open = False
 
     # ------------------------------------------------------------------ open and close

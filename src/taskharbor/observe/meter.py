@@ -28,6 +28,7 @@ from taskharbor.events import (
     ScheduleFailed,
     ScheduleFired,
     SpeculationStarted,
+    SpeculationWatched,
 )
 from taskharbor.model.job import AttemptRecord, JobRecord
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
@@ -79,6 +80,7 @@ class Meter:
             events.listen(self._of_job(names.DOUBLE_RUNS), RanTwice),
             events.listen(self._of_job(names.ABANDONED), HandlerAbandoned),
             events.listen(self._of_job(names.COPIES), SpeculationStarted),
+            events.listen(self._of_job(names.COPIES, 0.0), SpeculationWatched),
             events.listen(lambda event: self.add(names.LOOP_BLOCKED, ()), LoopBlocked),
             events.listen(
                 lambda event: self.add(names.SCHEDULE_FIRES, (event.schedule, "fired")), ScheduleFired
@@ -237,8 +239,8 @@ class Meter:
 
     # ------------------------------------------------------------------ what happens now and then
 
-    def _of_job(self, metric: Metric) -> Callable[[Any], None]:
-        return lambda event: self.add_job(metric, event.queue, event.type)
+    def _of_job(self, metric: Metric, count: float = 1.0) -> Callable[[Any], None]:
+        return lambda event: self.add_job(metric, event.queue, event.type, count)
 
     def _lost(self, event: LeaseWasLost) -> None:
         with self._lock:
@@ -258,8 +260,7 @@ class Meter:
         ended[labels] = ended.get(labels, 0.0) + 1
 
     def _duty(self, event: DutyRan) -> None:
-        if event.count:
-            self.add(names.DUTY_JOBS, (event.duty,), event.count)
+        self.add(names.DUTY_JOBS, (event.duty,), event.count)
         self.add(names.DUTY_ERRORS, (event.duty,), 0.0 if event.error is None else 1.0)
 
     # ------------------------------------------------------------------ samples
@@ -276,10 +277,10 @@ class Meter:
                 },
             )
             self._put_jobs(sample)
-        _put_zeros(sample)
         for gauges in list(self._gauges):
             told = {name: dict(values) for name, values in gauges().items()}
             sample.fold_gauges(Sample(gauges=told))
+        _put_zeros(sample)
         return sample
 
     def _put_jobs(self, sample: Sample) -> None:
@@ -316,9 +317,12 @@ def _put_zeros(sample: Sample) -> None:
     ends = ((*labels, outcome) for labels in of_kinds for outcome in ("ok", "retry", "failed", "lost"))
     _zeros(counters, names.JOBS_FINISHED, ends)
     _zeros(counters, names.STORE_ERRORS, sample.curves.get(names.STORE_OP.name, {}))
-    fired = counters.get(names.SCHEDULE_FIRES.name, {})
-    _zeros(counters, names.SCHEDULE_FIRES, [(schedule, "error") for schedule, _ in fired])
-    _zeros(counters, names.LOOP_BLOCKED, [()])
+    fired = {schedule for schedule, _ in counters.get(names.SCHEDULE_FIRES.name, {})}
+    fired |= {schedule for (schedule,) in sample.gauges.get(names.SCHEDULE_LAG.name, {})}
+    outcomes = [(schedule, outcome) for schedule in sorted(fired) for outcome in ("fired", "error")]
+    _zeros(counters, names.SCHEDULE_FIRES, outcomes)
+    for metric in (names.LOOP_BLOCKED, names.ORPHANS):
+        _zeros(counters, metric, [()])
 
 
 def _zeros(counters: dict[str, dict[Labels, float]], metric: Metric, labels: Iterable[Labels]) -> None:

@@ -86,6 +86,12 @@ SCHEDULE_FIRES = Metric(
     ("schedule", "outcome"),
     "Ticks that became a job (fired), and tries that failed (error).",
 )
+ORPHANS = Metric(
+    "taskharbor_orphans_dropped_total",
+    "counter",
+    (),
+    "Entries of the store without their job that this process met and dropped: records were lost.",
+)
 STORE_ERRORS = Metric(
     "taskharbor_store_errors_total",
     "counter",

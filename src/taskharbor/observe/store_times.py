@@ -89,6 +89,8 @@ def _timed(
             raise
         finally:
             meter.observe(names.STORE_OP, labels, monotonic() - started)
+            if driver.orphans:
+                meter.add(names.ORPHANS, (), driver.orphans.take())
         if counts:
             _count(meter, args[0] if args else kwargs["jobs"], answer)
         elif op == "exchange" and answer.error is not None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query, Speculated
-from taskharbor.events import EventBus, SpeculationStarted
+from taskharbor.events import EventBus, SpeculationStarted, SpeculationWatched
 from taskharbor.model.job import JobRecord
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.speculation import SPECULATE_HEADER, head_start, rule_of
@@ -50,6 +50,7 @@ class SpeculateOnStragglers:
         self._every_seconds = every_seconds
         self._is_wanted = True
         self._copied: set[Run] = set()
+        self._watched: set[tuple[str, str]] = set()  # queues and types
 
     @property
     def every_seconds(self) -> float:
@@ -59,12 +60,19 @@ class SpeculateOnStragglers:
         now = await self._now.read()
         jobs = [job async for job in self._running() if SPECULATE_HEADER in job.headers][::-1]
         self._is_wanted = bool(jobs)
+        self._watch(jobs)
         self._copied &= {_run_of(job) for job in jobs}
         fresh = [job for job in jobs if _run_of(job) not in self._copied]
         usual = await self._usual() if fresh else {}
         slow = [job for job in fresh if is_straggler(job, usual.get(job.type), now)]
         ranking = await self._driver.workers(now=self._now.given) if slow else []
         return sum([await self._copy(job, usual.get(job.type), ranking, now) for job in slow])
+
+    def _watch(self, jobs: Sequence[JobRecord]) -> None:
+        """Tell of each kind once, before its first copy: a counter must begin with 0 to show an increase."""
+        for queue, type_ in sorted({(job.queue, job.type) for job in jobs} - self._watched):
+            self._watched.add((queue, type_))
+            self._events.emit(SpeculationWatched(type=type_, queue=queue))
 
     async def _running(self) -> AsyncIterator[JobRecord]:
         """Newest first: workers go on to newer jobs meanwhile, and a look that way would run after them."""

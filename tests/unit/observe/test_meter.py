@@ -6,15 +6,26 @@ from datetime import timedelta
 
 import pytest
 
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim
 from taskharbor.errors import DriverUnavailable, Unrecoverable
-from taskharbor.events import AttemptsAnswered, Event, EventBus, JobsClaimed, LoopBlocked
+from taskharbor.events import (
+    AttemptsAnswered,
+    DutyRan,
+    Event,
+    EventBus,
+    JobsClaimed,
+    LoopBlocked,
+    SpeculationStarted,
+    SpeculationWatched,
+)
 from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.observe import names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
+from taskharbor.observe.store_times import time_store
 from tests.unit.worker.yard import Yard
 
 AT_ONCE = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
@@ -344,3 +355,41 @@ async def test_what_has_not_happened_yet_is_told_as_zero(yard):
         assert counters[metric.name] == {("default", "work"): 0}
     assert counters[names.LEASES_LOST.name] == {("default",): 0}
     assert counters[names.JOBS_FINISHED.name]["default", "work", "any", "failed"] == 0
+
+
+async def test_second_runs_are_told_as_zero_where_the_scheduler_starts_them():
+    """The process of the leading scheduler claims nothing, so no claim of its own brings the zero."""
+    meter, bus = Meter(), EventBus()
+    meter.listen(bus)
+
+    bus.emit(SpeculationWatched(type="work", queue="default"))
+    before = meter.sample().counters[names.COPIES.name]
+    bus.emit(SpeculationStarted(job_id="a", copy_id="b", type="work", queue="default", ran_seconds=1.0))
+
+    assert before == {("default", "work"): 0}
+    assert meter.sample().counters[names.COPIES.name] == {("default", "work"): 1}
+
+
+def test_what_a_scheduler_counts_is_told_as_zero_before_it_happens():
+    meter, bus = Meter(), EventBus()
+    meter.listen(bus)
+    meter.ask(lambda: {names.SCHEDULE_LAG.name: {("nightly",): 0.0}})
+
+    bus.emit(DutyRan(duty="sweep", count=0, seconds=0.1))
+
+    counters = meter.sample().counters
+    assert counters[names.DUTY_JOBS.name] == {("sweep",): 0}
+    assert counters[names.DUTY_ERRORS.name] == {("sweep",): 0}
+    assert counters[names.SCHEDULE_FIRES.name] == {("nightly", "fired"): 0, ("nightly", "error"): 0}
+    assert counters[names.ORPHANS.name] == {(): 0}
+
+
+async def test_entries_that_lost_their_job_are_counted_with_the_call_that_met_them():
+    meter = Meter()
+    driver = time_store(MemoryDriver(), meter)
+    async with driver:
+        driver.orphans.note(["a", "b"])
+        await driver.count()
+        await driver.count()
+
+    assert meter.sample().counters[names.ORPHANS.name] == {(): 2}

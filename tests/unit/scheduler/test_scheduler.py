@@ -11,7 +11,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim, Page, Query
 from taskharbor.errors import DriverUnavailable, InvalidArgument
-from taskharbor.events import DutyRan, EventBus
+from taskharbor.events import DutyRan, Event, EventBus, SpeculationStarted, SpeculationWatched
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.limits import RateLimit
@@ -363,6 +363,23 @@ async def test_a_leader_that_takes_over_makes_the_same_run_no_second_copy(
 
     assert await SpeculateOnStragglers(driver, Now(driver, clock)).run_once() == 0
     assert await take(driver, "another") == []
+
+
+async def test_what_may_get_a_second_run_is_told_of_before_it_does(driver: Driver, clock: HandClock) -> None:
+    told: list[Event] = []
+    bus = EventBus()
+    bus.listen(told.append, SpeculationWatched)
+    bus.listen(told.append, SpeculationStarted)
+    duty = SpeculateOnStragglers(driver, Now(driver, clock), events=bus)
+    await straggler(driver)
+
+    await duty.run_once()
+    early = [type(event) for event in told]
+    clock.at += 6 * SECOND
+    await duty.run_once()
+
+    assert early == [SpeculationWatched]
+    assert [type(event) for event in told] == [SpeculationWatched, SpeculationStarted]
 
 
 async def test_the_faster_half_of_the_workers_is_first_to_be_offered_a_copy(

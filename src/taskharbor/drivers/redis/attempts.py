@@ -12,6 +12,7 @@ from typing import Any
 
 from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, Settled
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis import ends
 from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.keys import Keys
@@ -29,7 +30,7 @@ from taskharbor.drivers.redis.packing import (
     token_bytes,
 )
 from taskharbor.drivers.redis.passing import Passing
-from taskharbor.drivers.redis.picture import ask_for_job
+from taskharbor.drivers.redis.picture import ask_for_job, ids_in
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.server import Server
 from taskharbor.errors import (
@@ -123,6 +124,7 @@ class Attempts:
         books: Books,
         entropy: Entropy,
         given_up: GivenUps,
+        orphans: Orphans,
         *,
         is_part: bool = False,
     ) -> None:
@@ -133,6 +135,7 @@ class Attempts:
         self._books = books
         self._entropy = entropy
         self._given_up = given_up
+        self._orphans = orphans
         # Keys that nobody needs cost time, so a limit must be met before its keys are sent along.
         self._sees_rates = False
         self._sees_leases = False
@@ -224,7 +227,8 @@ class Attempts:
             return None
         at_us = int(reply[0])
         at = instant(at_us)
-        first, beyond = start + 2, start + 2 + 3 * reply[start + 1]
+        first, beyond = start + 3, start + 3 + 3 * reply[start + 1]
+        self._orphans.note(ids_in(reply[start + 2]))
         more = {
             number - 1: (story or None, key.partition(b"\0")[2] or None)
             for number, story, key in zip(
@@ -421,9 +425,13 @@ class Attempts:
         """Leases that have run out, oldest first: when, its seq, its id."""
         if not queues:
             return []
-        keys = [self._keys.data, *(self._keys.queue(queue).leases for queue in queues)]
+        keys = [self._keys.data]
+        for queue in queues:
+            own = self._keys.queue(queue)
+            keys += (own.leases, own.list)
         reply = await self._server.run("expired", keys, stated(now), limit, writes=False)
-        found = zip(reply[1::3], reply[2::3], reply[3::3], strict=True)
+        self._orphans.note(ids_in(reply[1]))
+        found = zip(reply[2::3], reply[3::3], reply[4::3], strict=True)
         return sorted((float(when), seq, id_text(packed)) for when, seq, packed in found)[:limit]
 
     async def reclaim_these(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:

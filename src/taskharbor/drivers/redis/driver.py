@@ -121,9 +121,9 @@ class RedisDriver(Driver):
         self._server = server
         self._books = Books(server, keys)
         self._entering = Entering(server, keys, self._books)
-        self._attempts = Attempts(server, keys, self._books, self.entropy, self.given_up)
+        self._attempts = Attempts(server, keys, self._books, self.entropy, self.given_up, self.orphans)
         self._control = Control(self._books)
-        self._looking = Looking(server, keys, self._books)
+        self._looking = Looking(server, keys, self._books, self.orphans)
         self._presence = Presence(server, keys, self._books)
         self._standing = Standing(self._attempts)
         self._waking = Waking(server, keys, self.clock, self.entropy.split("wakeups"), self._standing)

@@ -119,8 +119,9 @@ class Ledger:
         return self.get(self.resolve(job_id))
 
     def slot(self, queue: str, key: bytes) -> dict[str, str]:
-        """The live jobs of a key: `w` waiting, `r` running, `b` blocked."""
-        return slot_in(self.field(b"k" + scoped(queue, key)) or b"")
+        """The live jobs of a key: `w` waiting, `r` running, `b` blocked; not those whose record is lost."""
+        slot = slot_in(self.field(b"k" + scoped(queue, key)) or b"")
+        return {sign: job_id for sign, job_id in slot.items() if job_id in self.jobs}
 
     def blocked_behind(self, job: JobRecord) -> JobRecord | None:
         if job.key is None:
@@ -238,7 +239,8 @@ class Ledger:
         if entry is None:
             return None
         job_id, ends = memory_in(entry)
-        return None if ends and ends <= micros(self.now) else job_id
+        is_over = ends <= micros(self.now) if ends else self.find(job_id) is None  # the job was lost
+        return None if is_over else job_id
 
     def remember(self, job: NewJob, job_id: str) -> None:
         if job.idempotency_key is None:

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.cursor import cursor_after, seq_of
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.packing import SHELVES, id_bytes, record_of, shown
+from taskharbor.drivers.redis.picture import ids_in
 from taskharbor.drivers.redis.rules import rules_in
 from taskharbor.drivers.redis.server import Server
 from taskharbor.model.clock import instant
@@ -36,10 +38,11 @@ _LIVE_SIGNS = {JobState.READY: "w", JobState.SCHEDULED: "s", JobState.RUNNING: "
 class Looking:
     """The looking verbs of one driver handle."""
 
-    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
+    def __init__(self, server: Server, keys: Keys, books: Books, orphans: Orphans) -> None:
         self._server = server
         self._keys = keys
         self._books = books
+        self._orphans = orphans
 
     async def get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         reply = await self._server.run(
@@ -80,7 +83,8 @@ class Looking:
             writes=False,
         )
         at = instant(int(reply[0]))
-        found = [shown(_record(parts), at) for parts in reply[3:]]
+        self._orphans.note(ids_in(reply[3]))
+        found = [shown(_record(parts), at) for parts in reply[4:]]
         fitting = [replace(job, settled_token=None) for job in found if _fits(job, query)]
         return fitting, None if reply[1] == b"1" else int(reply[2])
 

@@ -34,14 +34,14 @@ class Picture:
 
     def record(self, job_id: str) -> JobRecord | None:
         packed = id_bytes(job_id)
-        head = self.fields.get(b"h" + packed)
-        if head is None:
+        head, body = self.fields.get(b"h" + packed), self.fields.get(b"b" + packed)
+        if head is None or body is None:
             return None
         key = self.fields.get(b"K" + packed)
         return record_of(
             packed,
             head,
-            self.fields[b"b" + packed],
+            body,
             story=self.fields.get(b"s" + packed),
             result=self.fields.get(b"r" + packed),
             progress=self.fields.get(b"p" + packed),

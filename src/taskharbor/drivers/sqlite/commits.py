@@ -20,6 +20,7 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.sqlite.connection import begin
 from taskharbor.drivers.sqlite.faults import translated, translation
 from taskharbor.drivers.sqlite.location import Location
@@ -73,6 +74,7 @@ class Commits:
         clock: Clock,
         entropy: Entropy,
         tell: Callable[[Hints], None],
+        orphans: Orphans,
     ) -> None:
         self._connection = connection
         self._location = location
@@ -80,6 +82,7 @@ class Commits:
         self._clock = clock
         self._entropy = entropy
         self._tell = tell
+        self._orphans = orphans
         self._kept = Kept()
         self._waiting: deque[Post] = deque()
         self._turn = threading.Lock()
@@ -167,6 +170,8 @@ class Commits:
                 post.error = post.error or DriverUnavailable("interrupted before the answer came", done=None)
             answer(posts)
             raise
+        else:
+            self._orphans.note(hints.orphans)
         answer(posts)
         if hints:
             self._tell(hints)
@@ -190,8 +195,7 @@ class Commits:
             self._undo()
             for post in posts:
                 post.error = post.error or error
-            hints.queues.clear()
-            hints.cancels.clear()
+            hints.clear()
 
     def _run(self, post: Post, hints: Hints) -> None:
         if not post.take():
@@ -213,8 +217,7 @@ class Commits:
         self._connection.execute("savepoint post")
         self._run(post, mine)
         if post.error is None:
-            hints.queues |= mine.queues
-            hints.cancels += mine.cancels
+            hints.add(mine)
         else:
             self._kept.forget()
             # Fails when SQLite has already undone everything (no room left): then nobody was served.

@@ -103,7 +103,9 @@ class SqliteDriver(Driver):
     async def do_open(self) -> None:
         loop = asyncio.get_running_loop()
         writer, reader = await loop.run_in_executor(None, self._connect)
-        self._commits = Commits(writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring)
+        self._commits = Commits(
+            writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring, self.orphans
+        )
         self._looks = Looks(reader, self._location, self._sql, self.clock)
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:

@@ -10,10 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.sqlite.orphans import drop_from_line
 from taskharbor.drivers.sqlite.records import Records, json_text
 from taskharbor.drivers.sqlite.rows import Flags, fence_before, instant_or_none, with_traits
 from taskharbor.drivers.sqlite.runs import Run, runs_of
 from taskharbor.drivers.sqlite.step import Kept, Step, blocks_of
+from taskharbor.errors import DriverMisbehaved
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -91,8 +93,16 @@ class Hand:
         return [job for lane, rows, payloads in picks for job in self._records(lane, rows, payloads)]
 
     def _pick(self, lane: str, limit: int) -> tuple[list[Picked], bytes]:
-        text, payloads = self._step.one("reserve_pick", limit=limit, **self._conditions(lane))
-        return _picked_decoder.decode(text), payloads or b""
+        conditions = self._conditions(lane)
+        while True:
+            text, payloads, is_any_lost, named = self._step.one("reserve_pick", limit=limit, **conditions)
+            if not is_any_lost:
+                rows = _picked_decoder.decode(text)
+                # Those that were looked at and not picked: only a full pick leaves some.
+                if len(rows) == limit or len(rows) == (named or 0):
+                    return rows, payloads or b""
+            if not drop_from_line(self._step, self._queue, lane):
+                raise DriverMisbehaved(f"the line of queue {self._queue!r} and its jobs do not agree")
 
     def _conditions(self, lane: str) -> dict[str, Any]:
         return {

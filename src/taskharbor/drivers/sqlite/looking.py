@@ -35,7 +35,7 @@ def get(step: Step, ids: Sequence[str]) -> list[JobRecord | None]:
     if missing:
         stands_for: dict[str, int] = dict(step.all("get_alias", ids=json_text(missing)))
         targets = records.by_seqs(list(set(stands_for.values()))) if stands_for else {}
-        found |= {job_id: targets[seq] for job_id, seq in stands_for.items()}
+        found |= {job_id: targets[seq] for job_id, seq in stands_for.items() if seq in targets}
     return [None if (job := found.get(job_id)) is None else _without_token(job) for job_id in ids]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from taskharbor.drivers.messages import Reclaimed, ReclaimResult
 from taskharbor.drivers.sqlite.ends import Ends
+from taskharbor.drivers.sqlite.orphans import drop_lease
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.job import JobRecord
@@ -45,7 +46,10 @@ def _reclaimed(
     step: Step, records: Records, ends: Ends, seq: int, ended: list[JobRecord]
 ) -> Reclaimed | None:
     """What became of one expired lease; None when it went with another one: a copy with its original."""
-    job = records.by_seq(seq)
+    job = records.at(seq)
+    if job is None:
+        drop_lease(step, seq)
+        return None
     if job.state is not JobState.RUNNING:
         return None
     had_blocked = records.blocked_behind(job) is not None

@@ -20,6 +20,7 @@ from taskharbor.drivers.sqlite.rows import (
 )
 from taskharbor.drivers.sqlite.runs import lease_alone, outcome_alone
 from taskharbor.drivers.sqlite.step import Step
+from taskharbor.errors import DriverMisbehaved
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -67,10 +68,14 @@ class Records:
         return self.by_id(job_id) or self._aliased(job_id)
 
     def by_seq(self, seq: int) -> JobRecord:
-        record = self._read(self._step.one("get_seqs", seqs=json_text([seq])))
+        """A job that must be there."""
+        record = self.at(seq)
         if record is None:
-            raise LookupError(f"seq {seq} has no body")
+            raise DriverMisbehaved(f"the job with seq {seq} has been lost; nothing was written")
         return record
+
+    def at(self, seq: int) -> JobRecord | None:
+        return self._read(self._step.one("get_seqs", seqs=json_text([seq])))
 
     def by_seqs(self, seqs: Sequence[int]) -> dict[int, JobRecord]:
         rows = self._step.all("get_seqs", seqs=json_text(seqs))
@@ -94,7 +99,7 @@ class Records:
 
     def _aliased(self, job_id: str) -> JobRecord | None:
         row = self._step.one("get_alias", ids=json_text([job_id]))
-        return None if row is None else self.by_seq(row[1])
+        return None if row is None else self.at(row[1])
 
     def _read(self, row: tuple[Any, ...] | None) -> JobRecord | None:
         return None if row is None else self.record(row)

@@ -60,14 +60,24 @@ class Kept:
 class Hints:
     """Who should hear of a step once it is committed."""
 
-    __slots__ = ("cancels", "queues")
+    __slots__ = ("cancels", "orphans", "queues")
 
     def __init__(self) -> None:
         self.queues: set[str] = set()
+        self.orphans: list[str] = []  # names of entries that were dropped, because they have no record
         self.cancels: list[tuple[str, str]] = []  # (worker, job id)
 
     def __bool__(self) -> bool:
         return bool(self.queues or self.cancels)
+
+    def add(self, more: Hints) -> None:
+        self.queues |= more.queues
+        self.cancels += more.cancels
+        self.orphans += more.orphans
+
+    def clear(self) -> None:
+        for told in (self.queues, self.cancels, self.orphans):
+            told.clear()
 
 
 class Step:

@@ -12,7 +12,8 @@
 The fixture gives an open driver on a fresh, empty namespace, once per case. The kit speaks only
 through the contract, passes an explicit `now` and never sleeps. It skips a case only when the
 driver does not declare the ability that the case is about, or an optional fixture is missing:
-`driver_url` (by which other processes open the store) and `other_namespace_url`. Async tests need
+`driver_url` (by which other processes open the store), `other_namespace_url`, and `lose_record`, an
+async function that takes the record of a job out of the store and leaves what points to it. Async tests need
 a plugin such as pytest-asyncio in auto mode; give the star import a file of its own, because the kit
 also brings a fixture that checks the books after every case.
 

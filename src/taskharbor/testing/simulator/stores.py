@@ -44,7 +44,9 @@ class InlineSqlite(SqliteDriver):
 
     async def do_open(self) -> None:
         writer, reader = self._connect()
-        self._commits = Commits(writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring)
+        self._commits = Commits(
+            writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring, self.orphans
+        )
         self._looks = Looks(reader, self._location, self._sql, self.clock)
         self._opened += [self._commits, self._looks]
 

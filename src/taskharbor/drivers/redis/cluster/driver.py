@@ -91,7 +91,7 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ open and close
 
     async def do_open(self) -> None:
-        self._parts = Parts(self.address, self.clock, self.entropy, self.given_up)
+        self._parts = Parts(self.address, self.clock, self.entropy, self.given_up, self.orphans)
         self._home = self._parts.home
         self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
         self._entering = ClusterEntering(self._parts, self._gates)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.given_up import GivenUps
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.books import Books
@@ -42,12 +43,14 @@ _NO_LIMIT = 1_000_000
 class Home:
     """The slot of what is harbor-wide."""
 
-    def __init__(self, address: Address, shared: Links, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, address: Address, shared: Links, clock: Clock, entropy: Entropy, orphans: Orphans
+    ) -> None:
         self.keys = Keys(address.namespace)
         self.server = Server(address, self.keys, lambda: entropy.token().encode(), shared)
         self.books = Books(self.server, self.keys)
         self.presence = Presence(self.server, self.keys, self.books)
-        self.looking = Looking(self.server, self.keys, self.books)
+        self.looking = Looking(self.server, self.keys, self.books, orphans)
         self.control = Control(self.books)
         self.waking = Waking(self.server, self.keys, clock, entropy.split("home"))
 
@@ -85,6 +88,7 @@ class Part:
         entropy: Entropy,
         on_posted: Callable[[], None],
         given_up: GivenUps,
+        orphans: Orphans,
     ) -> None:
         self.queue = queue
         self.keys = Keys(f"{address.namespace}:{queue}")
@@ -93,11 +97,12 @@ class Part:
         self.server = Server(address, self.keys, lambda: entropy.token().encode(), shared)
         self.books = Books(self.server, self.keys, self)
         self.entering = Entering(self.server, self.keys, self.books)
-        self.attempts = Attempts(self.server, self.keys, self.books, entropy, given_up, is_part=True)
-        self.counted = Attempts(self.server, self.keys, self.books, entropy, given_up, is_part=True)
+        told = (given_up, orphans)
+        self.attempts = Attempts(self.server, self.keys, self.books, entropy, *told, is_part=True)
+        self.counted = Attempts(self.server, self.keys, self.books, entropy, *told, is_part=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
         self.control = Control(self.books)
-        self.looking = Looking(self.server, self.keys, self.books)
+        self.looking = Looking(self.server, self.keys, self.books, orphans)
         self.presence = Presence(self.server, self.keys, self.books)
         self.waking = Waking(self.server, self.keys, clock, entropy.split(queue))
         self.attempts.passing = self.counted.passing = self.waking.passing

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from taskharbor.drivers.given_up import GivenUps
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.cluster.part import Home, Part
 from taskharbor.drivers.redis.link import Links
@@ -22,16 +23,19 @@ _T = TypeVar("_T")
 class Parts:
     """The queues that this handle has met, each opened when it is first needed."""
 
-    def __init__(self, address: Address, clock: Clock, entropy: Entropy, given_up: GivenUps) -> None:
+    def __init__(
+        self, address: Address, clock: Clock, entropy: Entropy, given_up: GivenUps, orphans: Orphans
+    ) -> None:
         self.address = address
         self.clock = clock
         self.entropy = entropy
         self._given_up = given_up
+        self._orphans = orphans
         self.has_post = False  # something lies in an outbox
         self._shared = Links()
         self._parts: dict[str, Part] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
-        self.home = Home(address, self._shared, clock, entropy.split("home"))
+        self.home = Home(address, self._shared, clock, entropy.split("home"), orphans)
 
     @property
     def met(self) -> list[Part]:
@@ -61,6 +65,7 @@ class Parts:
                 self.entropy.split(queue),
                 self._note_post,
                 self._given_up,
+                self._orphans,
             )
             self._opening[queue] = asyncio.create_task(part.open())
         opening = self._opening.get(queue)

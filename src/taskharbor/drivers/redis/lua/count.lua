@@ -79,7 +79,7 @@ for at = 2, #KEYS, 6 do
   local wants_more = ARGV[2] == '1'
   reply[#reply + 1] = {
     scheduled,
-    shelf(list, 0) - running - scheduled,
+    math.max(shelf(list, 0) - running - scheduled, 0), -- entries without a record may be in one and not in the other
     shelf(list, 1),
     running,
     shelf(list, 2),

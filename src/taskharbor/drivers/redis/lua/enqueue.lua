@@ -85,7 +85,11 @@ local function answer_of(run, place, i)
           return nil
         end
         local target = sub(entry, 1, 16)
-        return duplicate(target, call('HGET', data, 'h' .. target))
+        local head = call('HGET', data, 'h' .. target)
+        if ends == 0 and not head then
+          return nil -- its job is not over, and not there: lost
+        end
+        return duplicate(target, head)
       elseif seen_remembered[name] then
         return { sub(seen_remembered[name], 2), 1 }
       end

@@ -11,9 +11,9 @@
 --       of lanes, lanes, types
 -- Gives {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
 --       | 'E' run out | 'S' a ledger must decide, then why nothing was handed out: 'later' (an ack was left over),
---       'expired', 'rates', 'leases' (ask again with them); or 'jobs', how many, and per job: id, head, body; then per
---       job with more to it: its number, story, scoped key. The head of a job that never ran and has no flags is the
---       one before this step.
+--       'expired', 'rates', 'leases' (ask again with them); or 'jobs', how many, the ids of entries that were dropped
+--       because they have no record, and per job: id, head, body; then per job with more to it: its number, story,
+--       scoped key. The head of a job that never ran and has no flags is the one before this step.
 -- An ack that is left over, and an expired lease, keep the claim from being made: they come first.
 
 local data, now = KEYS[1], clock(ARGV[2])
@@ -96,8 +96,8 @@ local function unusual(id, flags, forget)
     return true
   end
   if band(flags, KEYED) ~= 0 then
-    local slot = 'k' .. call('HGET', data, 'K' .. id)
-    if #call('HGET', data, slot) > 17 then
+    local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
+    if #(call('HGET', data, slot) or '') > 17 then
       return true -- somebody is blocked behind it
     end
     deletes[d + 1] = slot
@@ -401,11 +401,11 @@ end
 -- A copy runs only beside its running original, and never for a worker that runs that one. Who ran it stands in the
 -- first line of `v`; in the second, from when on the slower workers behind it may have the copy too.
 local function may_copy(id)
-  local original = call('HGET', data, 'h' .. call('HGET', data, 'o' .. id))
+  local original = call('HGET', data, 'h' .. (call('HGET', data, 'o' .. id) or ''))
   if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
     return false
   end
-  local never, from, slower = string.match(call('HGET', data, 'v' .. id), '^([^\n]*)\n?(%d*)(.*)$')
+  local never, from, slower = string.match(call('HGET', data, 'v' .. id) or '', '^([^\n]*)\n?(%d*)(.*)$')
   return never ~= worker and (from == '' or tonumber(from) <= now or not string.find(slower, '\n' .. worker .. '\n', 1, true))
 end
 
@@ -415,6 +415,18 @@ local lease_tail = us(expires) .. token .. string.char(#worker) .. worker
 local first_lease = pack('>I4I8I8', 1, now, now) .. lease_tail
 
 local told, more_of, more_count = 0, {}, 0
+local orphans, MOST_ORPHANS = {}, 10000 -- per claim, so that none of them takes long
+
+-- An entry without a job that waits, which nobody could ever take. What is left of the job goes with it.
+local function drop_orphan(queue, entry, is_lost)
+  local id = sub(entry, -16)
+  call('ZREM', key_of(queue, READY), entry)
+  if is_lost then
+    call('ZREM', key_of(queue, LIST), 'h' .. id)
+    forget(data, id)
+  end
+  orphans[#orphans + 1] = id
+end
 
 -- Hands out up to `count` jobs of one lane of a queue; says how many.
 local function take(queue, lane, count)
@@ -434,7 +446,7 @@ local function take(queue, lane, count)
   local writes, w, drops, entries, leases, taken = {}, 0, {}, {}, {}, 0
   local is_first_part = is_one_line -- and nothing in between was left
   local front, new_front, flags, first_back = '', '', 0, first_lease .. name
-  while taken < count do
+  while taken < count and #orphans < MOST_ORPHANS do
     local wanted, ids, asked, found_count = {}, {}, {}, 0
     local most = math.min(count - taken, 1000)
     while found_count < most do
@@ -453,14 +465,17 @@ local function take(queue, lane, count)
     local found = call('HMGET', data, unpack(asked))
     for i = 1, found_count do
       local id, head, entry = ids[i], found[2 * i - 1], wanted[i]
-      if sub(head, 1, 15) ~= front then -- what the jobs of one enqueue have in common is looked at once
+      local is_lost = not (head and found[2 * i])
+      if not is_lost and sub(head, 1, 15) ~= front then -- what the jobs of one enqueue have in common is looked at once
         front = sub(head, 1, 15)
-        local _, rank, version
-        _, flags, rank, version = unpack_from('>BBBI4', front)
-        new_front = pack('>BBBI4I8', RUNNING, band(flags, 255 - PROGRESS), rank, version + 1, now)
+        local state, rank, version
+        state, flags, rank, version = unpack_from('>BBBI4', front)
+        new_front = state == WAITING and pack('>BBBI4I8', RUNNING, band(flags, 255 - PROGRESS), rank, version + 1, now)
       end
-      local run_at8 = sub(head, 40, 47)
-      if run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
+      local run_at8 = head and sub(head, 40, 47)
+      if is_lost or not new_front then
+        drop_orphan(queue, entry, is_lost)
+      elseif run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
         -- The clock went back: what was due waits again.
         call('ZREM', ready, entry)
         call('ZADD', key_of(queue, LATER), text(unpack_from('>I8', run_at8) - 1), entry)
@@ -513,9 +528,9 @@ local function take(queue, lane, count)
 end
 
 reply[size + 1] = 'jobs'
-size = size + 2
-local count_place = size
-reply[count_place] = 0
+size = size + 3
+local count_place = size - 1
+reply[count_place], reply[size] = 0, ''
 local left = limit
 for queue = 1, claimed_queues do
   promote(queue)
@@ -525,8 +540,8 @@ for queue = 1, claimed_queues do
       taken = taken + take(queue, ARGV[i], room - taken)
     end
   end
-  if taken > 0 then
-    for _, budget in ipairs(budgets(queue)) do
+  if taken > 0 or #orphans > 0 then
+    for _, budget in ipairs(taken > 0 and budgets(queue) or {}) do
       rate_spend(budget[1], taken, now)
     end
     -- Whoever was woken wakes the next one when there is more than it could take.
@@ -541,7 +556,7 @@ for queue = 1, claimed_queues do
   end
   left = left - taken
 end
-reply[count_place] = told
+reply[count_place], reply[count_place + 1] = told, table.concat(orphans)
 for i = 1, more_count do
   reply[size + i] = more_of[i]
 end

@@ -1,32 +1,65 @@
 -- The oldest leases that have run out.
 --
--- KEYS  data, then the leases of each queue
+-- KEYS  data, then per queue: leases, list
 -- ARGV  now, limit
--- Gives {now, then per lease: when it ran out, its seq (8 bytes), its id}: in a queue oldest first. Leases that ran out
---       at one instant may be more than the limit: the caller takes those of the lowest seq.
+-- Gives {now, the ids of leases that were dropped because no job holds them, then per lease: when it ran out, its seq
+--       (8 bytes), its id}: in a queue oldest first. Leases that ran out at one instant may be more than the limit: the
+--       caller takes those of the lowest seq.
 
 local data, now, limit = KEYS[1], clock(ARGV[1]), tonumber(ARGV[2])
-local reply = { text(now) }
+local reply, orphans = { text(now), '' }, {}
 
-local function tell(when, field)
+-- The head of a job that runs; an entry that leads to none is dropped, with what is left of the job.
+local function running_head(leases, list, field)
   local head = call('HGET', data, field)
-  local size = #reply
-  reply[size + 1], reply[size + 2], reply[size + 3] = when, sub(head, 24, 31), sub(field, 2)
+  local is_lost = not head or call('HEXISTS', data, 'b' .. sub(field, 2)) == 0
+  if not is_lost and byte(head, 1) == RUNNING then
+    return head
+  end
+  call('ZREM', leases, field)
+  if is_lost then
+    call('ZREM', list, field)
+    forget(data, sub(field, 2))
+  end
+  orphans[#orphans + 1] = sub(field, 2)
 end
 
-for queue = 2, #KEYS do
-  local leases = KEYS[queue]
+local function tell(leases, list, when, field)
+  local head = running_head(leases, list, field)
+  if head then
+    local size = #reply
+    reply[size + 1], reply[size + 2], reply[size + 3] = when, sub(head, 24, 31), sub(field, 2)
+  end
+end
+
+-- Tells the oldest of a queue, and says whether there may be more of them behind those.
+local function tell_oldest(leases, list)
   local found = call('ZRANGEBYSCORE', leases, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, limit)
   local last = found[#found]
   for i = 1, #found, 2 do
     if #found < 2 * limit or found[i + 1] ~= last then
-      tell(found[i + 1], found[i])
+      tell(leases, list, found[i + 1], found[i])
     end
   end
   if #found == 2 * limit then -- a claim's leases end together, and among those the seq decides
     for _, field in ipairs(call('ZRANGEBYSCORE', leases, last, last)) do
-      tell(last, field)
+      tell(leases, list, last, field)
     end
   end
+  return #found == 2 * limit
 end
+
+for queue = 2, #KEYS, 2 do
+  local size, rounds = #reply, 0
+  -- What was dropped must not hide those behind it.
+  repeat
+    local before = #orphans
+    for i = #reply, size + 1, -1 do
+      reply[i] = nil
+    end
+    local has_more = tell_oldest(KEYS[queue], KEYS[queue + 1])
+    rounds = rounds + 1
+  until #orphans == before or not has_more or rounds == 100
+end
+reply[2] = table.concat(orphans)
 return reply

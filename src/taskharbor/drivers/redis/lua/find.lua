@@ -3,15 +3,23 @@
 -- KEYS  data, then per queue: list, leases
 -- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves (their numbers),
 --       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all)
--- Gives {now, '1' when that was all, seq of the last one examined, per job what get.lua gives}
+-- Gives {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
+--       have no record, per job what get.lua gives}. Nothing else is ever written here.
 
 local data = KEYS[1]
 local now = clock(ARGV[1])
 local newest, behind = ARGV[2] == 'newest', ARGV[3]
 local most, limit, shelves, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local entries = {}
+local entries, orphans = {}, {}
 
-local function add_shelf(list, shelf)
+local function drop_orphan(list, leases, id)
+  call('ZREM', list, 'h' .. id)
+  call('ZREM', leases, 'h' .. id)
+  forget(data, id)
+  orphans[#orphans + 1] = id
+end
+
+local function add_shelf(list, leases, shelf)
   local base = tonumber(shelf) * SHELF
   local first, beyond, found = text(base), '(' .. text(base + SHELF), nil
   if newest then
@@ -22,16 +30,19 @@ local function add_shelf(list, shelf)
     found = call('ZRANGEBYSCORE', list, from, beyond, 'WITHSCORES', 'LIMIT', 0, most)
   end
   for i = 1, #found, 2 do
-    entries[#entries + 1] = { tonumber(found[i + 1]) - base, string.sub(found[i], 2) }
+    entries[#entries + 1] = { tonumber(found[i + 1]) - base, string.sub(found[i], 2), list, leases }
   end
 end
 
 -- Running jobs are few beside waiting ones, as a rule: then their leases are the shorter way.
-local function add_leases(leases)
+local function add_leases(list, leases)
   for _, field in ipairs(call('ZRANGE', leases, 0, -1)) do
-    local seq = unpack_from('>I8', call('HGET', data, field), 24)
-    if behind == '' or (newest and seq < tonumber(behind)) or (not newest and seq > tonumber(behind)) then
-      entries[#entries + 1] = { seq, string.sub(field, 2) }
+    local head = call('HGET', data, field)
+    local seq = head and unpack_from('>I8', head, 24)
+    if not head then
+      drop_orphan(list, leases, string.sub(field, 2))
+    elseif behind == '' or (newest and seq < tonumber(behind)) or (not newest and seq > tonumber(behind)) then
+      entries[#entries + 1] = { seq, string.sub(field, 2), list, leases }
     end
   end
 end
@@ -39,9 +50,9 @@ end
 for queue = 2, #KEYS, 2 do
   for shelf in string.gmatch(shelves, '.') do
     if shelf == '0' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
-      add_leases(KEYS[queue + 1])
+      add_leases(KEYS[queue], KEYS[queue + 1])
     else
-      add_shelf(KEYS[queue], shelf)
+      add_shelf(KEYS[queue], KEYS[queue + 1], shelf)
     end
   end
 end
@@ -67,7 +78,7 @@ local function fits(head)
   return string.find(wanted, sign, 1, true) ~= nil
 end
 
-local reply = { text(now), '1', '' }
+local reply = { text(now), '1', '', '' }
 local given = 0
 for i, entry in ipairs(entries) do
   if i > most or given == limit then
@@ -77,7 +88,9 @@ for i, entry in ipairs(entries) do
   local id = entry[2]
   local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, 'r' .. id, 'p' .. id, 'K' .. id)
   reply[3] = text(entry[1])
-  if fits(parts[1]) then
+  if not (parts[1] and parts[2]) then
+    drop_orphan(entry[3], entry[4], id)
+  elseif fits(parts[1]) then
     given = given + 1
     reply[#reply + 1] = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
   end
@@ -85,4 +98,5 @@ end
 if #entries >= most then
   reply[2] = '0'
 end
+reply[4] = table.concat(orphans)
 return reply

@@ -13,7 +13,7 @@ for i = 2, #ARGV do
     id = sub(head, 2)
   end
   local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, 'r' .. id, 'p' .. id, 'K' .. id)
-  if parts[1] then
+  if parts[1] and parts[2] then
     reply[i] = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
   else
     reply[i] = ''

@@ -69,6 +69,19 @@ local function with_lines(lines, more)
   return lines, is_changed
 end
 
+-- Every field of a job, with the ids that stood for it.
+local function forget(data, id)
+  local fields = {}
+  for prefix in string.gmatch('hbsrpKIAcov', '.') do
+    fields[#fields + 1] = prefix .. id
+  end
+  local followers = call('HGET', data, 'A' .. id) or ''
+  for from = 1, #followers, 16 do
+    fields[#fields + 1] = 'h' .. sub(followers, from, from + 15)
+  end
+  each_part('HDEL', data, fields, #fields)
+end
+
 local function wake(key)
   if call('LLEN', key) == 0 then
     call('LPUSH', key, '1')

@@ -11,18 +11,6 @@ local HOUR = 3600000000
 local DEFAULT = { HOUR, 14 * 24 * HOUR, 14 * 24 * HOUR }
 local pruned = 0
 
-local function forget(id)
-  local fields = {}
-  for prefix in string.gmatch('hbsrpKIAcov', '.') do
-    fields[#fields + 1] = prefix .. id
-  end
-  local followers = call('HGET', data, 'A' .. id) or ''
-  for from = 1, #followers, 16 do
-    fields[#fields + 1] = 'h' .. string.sub(followers, from, from + 15)
-  end
-  each_part('HDEL', data, fields, #fields)
-end
-
 -- The jobs of one entry of `done`, or as many as there may be; the rest keeps its place.
 local function prune(list, done, entry, state)
   local at, listed = 10, {}
@@ -31,9 +19,11 @@ local function prune(list, done, entry, state)
     local head = call('HGET', data, field)
     -- Not one that was started again or deleted since.
     if head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
-      forget(string.sub(field, 2))
+      forget(data, string.sub(field, 2))
       listed[#listed + 1] = field
       pruned = pruned + 1
+    elseif not head then
+      listed[#listed + 1] = field -- deleted, or lost: then the listing still has it
     end
     at = at + 17
   end

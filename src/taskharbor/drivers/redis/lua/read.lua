@@ -49,14 +49,14 @@ local function read_job(id)
     end
   end
   if band(flags, KEYED) ~= 0 then
-    read_slot('k' .. get('K' .. id))
+    read_slot('k' .. (get('K' .. id) or ''))
   end
   if band(flags, COPIED) ~= 0 then
     local copy = get('c' .. id)
     if copy then read_job(sub(copy, 1, 16)) end -- behind it: the fence of the run that got it
   end
   if band(flags, COPY) ~= 0 then
-    read_job(get('o' .. id))
+    read_job(get('o' .. id) or '')
   end
 end
 

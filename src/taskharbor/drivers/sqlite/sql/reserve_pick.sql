@@ -2,13 +2,15 @@
 -- them, because each row more is one more moment in which another thread can take the interpreter.
 --   :queue :lane :limit :now   :worker who asks   :types JSON array or null
 --   returns one row: JSON array of [seq, id, type, bytes of payload, flags, rank, eligible_at,
---   created_at if eligible_at is a run_at, traits], the payloads end to end
+--   created_at if eligible_at is a run_at, traits], the payloads end to end, 1 if a job has no body, how many jobs the
+--   rows name that were looked at
 select json_group_array(json_array(seq, id, type, length(payload), flags, rank, eligible_at, created_at, traits)),
-       cast(group_concat(payload, '') as blob)
+       cast(group_concat(payload, '') as blob), max(id is null), sum(named)
 from (
   select b.seq, b.id, r.type, b.payload, r.flags, r.rank, r.eligible_at,
-         iif(r.timed, b.created_at, null) as created_at, b.traits
-  from th_ready r cross join th_body b on b.seq between r.seq and r.last
+         iif(r.timed, b.created_at, null) as created_at, b.traits,
+         iif(b.seq = r.seq, r.last - r.seq + 1, 0) as named
+  from th_ready r left join th_body b on b.seq between r.seq and r.last
   where r.queue = :queue and r.lane = :lane
     and (r.timed = 0 or r.eligible_at <= :now)
     and (r.avoid is null or (  -- a copy: not for whom its first line names, nor yet for the others it names;
