@@ -1,24 +1,26 @@
 """Handing out jobs and ending attempts.
 
 Acks of jobs that concern nobody else travel with the claim in one statement. Everything else is
-settled record by record in a transaction that the claim then joins.
+settled record by record in a transaction before it. A claim never joins such a transaction: it may have to
+wait at the gate of a limit, and whoever waits there must hold nothing that others wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.given_up import GivenUps
-from taskharbor.drivers.messages import Claim, Extended, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.messages import Claim, Exchanged, Extended, Reclaimed, ReclaimResult, Settled
 from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
 from taskharbor.drivers.postgres.connections import Connections
 from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
 from taskharbor.drivers.postgres.ledger import Ledger
 from taskharbor.drivers.postgres.rows import claimed_of, granted, progress_text, span_us
 from taskharbor.drivers.postgres.statements import Statements
-from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost
+from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, Progress
@@ -39,7 +41,8 @@ from taskharbor.model.transitions import (
 
 Answer = Settled | LeaseLost
 _SWEPT_PER_CLAIM = 100
-_AT, _FLAGS, _DONE, _VERSIONS = 5, 1, 12, 13  # of the first row of exchange.sql
+_AT, _FLAGS, _DONE, _VERSIONS, _SETTLED_AT = 5, 1, 12, 13, 14  # of the first row of exchange.sql
+_MUST_SWEEP = 1  # a flag; the others say that acks are left over, or that others stand at a gate
 _MORE = 11  # of the others: set when a job is not plain
 
 
@@ -70,46 +73,30 @@ class Attempts:
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
-    ) -> tuple[list[Answer], list[JobRecord]]:
+    ) -> Exchanged:
         acks = acks_of(settlements)
-        answers: dict[int, Answer] = {}
         if acks is not None:
-            settled, handed_out = await self._at_once(answers, acks, claim, now)
-            if handed_out is not None:
-                return settled, handed_out
-
+            return await self._settle_and_claim(settlements, acks, claim, now)
         self._floors.forget()
-        quick, others = ([], []) if acks is not None else _parted(settlements)
-
-        ended: list[JobRecord] = []
-
-        async def the_rest(connection: Any) -> tuple[dict[int, Answer], list[JobRecord]]:
-            ended.clear()  # it may be tried again
-            done = dict(answers)
-            if others and quick:
-                some = numbered_acks([settlements[place] for place in quick])
-                rows = await connection.fetch(self._sql["exchange"], *_arguments(some, None, now), *NO_FLOORS)
-                done |= {quick[place]: answer for place, answer in _done(rows[0], some).items()}
-            left = [place for place in range(len(settlements)) if place not in done]
-            done |= await self._settle(connection, left, settlements, now)
-            return done, await self._reserve(connection, claim, now, ended) if claim is not None else []
-
+        quick, others = _parted(settlements)
+        answers = await self._settle(others, settlements, now)
+        if claim is None and not quick:
+            return Exchanged(_in_order(answers), [])
+        items = [settlements[place] for place in quick]
         try:
-            done, jobs = await self._connections.step(the_rest)
-        except DriverUnavailable as error:
-            if error.done is not False or not answers:
+            with _after(answers):
+                rest = await self._settle_and_claim(items, numbered_acks(items), claim, now)
+        except TaskHarborError as error:
+            if quick:
                 raise
-            # Acks before them are written, so it would be wrong to say that nothing was done.
-            raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
-        self._given_up.note(ended)
-        return _in_order(done), jobs
+            rest = Exchanged([], [], error)
+        answers |= zip(quick, rest.settled, strict=True)
+        return Exchanged(_in_order(answers), rest.claimed, rest.error)
 
-    async def _at_once(
-        self, answers: dict[int, Answer], acks: Acks, claim: Claim | None, now: datetime | None
-    ) -> tuple[list[Answer], list[JobRecord] | None]:
-        """One statement for everything; no jobs, not even none, when something is left over: then nothing
-        was claimed, and `answers` says what is done.
-        """
+    async def _settle_and_claim(
+        self, items: Sequence[Settlement], acks: Acks, claim: Claim | None, now: datetime | None
+    ) -> Exchanged:
+        """One statement, if that is possible; else acks that are left over, sweep and claim one by one."""
         self.claims += claim is not None
         began = self._clock.monotonic()
         token = self._entropy.token()
@@ -120,22 +107,33 @@ class Attempts:
             *floors,
         )
         head = rows[0]
-        if head[_FLAGS]:
-            answers |= _done(head, acks)
-            return [], None
-        self.claim_seconds = self._clock.monotonic() - began
-        jobs = self._handed_out(rows, claim, token)
-        if claim is not None:
-            self._floors.learn(claim, jobs, head[_AT], now)
-        return _all_done(head, acks), jobs
+        if not head[_FLAGS]:
+            self.claim_seconds = self._clock.monotonic() - began
+            jobs = self._handed_out(rows, claim, token)
+            if claim is not None:
+                self._floors.learn(claim, jobs, head[_AT], now)
+            return Exchanged(_all_done(head, acks), jobs)
 
-    async def _reserve(
-        self, connection: Any, claim: Claim, now: datetime | None, ended: list[JobRecord]
-    ) -> list[JobRecord]:
-        """A claim inside a transaction, after the expired leases of its queues were dealt with."""
-        await self._sweep(connection, claim.queues, _SWEPT_PER_CLAIM, now, ended)
+        self._floors.forget()
+        answers = _done(head, acks)
+        left = [place for place in range(len(items)) if place not in answers]
+        with _after(answers):
+            answers |= await self._settle(left, items, now)
+        if claim is None:
+            return Exchanged(_in_order(answers), [])
+        try:
+            if head[_FLAGS] & _MUST_SWEEP:
+                await self._sweep(claim.queues, _SWEPT_PER_CLAIM, now)
+            return Exchanged(_in_order(answers), await self._reserve(claim, now))
+        except TaskHarborError as error:
+            if not items:
+                raise
+            return Exchanged(_in_order(answers), [], error)
+
+    async def _reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+        """A claim and nothing else, after the expired leases of its queues were dealt with."""
         token = self._entropy.token()
-        rows = await connection.fetch(
+        rows = await self._connections.rows(
             self._sql["exchange"],
             *_arguments(NO_ACKS, claim, now, token, is_idle=self.marks_hungry),
             *NO_FLOORS,
@@ -159,10 +157,18 @@ class Attempts:
     # ------------------------------------------------------------------ settle, one record after the other
 
     async def _settle(
-        self, connection: Any, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
+        self, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
     ) -> dict[int, Answer]:
+        """The settlements at these places, in a transaction of their own."""
         if not places:
             return {}
+        return await self._connections.step(
+            lambda connection: self._settle_in(connection, places, settlements, now)
+        )
+
+    async def _settle_in(
+        self, connection: Any, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
+    ) -> dict[int, Answer]:
         ledger = Ledger(connection, self._sql)
         ids = {settlements[place].lease.job_id for place in places}
         tokens = {lease.token for place in places if is_usable(lease := settlements[place].lease)}
@@ -173,7 +179,7 @@ class Attempts:
 
     async def settle_in(self, connection: Any, settlement: Settlement, now: datetime | None) -> Answer:
         """One settlement inside a transaction that somebody else began and will commit."""
-        return (await self._settle(connection, [0], [settlement], now))[0]
+        return (await self._settle_in(connection, [0], [settlement], now))[0]
 
     async def extend(
         self,
@@ -242,40 +248,44 @@ class Attempts:
     # ------------------------------------------------------------------ expired leases
 
     async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        return await self._sweep(None, limit, now)
+
+    async def _sweep(self, queues: Sequence[str] | None, limit: int, now: datetime | None) -> list[Reclaimed]:
+        """Expired leases of these queues, or of all."""
         ended: list[JobRecord] = []
 
         async def sweep(connection: Any) -> list[Reclaimed]:
             ended.clear()  # it may be tried again
-            return await self._sweep(connection, None, limit, now, ended)
+            picked = await connection.fetch(
+                self._sql["pick_expired"], now, None if queues is None else list(queues), limit
+            )
+            if not picked:
+                return []
+            ledger = Ledger(connection, self._sql)
+            await ledger.lock([row[0] for row in picked], now)
+            answers = []
+            for row in picked:
+                job = ledger.records.get(row[0])
+                # A copy may have ended with its original, a moment ago in this very loop.
+                if job is not None and job.state is JobState.RUNNING:
+                    answers.append(_reclaim(ledger, job, ended))
+            await ledger.write()
+            return answers
 
         answers = await self._connections.step(sweep)
         self._given_up.note(ended)
         return answers
 
-    async def _sweep(
-        self,
-        connection: Any,
-        queues: Sequence[str] | None,
-        limit: int,
-        now: datetime | None,
-        ended: list[JobRecord],
-    ) -> list[Reclaimed]:
-        """Expired leases of these queues, or of all; jobs that do not go on are added to `ended`."""
-        picked = await connection.fetch(
-            self._sql["pick_expired"], now, None if queues is None else list(queues), limit
-        )
-        if not picked:
-            return []
-        ledger = Ledger(connection, self._sql)
-        await ledger.lock([row[0] for row in picked], now)
-        answers = []
-        for row in picked:
-            job = ledger.records.get(row[0])
-            # A copy may have ended with its original, a moment ago in this very loop.
-            if job is not None and job.state is JobState.RUNNING:
-                answers.append(_reclaim(ledger, job, ended))
-        await ledger.write()
-        return answers
+
+@contextmanager
+def _after(answers: Mapping[int, Answer]) -> Iterator[None]:
+    """What went before is written, so it would be wrong to say that nothing was done."""
+    try:
+        yield
+    except DriverUnavailable as error:
+        if error.done is not False or not answers:
+            raise
+        raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
 
 
 def _nothing() -> None:
@@ -338,7 +348,7 @@ def _all_done(head: Sequence[Any], acks: Acks) -> list[Answer]:
         return []
     if head[_DONE] is not None:
         return _in_order(_done(head, acks))
-    at, [version], completed = head[_AT], head[_VERSIONS], JobState.COMPLETED
+    at, [version], completed = head[_SETTLED_AT], head[_VERSIONS], JobState.COMPLETED
     return [Settled(job_id, completed, at, version) for job_id in acks.ids]
 
 
@@ -348,7 +358,7 @@ def _done(head: Sequence[Any], acks: Acks) -> dict[int, Answer]:
         return {}
     if head[_DONE] is None:
         return dict(enumerate(_all_done(head, acks)))
-    at, completed = head[_AT], JobState.COMPLETED
+    at, completed = head[_SETTLED_AT], JobState.COMPLETED
     return {
         ord_ - 1: Settled(acks.ids[ord_ - 1], completed, at, version)
         for ord_, version in zip(head[_DONE], head[_VERSIONS], strict=True)

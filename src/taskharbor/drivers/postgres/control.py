@@ -34,13 +34,15 @@ class Control:
 
     async def cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
         async def step(connection: Any) -> bool:
+            # The key first: then nobody can put another job in the place of the one that is found.
+            await connection.execute(self._sql["lock"], "key", queue, key)
             found = await connection.fetch(self._sql["waiting_of_key"], queue, key)
             if not found:
                 return False
             ledger = Ledger(connection, self._sql)
             await ledger.lock([found[0][0]], now)
             job = ledger.find(found[0][0])
-            # It may have been handed out while we waited for its lock: then nothing waits any more.
+            # It may have been handed out while we waited for its row: then nothing waits any more.
             if job is None or not job.state.is_waiting:
                 return False
             _cancel(ledger, job.id)

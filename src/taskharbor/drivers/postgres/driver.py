@@ -185,8 +185,7 @@ class PostgresDriver(Driver):
     # ------------------------------------------------------------------ attempts
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        _, jobs = await self._attempts.exchange((), claim, now)
-        return jobs
+        return (await self._attempts.exchange((), claim, now)).claimed
 
     async def do_extend_leases(
         self,
@@ -200,14 +199,12 @@ class PostgresDriver(Driver):
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        answers, _ = await self._attempts.exchange(settlements, None, now)
-        return answers
+        return (await self._attempts.exchange(settlements, None, now)).settled
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
-        answers, jobs = await self._attempts.exchange(settlements, claim, now)
-        return Exchanged(answers, jobs)
+        return await self._attempts.exchange(settlements, claim, now)
 
     @asynccontextmanager
     async def do_transaction(

@@ -33,7 +33,9 @@ class Presence:
 
     async def configure(self, settings: QueueSettings) -> QueueRules:
         async def step(connection: Any) -> QueueRules:
-            await connection.execute(self._sql["lock"], "rule", settings.queue)
+            # Settings change while no claim and no enqueue counts by them.
+            for kind in ("rule", "claim", "enqueue"):
+                await connection.execute(self._sql["lock"], kind, settings.queue, None)
             before = await connection.fetchval(self._sql["rule"], settings.queue)
             merged = settings.on_top_of(None if before is None else _settings.decode(before))
             rules = rules_of(merged)
@@ -50,7 +52,7 @@ class Presence:
         self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
     ) -> None:
         async def step(connection: Any) -> None:
-            await connection.execute(self._sql["lock"], "presence", "" if samples else report.worker_id)
+            await connection.execute(self._sql["lock"], "presence", "" if samples else report.worker_id, None)
             known = await connection.fetchrow(self._sql["worker"], report.worker_id, now)
             latency = span(known[0])
             for sample in samples:
@@ -105,7 +107,7 @@ class Presence:
     async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
         async def step(connection: Any) -> RoleLease:
             # Under a lock of its own: a statement that waits for a row would answer with what it saw before.
-            await connection.execute(self._sql["lock"], "role", role)
+            await connection.execute(self._sql["lock"], "role", role, None)
             row = await connection.fetchrow(self._sql["hold_role"], role, holder, span_us(ttl), now)
             return RoleLease(role, row[0], row[1], row[2], row[3])
 
@@ -118,7 +120,7 @@ class Presence:
 
     async def put(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         async def step(connection: Any) -> StoredSchedule:
-            await connection.execute(self._sql["lock"], "schedule", schedule.name)
+            await connection.execute(self._sql["lock"], "schedule", schedule.name, None)
             row = await connection.fetchrow(self._sql["schedule"], schedule.name, now)
             before = None if row[1] is None else _stored(row[1:])
             entry = stored(schedule, before, row[0])

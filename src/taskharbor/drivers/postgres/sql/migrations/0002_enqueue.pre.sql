@@ -9,8 +9,8 @@
 -- Rights. The four functions that callers enqueue with run with the rights of their owner, so that a role may be
 -- let in to enqueue and nothing else. 0006 takes the right to call any function away from PUBLIC.
 
--- The advisory lock of one thing that must be dealt with one after the other. Always taken in rising
--- order, before any row is locked.
+-- The advisory lock of one thing that must be dealt with one after the other. The order of all locks is written
+-- down in 0006_steps.
 create function {schema}.lock_id(p_kind text, p_name text, p_key bytea default null) returns bigint
 language sql immutable parallel safe
 return pg_catalog.hashtextextended(
@@ -132,7 +132,8 @@ begin
         from unnest(p_ids, v_seqs, p_queues, p_types, p_payloads, p_priorities, p_lanes, p_run_ats, p_delays, p_headers,
                     p_timeouts, p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs)
              as i(id, seq, queue, type, payload, priority, lane, run_at, delay, headers,
-                  timeout, max_attempts, max_stalls, min_backoff, max_backoff);
+                  timeout, max_attempts, max_stalls, min_backoff, max_backoff)
+        order by i.id;
         v_stored := v_count;
     else
         insert into job (id, seq, queue, type, payload, created_at, rank, lane, run_at, headers, timeout_us,
@@ -146,6 +147,7 @@ begin
                     p_timeouts, p_max_attempts, p_max_stalls, p_min_backoffs, p_max_backoffs)
              as i(id, seq, queue, type, payload, priority, lane, run_at, delay, headers,
                   timeout, max_attempts, max_stalls, min_backoff, max_backoff)
+        order by i.id
         on conflict (id) do nothing;
         get diagnostics v_stored = row_count;
     end if;
@@ -234,7 +236,7 @@ begin
                      max_stalls, min_backoff_us, max_backoff_us)
     select i.id, i.seq, p_queue, p_type, i.payload, v_now, p_rank, p_lane, v_headers, p_timeout, p_max_attempts,
            p_max_stalls, p_min_backoff, p_max_backoff
-    from unnest(p_ids, v_seqs, p_payloads) as i(id, seq, payload);
+    from unnest(p_ids, v_seqs, p_payloads) as i(id, seq, payload) order by i.id;
     insert into ready (seq, eligible_at, id, rank, queue, lane)
     select i.seq, v_now, i.id, p_rank, p_queue, p_lane from unnest(p_ids, v_seqs) as i(id, seq);
     if exists (select from hungry h where h.queue = p_queue) then
@@ -301,6 +303,15 @@ begin
         select lock_id('enqueue', r.queue) from rule r
         where r.enqueue_count is not null and (r.queue = '*' or r.queue = any (p_queues))
         order by 1) l;
+    if p_keys is not null then  -- whoever waits or runs under them, in the order of all steps
+        perform from (
+            select distinct p.id from unnest(p_queues, p_keys) as k(queue, key)
+            cross join lateral (
+                select q.id from place q where q.queue = k.queue and q.key = k.key and q.key is not null and q.state <= 3
+                offset 0) p
+            order by p.id) i
+        cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p;
+    end if;
     v_now := coalesce(p_now, clock_timestamp());
 
     select * into v_refused from admit(p_ids, p_queues, p_idempotency_keys, v_now);

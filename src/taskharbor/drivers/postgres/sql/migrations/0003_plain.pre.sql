@@ -83,85 +83,84 @@ begin
     from place p where p.id = p_id and p.state = 1;
 end $$;
 
--- unpack: from now on these jobs have places of their own, if they are there at all. Waits for whoever
--- moves one of them this very moment. p_tokens: of their leases, where they are known.
+-- unpack: from now on these jobs have places of their own, as far as they stand still: one that somebody moves this
+-- very moment is waited for, and may then stand where this has already looked. lock_jobs sees that, and begins anew.
+-- p_tokens: of their leases, where they are known.
 create function {schema}.unpack(p_ids uuid[], p_tokens text[] default null) returns void
 language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_ids uuid[] := p_ids;
+    v_ids uuid[];
     v_seqs bigint[];
     v_rest bigint[];
     v_held record;
     v_done record;
 begin
-    for v_round in 1 .. 1000 loop
-        v_ids := array(
-            select distinct i.id from unnest(v_ids) as i(id)
-            cross join lateral (select from job k where k.id = i.id offset 0) j
-            where not exists (select from place p where p.id = i.id offset 0)
-            order by i.id);
-        if cardinality(v_ids) = 0 then
-            return;
-        end if;
-        if p_tokens is not null and v_round = 1 then
-            for v_held in
-                select h.token, h.no from held h where h.token = any (p_tokens) order by h.token, h.no for update
-            loop
-                perform unpack_held(v_held.token, v_held.no, v_ids);
-            end loop;
-        else
-            for v_held in select h.token, h.no from held h where h.ids && v_ids order by h.token, h.no for update loop
-                perform unpack_held(v_held.token, v_held.no, v_ids);
-            end loop;
-        end if;
-
-        with picked as materialized (
-            select r.ctid as row, j.waits from unnest(v_ids) as i(id)
-            cross join lateral (select k as waits from job k where k.id = i.id offset 0) j
-            cross join lateral (
-                select q.ctid from ready q
-                where q.queue = (j.waits).queue and q.lane = (j.waits).lane and q.rank = (j.waits).rank
-                  and q.eligible_at = coalesce((j.waits).run_at, (j.waits).created_at) and q.seq = (j.waits).seq
-                  and q.is_plain
-                for update offset 0) r
-        ), marked as (
-            update ready set is_plain = false where ctid = any (array(select p.row from picked p))
-        )
-        insert into place
-        select s.* from picked p
-        cross join lateral plain_place(p.waits, 1, 1, (p.waits).created_at, null, null, null, null, null) s;
-
-        v_seqs := array(
-            select j.seq from unnest(v_ids) as i(id)
-            cross join lateral (select k.seq from job k where k.id = i.id offset 0) j);
-        for v_done in
-            select d.ctid as row, d.* from (
-                select distinct j.queue, j.seq >> 10 as block from unnest(v_ids) as i(id)
-                cross join lateral (select k.queue, k.seq from job k where k.id = i.id offset 0) j) b
-            cross join lateral (
-                select e.ctid, e.* from done e where e.queue = b.queue and e.block = b.block and e.seqs && v_seqs
-                for update offset 0) d
+    v_ids := array(
+        select distinct i.id from unnest(p_ids) as i(id)
+        cross join lateral (select from job k where k.id = i.id offset 0) j
+        where not exists (select from place p where p.id = i.id offset 0)
+        order by i.id);
+    if cardinality(v_ids) = 0 then
+        return;
+    end if;
+    if p_tokens is not null then
+        for v_held in
+            select h.token, h.no from held h where h.token = any (p_tokens) order by h.token, h.no for update
         loop
-            insert into place
-            select s.* from unnest(v_done.seqs) as i(seq)
-            cross join lateral (
-                select k as ended from job k where k.queue = v_done.queue and k.seq = i.seq offset 0) j
-            cross join lateral plain_place(
-                j.ended, 4, v_done.version, v_done.finished_at, v_done.started_at, null, v_done.finished_at,
-                v_done.token, null) s
-            where i.seq = any (v_seqs);
-            v_rest := array(select i.seq from unnest(v_done.seqs) as i(seq) where i.seq <> all (v_seqs));
-            if cardinality(v_rest) = 0 then
-                delete from done where ctid = v_done.row;
-            else
-                update done set seqs = v_rest where ctid = v_done.row;
-            end if;
+            perform unpack_held(v_held.token, v_held.no, v_ids);
         end loop;
+    else
+        for v_held in select h.token, h.no from held h where h.ids && v_ids order by h.token, h.no for update loop
+            perform unpack_held(v_held.token, v_held.no, v_ids);
+        end loop;
+    end if;
+
+    with picked as materialized (
+        select r.ctid as row, j.waits from unnest(v_ids) as i(id)
+        cross join lateral (select k as waits from job k where k.id = i.id offset 0) j
+        cross join lateral (
+            select q.ctid from ready q
+            where q.queue = (j.waits).queue and q.lane = (j.waits).lane and q.rank = (j.waits).rank
+              and q.eligible_at = coalesce((j.waits).run_at, (j.waits).created_at) and q.seq = (j.waits).seq
+              and q.is_plain
+            for update offset 0) r
+    ), marked as (
+        update ready set is_plain = false where ctid = any (array(select p.row from picked p))
+    )
+    insert into place
+    select s.* from picked p
+    cross join lateral plain_place(p.waits, 1, 1, (p.waits).created_at, null, null, null, null, null) s;
+
+    v_seqs := array(
+        select j.seq from unnest(v_ids) as i(id)
+        cross join lateral (select k.seq from job k where k.id = i.id offset 0) j);
+    for v_done in
+        select d.ctid as row, d.* from (
+            select distinct j.queue, j.seq >> 10 as block from unnest(v_ids) as i(id)
+            cross join lateral (select k.queue, k.seq from job k where k.id = i.id offset 0) j
+            order by 1, 2) b
+        cross join lateral (
+            select e.ctid, e.* from done e where e.queue = b.queue and e.block = b.block and e.seqs && v_seqs
+            order by e.no for update) d
+    loop
+        insert into place
+        select s.* from unnest(v_done.seqs) as i(seq)
+        cross join lateral (
+            select k as ended from job k where k.queue = v_done.queue and k.seq = i.seq offset 0) j
+        cross join lateral plain_place(
+            j.ended, 4, v_done.version, v_done.finished_at, v_done.started_at, null, v_done.finished_at,
+            v_done.token, null) s
+        where i.seq = any (v_seqs);
+        v_rest := array(select i.seq from unnest(v_done.seqs) as i(seq) where i.seq <> all (v_seqs));
+        if cardinality(v_rest) = 0 then
+            delete from done where ctid = v_done.row;
+        else
+            update done set seqs = v_rest where ctid = v_done.row;
+        end if;
     end loop;
-    raise exception 'jobs that never stand still' using errcode = '40001';
 end $$;
 
 -- Jobs of one held row, which the caller has locked, get places of their own.

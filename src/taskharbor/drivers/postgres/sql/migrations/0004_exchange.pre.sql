@@ -10,10 +10,14 @@
 --   p_checked_until: leases that ran out before that were looked at a moment ago. p_floor_…: per queue and
 --   lane the place of the last job that the same caller took a moment ago. Entries before it are mostly
 --   dead ones that no vacuum has removed yet; only higher ranks are looked at there.
---   returns a first row: the deciding instant in o_created_at, in o_seq 1 when leases must be swept first and
---   2 when acks are left over (in both cases nothing was claimed), in o_done the acks that were settled, by
---   place, and in o_versions their versions; o_done null: all of them, to the one version.
+--   returns a first row: the deciding instant in o_created_at, in o_seq 1 when leases must be swept first,
+--   2 when acks are left over and 4 when others stand at a gate (in all three nothing was claimed), in o_done the acks
+--   that were settled, by place, and in o_versions their versions; o_done null: all of them, to the one version.
+--   o_settled_at: the instant of the acks.
 --   Then the jobs that were handed out, in order as long as all are plain; the others have o_more.
+--
+-- Locks (the order of all of them is written down in 0006_steps): acks wait for their rows of `held`. A gate is waited
+-- for with empty hands only, and whoever is through it waits for nothing more.
 create function {schema}.exchange(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_results bytea[],
     p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token text,
@@ -23,7 +27,7 @@ create function {schema}.exchange(
 returns table (
     o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
     o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json,
-    o_done integer[], o_versions integer[])
+    o_done integer[], o_versions integer[], o_settled_at timestamptz)
 language plpgsql
 set search_path = {schema}, pg_temp
 -- A plan made while the tables were empty must still be right when they are full.
@@ -44,6 +48,16 @@ declare
     v_rooms integer[];
     v_harbor integer;
     v_place integer := 0;
+    v_picked tid[] := '{}';      -- of all the rounds: rows of ready
+    v_ids uuid[] := '{}';        -- and the plain jobs among them, in order
+    v_seqs bigint[] := '{}';
+    v_places uuid[] := '{}';     -- and those that have a place
+    v_from_queues text[] := '{}';  -- per round that found something: its queue,
+    v_counts integer[] := '{}';  -- how many jobs it took,
+    v_firsts integer[] := '{}';  -- and where its plain ones begin and end in v_ids
+    v_lasts integer[] := '{}';
+    v_more_ids uuid[];
+    v_more_seqs bigint[];
     v_floor bigint;
     v_from_rank smallint;
     v_from_at timestamptz;
@@ -53,8 +67,9 @@ declare
     v_others uuid[];
 begin
     if p_ids is not null then
-        select d.done, d.versions into o_done, o_versions
-        from complete(v_now, p_ids, p_leases, p_tokens, p_workers, p_results) d;
+        select d.done, d.versions, d.at into o_done, o_versions, v_now
+        from complete(p_now, p_ids, p_leases, p_tokens, p_workers, p_results) d;
+        o_settled_at := v_now;
         if o_done is not null and cardinality(o_done) < cardinality(p_ids) then
             v_flags := 2;
             v_left := 0;
@@ -85,20 +100,21 @@ begin
     end if;
 
     if v_is_gated then
-        perform pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, p_now);
+        if not pass_the_gates_alone(
+            p_queues, case when p_rate_count is not null then p_worker end, p_ids is null)
+        then
+            o_seq := 4;
+            return next;
+            return;
+        end if;
         v_now := coalesce(p_now, clock_timestamp());
         v_rooms := array(select room(q.name, v_now) from unnest(p_queues) with ordinality as q(name, ord) order by q.ord);
         v_harbor := room('*', v_now);
         if p_rate_count is not null then
             v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
         end if;
-        -- Counted first, stamped then: whatever made room has ended before these leases begin.
-        v_now := coalesce(p_now, clock_timestamp());
-        o_created_at := v_now;
         v_is_due := exists (select from place p where p.queue = any (p_queues) and p.state = 0 and p.run_at <= v_now);
     end if;
-    return next;
-    v_expires := after(v_now, p_lease_us);
 
     if v_is_due then
         foreach v_queue in array p_queues loop
@@ -126,8 +142,10 @@ begin
             -- From the left end; with a floor: higher ranks first, then what lies behind the floor.
             loop
                 exit when v_room <= 0;
-                select array_agg(c.row), array_agg(c.id) filter (where not c.is_plain) into v_rows, v_others from (
-                    select c.ctid as row, c.id, c.is_plain from ready c
+                select array_agg(c.row), array_agg(c.id) filter (where c.is_plain),
+                       array_agg(c.seq) filter (where c.is_plain), array_agg(c.id) filter (where not c.is_plain)
+                into v_rows, v_more_ids, v_more_seqs, v_others from (
+                    select c.ctid as row, c.id, c.seq, c.is_plain from ready c
                     where c.queue = v_queue and c.lane = v_lane
                       and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
                       and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
@@ -140,37 +158,18 @@ begin
                     for update skip locked) c;
                 v_taken := coalesce(cardinality(v_rows), 0);
                 if v_taken > 0 then
-                    return query
-                    with taken as (
-                        delete from ready where ctid = any (v_rows) returning id, seq, rank, eligible_at, is_plain
-                    ), plain as materialized (
-                        select t.id, t.seq from taken t where t.is_plain order by t.rank, t.eligible_at, t.seq
-                    ), kept as (
-                        -- In rows of 64: those are stored whole, and cheap to write again when some jobs leave.
-                        insert into held (queue, token, worker, started_at, expires_at, updated_at, ids, seqs)
-                        select v_queue, p_token, p_worker, v_now, v_expires, v_now, m.ids[i : i + 63], m.seqs[i : i + 63]
-                        from (select array_agg(p.id) as ids, array_agg(p.seq) as seqs from plain p) m
-                        cross join generate_series(1, cardinality(m.ids), 64) as i
-                    )
-                    select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, j.rank, j.lane, j.run_at,
-                        j.max_attempts, j.max_stalls,
-                        case when j.headers is not null or j.timeout_us <> 0 or j.min_backoff_us is not null
-                                  or j.max_backoff_us is not null
-                        then json_build_array(j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us) end,
-                        null::integer[], null::integer[]
-                    from plain t
-                    cross join lateral (select * from job k where k.id = t.id offset 0) j;
-                    if v_others is not null then
-                        return query
-                        select * from take_others(v_others, v_now, v_expires, p_worker, p_token);
-                    end if;
+                    v_picked := v_picked || v_rows;
+                    v_from_queues := v_from_queues || v_queue;
+                    v_counts := v_counts || v_taken;
+                    v_firsts := v_firsts || cardinality(v_ids) + 1;
+                    v_ids := v_ids || v_more_ids;
+                    v_seqs := v_seqs || v_more_seqs;
+                    v_lasts := v_lasts || cardinality(v_ids);
+                    v_places := v_places || v_others;
                 end if;
                 v_left := v_left - v_taken;
                 v_room := v_room - v_taken;
-                if v_is_gated and v_taken > 0 then
-                    v_harbor := v_harbor - v_taken;
-                    perform spend_execution(v_queue, p_worker, p_rate_count, p_rate_us, v_taken, v_now);
-                end if;
+                v_harbor := v_harbor - v_taken;
                 exit when v_floor is null;
                 v_from_rank := p_floor_ranks[v_place];
                 v_from_at := p_floor_ats[v_place];
@@ -180,9 +179,43 @@ begin
             end loop;
         end loop;
     end loop;
+
+    -- Locked first, stamped then: whatever made room, and whatever moved these jobs before, lies before their leases.
+    v_now := coalesce(p_now, clock_timestamp());
+    v_expires := after(v_now, p_lease_us);
+    o_created_at := v_now;
+    return next;
+    if cardinality(v_picked) > 0 then
+        return query
+        with taken as (
+            delete from ready where ctid = any (v_picked)
+        ), kept as (
+            -- In rows of 64: those are stored whole, and cheap to write again when some jobs leave.
+            insert into held (queue, token, worker, started_at, expires_at, updated_at, ids, seqs)
+            select r.queue, p_token, p_worker, v_now, v_expires, v_now,
+                   v_ids[i : least(i + 63, r.last)], v_seqs[i : least(i + 63, r.last)]
+            from unnest(v_from_queues, v_firsts, v_lasts) as r(queue, first, last)
+            cross join generate_series(r.first, r.last, 64) as i
+        )
+        select j.id::text, j.seq, j.type, j.queue, j.payload, j.created_at, j.rank, j.lane, j.run_at,
+            j.max_attempts, j.max_stalls,
+            case when j.headers is not null or j.timeout_us <> 0 or j.min_backoff_us is not null
+                      or j.max_backoff_us is not null
+            then json_build_array(j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us) end,
+            null::integer[], null::integer[], null::timestamptz
+        from unnest(v_ids) as t(id)
+        cross join lateral (select * from job k where k.id = t.id offset 0) j;
+        if cardinality(v_places) > 0 then
+            return query select * from take_others(v_places, v_now, v_expires, p_worker, p_token);
+        end if;
+        if v_is_gated then
+            perform spend_execution(r.queue, p_worker, p_rate_count, p_rate_us, r.count, v_now)
+            from unnest(v_from_queues, v_counts) as r(queue, count);
+        end if;
+    end if;
     if p_idle and v_left > 0 then
         insert into hungry
-        select q from unnest(p_queues) q where not exists (select from hungry h where h.queue = q)
+        select q from unnest(p_queues) q where not exists (select from hungry h where h.queue = q) order by q
         on conflict do nothing;
     end if;
 end $$;
@@ -207,7 +240,7 @@ create function {schema}.take_others(
 returns table (
     o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
     o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json,
-    o_done integer[], o_versions integer[])
+    o_done integer[], o_versions integer[], o_settled_at timestamptz)
 language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -220,7 +253,7 @@ begin
             j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us, p.version, encode(j.key, 'hex'),
             encode(j.idempotency_key, 'hex'), p.attempts, p.stalls, p.starts, p.fence, p.cancel_requested,
             p.last_error, micros(p.failed_at), p.failure_kind, p.history, j.speculates_on, j.avoid_worker),
-        null::integer[], null::integer[]
+        null::integer[], null::integer[], null::timestamptz
     from lease(array(
         select q.ctid from unnest(p_ids) as i(id)
         cross join lateral (select r.ctid from place r where r.id = i.id offset 0) q),
@@ -245,11 +278,11 @@ begin
     returning p.*;
 end $$;
 
--- complete: the acks of an exchange that are about plain jobs. Answers which, by place, and their versions; no
+-- complete: the acks of an exchange that are about plain jobs. Answers which, by place, their versions, and when; no
 -- `done`: all, to one version.
 create function {schema}.complete(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_results bytea[])
-returns table (done integer[], versions integer[])
+returns table (done integer[], versions integer[], at timestamptz)
 language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on set enable_nestloop = off
@@ -266,7 +299,12 @@ declare
     v_done integer[] := '{}';
     v_versions integer[] := '{}';
     v_is_one boolean := true;
+    v_locked tid[];
+    v_now timestamptz;
 begin
+    -- Locked first, stamped then: somebody may extend or take one of them this very moment.
+    v_locked := array(select h.ctid from held h where h.token = any (p_tokens) order by h.token, h.no for update);
+    v_now := coalesce(p_now, clock_timestamp());
     for v_held in
         select h.ctid as row, h.no, h.token, h.queue, h.started_at, 3 + h.extensions as version,
             array_agg(m.id) filter (where a.ord is null) as rest_ids,
@@ -274,7 +312,7 @@ begin
             array_agg(m.id) filter (where a.ord is not null) as ids,
             array_agg(m.seq) filter (where a.ord is not null) as seqs,
             array_agg(a.ord::integer) filter (where a.ord is not null) as ords
-        from (select ctid, * from held where token = any (p_tokens) and expires_at > p_now order by token, no for update) h
+        from (select ctid, * from held where ctid = any (v_locked) and expires_at > v_now) h
         cross join lateral unnest(h.ids, h.seqs) as m(id, seq)
         left join unnest(p_ids, p_leases) with ordinality as a(id, lease, ord)
           on a.id = m.id and p_tokens[coalesce(a.lease, 1)] = h.token
@@ -294,7 +332,7 @@ begin
             v_is_one := v_is_one and v_last.version = v_held.version;
             if (v_held.token, v_held.queue, v_held.version) <> (v_last.token, v_last.queue, v_last.version) then
                 perform complete_some(
-                    p_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
+                    v_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
                 v_ids := null;
                 v_seqs := null;
                 v_ords := null;
@@ -310,12 +348,12 @@ begin
     if v_ids is not null then
         perform leave_held(v_rows);
         perform complete_some(
-            p_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
+            v_now, v_ids, v_seqs, v_ords, p_results, v_last.version, v_last.started_at, v_last.queue, v_last.token);
     end if;
     if v_is_one and cardinality(v_done) = cardinality(p_ids) then
-        return query select null::integer[], v_versions[1:1];
+        return query select null::integer[], v_versions[1:1], v_now;
     else
-        return query select v_done, v_versions;
+        return query select v_done, v_versions, v_now;
     end if;
 end $$;
 

@@ -1,25 +1,27 @@
 -- Limits on what is handed out, and what time does to jobs and leases.
 
--- Claims under a limit go one after the other; unlimited ones never come here.
-create function {schema}.pass_the_gates_alone(p_queues text[], p_worker text, p_now timestamptz) returns void
+-- Claims under a limit go one after the other; unlimited ones never come here. Whoever holds rows must not wait at a
+-- gate: then nobody who waits there keeps a heartbeat waiting, and nobody waits crosswise. p_waits false: false when
+-- somebody else stands there.
+create function {schema}.pass_the_gates_alone(p_queues text[], p_worker text, p_waits boolean) returns boolean
 language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_gate bigint;
 begin
-    perform pg_advisory_xact_lock(l.id) from (
-        select lock_id('claim', r.queue) as id from rule r
+    for v_gate in
+        select lock_id('claim', r.queue) from rule r
         where (r.queue = any (p_queues) or r.queue = '*') and (r.max_running is not null or r.execute_count is not null)
         union
         select lock_id('worker', p_worker) where p_worker is not null
-        order by 1) l;
-    -- A lease that runs out may be under extension this very moment, by somebody whose clock was read
-    -- before ours: wait for that, and only then count.
-    perform from held h
-    where h.expires_at <= coalesce(p_now, clock_timestamp())
-      and exists (select from rule r where r.max_running is not null and r.queue in (h.queue, '*'))
-    order by h.token, h.no for update;
-    perform from place p
-    where p.state = 3 and p.lease_expires_at <= coalesce(p_now, clock_timestamp())
-      and exists (select from rule r where r.max_running is not null and r.queue in (p.queue, '*'))
-    order by p.id for update;
+        order by 1
+    loop
+        if p_waits then
+            perform pg_advisory_xact_lock(v_gate);
+        elsif not pg_try_advisory_xact_lock(v_gate) then
+            return false;
+        end if;
+    end loop;
+    return true;
 end $$;
 
 -- How many jobs the rules of one level, a queue or the harbor, let out now.
@@ -37,17 +39,33 @@ begin
         return 0;
     end if;
     if v_rule.max_running is not null then
-        v_room := least(v_room, v_rule.max_running - (
-            select count(*)::integer from place p
-            where p.state = 3 and (p_level = '*' or p.queue = p_level) and p.lease_expires_at > p_now) - (
-            select coalesce(sum(cardinality(h.ids)), 0)::integer from held h
-            where (p_level = '*' or h.queue = p_level) and h.expires_at > p_now));
+        -- What has run out is counted first: those leases are ours until the end of this step, so that nobody
+        -- revives one of them.
+        v_room := v_rule.max_running + expired_leases(p_level, p_now) - (
+            select count(*)::integer from place p where p.state = 3 and (p_level = '*' or p.queue = p_level)) - (
+            select coalesce(sum(cardinality(h.ids)), 0)::integer from held h where p_level = '*' or h.queue = p_level);
     end if;
     if v_rule.execute_count is not null then
         v_room := least(v_room, budget_room('execute', p_level, v_rule.execute_count, v_rule.execute_us, p_now));
     end if;
     return greatest(v_room, 0);
 end $$;
+
+-- How many leases of one level have run out. Each is locked. Those that somebody else has locked are left out, and so
+-- count as running: it may be under extension this very moment, by somebody whose clock was read before ours. Nobody
+-- waits for that here, with a gate in hand: whoever deals with the lease knows in a moment.
+create function {schema}.expired_leases(p_level text, p_now timestamptz) returns integer
+language sql volatile set search_path = {schema}, pg_temp as $$
+    select ((
+        select count(*) from (
+            select from place p
+            where p.state = 3 and (p_level = '*' or p.queue = p_level) and p.lease_expires_at <= p_now
+            for update skip locked) e) + (
+        select coalesce(sum(e.count), 0) from (
+            select cardinality(h.ids) as count from held h
+            where (p_level = '*' or h.queue = p_level) and h.expires_at <= p_now
+            for update skip locked) e))::integer
+$$;
 
 create function {schema}.spend_execution(
     p_queue text, p_worker text, p_rate_count integer, p_rate_us bigint, p_count integer, p_now timestamptz)
@@ -135,24 +153,36 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off s
 as $$
 declare
     v_now timestamptz;
-    v_held integer;
+    v_held tid[];
+    v_places tid[];
+    v_row record;
 begin
-    if p_progress is not null then  -- which only a place can tell
-        perform unpack(array(select i.id from unnest(p_ids, p_progress) as i(id, progress)
-                             where i.progress is not null), p_tokens);
+    -- Locked first, in the order of all steps, stamped then.
+    v_held := array(select h.ctid from held h where h.token = any (p_tokens) order by h.token, h.no for update);
+    if p_progress is not null and cardinality(v_held) > 0 then  -- which only a place can tell
+        for v_row in
+            select h.token, h.no from held h where h.token = any (p_tokens) order by h.token, h.no
+        loop
+            perform unpack_held(v_row.token, v_row.no, array(
+                select i.id from unnest(p_ids, p_progress) as i(id, progress) where i.progress is not null));
+        end loop;
     end if;
+    v_places := array(
+        select q.ctid from unnest(p_ids) with ordinality as s(id, ord)
+        left join lateral (
+            select p.ctid from place p where p.id = s.id and p.state + 0 = 3 and p.token = any (p_tokens)
+            for update offset 0) q on true
+        order by s.ord);
     v_now := coalesce(p_now, clock_timestamp());
-    return query select * from extend_held(v_now, p_ids, p_leases, p_tokens, p_workers, p_lease_us);
-    get diagnostics v_held = row_count;
-    if v_held < cardinality(p_ids) then
-        return query select * from lengthen(v_now, array(
-            select q.ctid from unnest(p_ids) with ordinality as s(id, ord)
-            left join lateral (select p.ctid from place p where p.id = s.id offset 0) q on true
-            order by s.ord), p_leases, p_tokens, p_workers, p_progress, p_lease_us);
+    if cardinality(v_held) > 0 then
+        return query select * from extend_held(v_now, p_ids, p_leases, p_tokens, p_workers, p_lease_us);
+    end if;
+    if cardinality(array_remove(v_places, null)) > 0 then
+        return query select * from lengthen(v_now, v_places, p_leases, p_tokens, p_workers, p_progress, p_lease_us);
     end if;
 end $$;
 
--- The same for plain jobs. Of a row that is extended in part, that part goes on as a row of its own.
+-- The same for plain jobs, whose rows the caller has locked. Of a row that is extended in part, that part goes on as a row of its own.
 create function {schema}.extend_held(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_lease_us bigint)
 returns table (o_ord integer, o_fence bigint, o_claimed_by text, o_queue text, o_cancel_requested boolean,
@@ -173,7 +203,7 @@ begin
             array_agg(m.id) filter (where a.ord is not null) as ids,
             array_agg(m.seq) filter (where a.ord is not null) as seqs,
             array_agg(a.ord::integer) filter (where a.ord is not null) as ords
-        from (select * from held where token = any (p_tokens) and expires_at > p_now order by token, no for update) h
+        from (select * from held where token = any (p_tokens) and expires_at > p_now) h
         cross join lateral unnest(h.ids, h.seqs) as m(id, seq)
         left join unnest(p_ids, p_leases) with ordinality as a(id, lease, ord)
           on a.id = m.id and p_tokens[a.lease] = h.token and coalesce(p_workers[a.lease], h.worker) = h.worker
@@ -197,7 +227,7 @@ begin
     end loop;
 end $$;
 
--- lengthen: the same for rows that were just looked up. Whatever changed since then is checked again here.
+-- lengthen: the same for rows of place that the caller has locked.
 create function {schema}.lengthen(
     p_now timestamptz, p_rows tid[], p_leases smallint[], p_tokens text[], p_workers text[], p_progress text[],
     p_lease_us bigint)

@@ -1,48 +1,125 @@
 -- The rarer steps: they lock what takes part, the driver decides about the records, and writes them back.
+--
+-- THE ORDER OF LOCKS. Whoever waits for a lock may hold only such as stand above it in this list, and of the same
+-- kind only smaller ones. So nobody ever waits crosswise, and the server finds no deadlocks: tests count them.
+--
+--   1. advisory locks, by their number: the settings of a queue; keys, idempotency keys and enqueue rates
+--   2. rows of `job` and `alias` that an enqueue writes, by id
+--   3. rows of `held`, by (token, no)
+--   4. rows of `ready`, by the id of their job
+--   5. rows of `done`, by (queue, block, no)
+--   6. rows of `place`, by id
+--   7. rows of `hungry`, by queue
+--
+-- A gate (the advisory lock of a claim under a limit, or of a worker with a rate) is waited for with empty hands: a
+-- claim is a statement of its own, and one that has just settled something only tries. Whoever is through a gate waits
+-- for nothing but 7.
+-- A claim, a promotion, a sweep and a prune wait for no row at all: what somebody else has locked, they leave out.
+-- A step that finds, with its locks in hand, that a job has moved lets go of all of them and begins anew.
+-- The instant of a step is read when its locks are held, so that it lies behind everything it waited for.
 
 -- lock_jobs: lock these jobs, what shares their keys, and the copies and originals tied to them.
---   An alias locks the job it stands for. Keys are locked before rows, both in one order. All of them have
---   places of their own afterwards. p_tokens: of their leases, where they are known.
+--   An alias locks the job it stands for. All of them have places of their own afterwards. p_tokens: of their leases,
+--   where they are known. Finds every job that exists, whatever moves it meanwhile.
 create function {schema}.lock_jobs(p_ids text[], p_tokens text[] default null) returns table (o_id uuid)
+language plpgsql
+set search_path = {schema}, pg_temp
+as $$
+declare
+    v_locked uuid[];
+begin
+    for v_try in 1 .. 1000 loop
+        begin
+            v_locked := locked_if_still(p_ids, case when v_try = 1 then p_tokens end);
+            exit;
+        exception when sqlstate 'TH001' then  -- every lock since `begin` is released
+            v_locked := null;
+        end;
+    end loop;
+    if v_locked is null then
+        raise exception 'jobs that never stand still' using errcode = '40001';
+    end if;
+    return query select i.id from unnest(v_locked) as i(id);
+end $$;
+
+-- One try of lock_jobs. TH001: a job has moved while we waited for a lock.
+create function {schema}.locked_if_still(p_ids text[], p_tokens text[]) returns uuid[]
 language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    v_ids uuid[];
+    v_ids uuid[] := meant(p_ids);
+    v_wanted uuid[];
+    v_locked uuid[];
 begin
-    v_ids := array(
-        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id)
-        left join lateral (select b.target from alias b where b.id = i.id::uuid offset 0) a on true);
     perform pg_advisory_xact_lock(l.id) from (
         select distinct lock_id('key', p.queue, p.key) as id from unnest(v_ids) as i(id)
         cross join lateral (select * from place q where q.id = i.id offset 0) p
         where p.key is not null order by 1) l;
-    -- Ids that became aliases while we waited.
-    v_ids := array(
-        select coalesce(a.target, i.id::uuid) from unnest(p_ids) as i(id)
-        left join lateral (select b.target from alias b where b.id = i.id::uuid offset 0) a on true);
     perform unpack(v_ids, p_tokens);
-    -- Copies are never locked without their original, so that nobody waits crosswise.
-    v_ids := v_ids || array(
-        select j.speculates_on from unnest(v_ids) as i(id)
-        cross join lateral (select k.speculates_on from job k where k.id = i.id offset 0) j
-        where j.speculates_on is not null);
-    perform from (select distinct id from unnest(v_ids) as u(id) order by id) i
-        cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p;
-    v_ids := v_ids
-        || array(select j.id from unnest(v_ids) as i(id)
-                 cross join lateral (select k.id from job k where k.speculates_on = i.id offset 0) j)
-        || array(select k.id from unnest(v_ids) as i(id)
-                 cross join lateral (select q.queue, q.key from place q where q.id = i.id and q.key is not null offset 0) p
-                 cross join lateral (select o.id from place o where o.queue = p.queue and o.key = p.key
-                                     and o.key is not null and o.state <= 3 offset 0) k);
-    return query
-    select p.id from (select distinct id from unnest(v_ids) as u(id) order by id) i
-    cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p;
+    v_wanted := with_ties(v_ids);
+    v_locked := array(
+        select p.id from unnest(v_wanted) as i(id)
+        cross join lateral (select q.id from place q where q.id = i.id for update offset 0) p);
+    if meant(p_ids) <> v_ids or with_ties(v_ids) <> v_wanted or exists (
+        select from unnest(v_wanted) as i(id)
+        cross join lateral (select from job k where k.id = i.id offset 0) j
+        where i.id <> all (v_locked))
+    then
+        raise exception 'a job has moved' using errcode = 'TH001';
+    end if;
+    return v_locked;
 end $$;
 
--- pick_expired: the oldest leases that have run out, locked; those that somebody else deals with are left out.
+-- The jobs that ids stand for, one each.
+create function {schema}.meant(p_ids text[]) returns uuid[]
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return array(
+        select coalesce(a.target, i.id::uuid) from unnest(p_ids) with ordinality as i(id, ord)
+        left join lateral (select b.target from alias b where b.id = i.id::uuid offset 0) a on true
+        order by i.ord);
+end $$;
+
+-- These jobs and every other that a step of one of them may concern, by id.
+create function {schema}.with_ties(p_ids uuid[]) returns uuid[]
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return array(
+        select i.id from unnest(p_ids) as i(id)
+        union
+        select t.o_tied from ties_of(p_ids) t
+        order by 1);
+end $$;
+
+-- Per job what is tied to it: its original, the copies beside it, and who waits or runs under its key.
+create function {schema}.ties_of(p_ids uuid[]) returns table (o_id uuid, o_tied uuid)
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return query
+    select i.id, t.id from unnest(p_ids) as i(id)
+    cross join lateral (select k.speculates_on, k.queue, k.key from job k where k.id = i.id offset 0) j
+    cross join lateral (
+        (select o.id from job o where o.id = j.speculates_on offset 0)
+        union all
+        (select c.id from job c where c.speculates_on = coalesce(j.speculates_on, i.id) offset 0)
+        union all
+        (select o.id from place o where j.key is not null and o.queue = j.queue and o.key = j.key
+         and o.key is not null and o.state <= 3 offset 0)) t;
+end $$;
+
+-- pick_expired: the oldest leases that have run out, locked with all that is tied to them. Those that somebody else
+-- deals with are left out: a sweep waits for nobody.
 create function {schema}.pick_expired(p_now timestamptz, p_queues text[], p_limit integer)
 returns table (o_id uuid)
 language plpgsql
@@ -53,6 +130,8 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_queues text[] := p_queues;
     v_ids uuid[];
+    v_tied uuid[];
+    v_left_out uuid[];
 begin
     if v_queues is null then
         with recursive q(name) as (
@@ -79,13 +158,19 @@ begin
         cross join lateral (select * from place q where q.id = i.id offset 0) p
         where p.key is null or pg_try_advisory_xact_lock(lock_id('key', p.queue, p.key))
         order by i.ord);
+    v_ids := array(
+        select p.id from unnest(v_ids) with ordinality as i(id, ord)
+        cross join lateral (
+            select q.id from place q
+            where q.id = i.id and q.state + 0 = 3 and q.lease_expires_at + interval '0' <= v_now
+            for update skip locked offset 0) p
+        order by i.ord);
+    v_tied := array(
+        select p.id from (select distinct t.o_tied from ties_of(v_ids) t) i
+        cross join lateral (select q.id from place q where q.id = i.o_tied for update skip locked offset 0) p);
+    v_left_out := array(select t.o_id from ties_of(v_ids) t where t.o_tied <> all (v_tied));
     return query
-    select p.id from unnest(v_ids) with ordinality as i(id, ord)
-    cross join lateral (
-        select q.id from place q
-        where q.id = i.id and q.state + 0 = 3 and q.lease_expires_at + interval '0' <= v_now
-        for update skip locked offset 0) p
-    order by i.ord;
+    select i.id from unnest(v_ids) with ordinality as i(id, ord) where i.id <> all (v_left_out) order by i.ord;
 end $$;
 
 -- Plain jobs whose leases have run out get places, as many as one sweep will look at.
@@ -155,7 +240,8 @@ begin
     delete from idempotency where ctid = any (array(
         select ctid from idempotency where ends_at is not null and ends_at <= v_now
         order by ends_at limit p_limit for update skip locked));
-    delete from spent where ctid = any (array(select ctid from spent where until <= v_now limit p_limit));
+    delete from spent where ctid = any (array(
+        select ctid from spent where until <= v_now limit p_limit for update skip locked));
     delete from worker where expires_at <= v_now - interval '1 day';
     select least((select min(queue) from place where state >= 4), (select min(queue) from done)) into v_queue;
     while v_queue is not null and v_pruned < p_limit loop
