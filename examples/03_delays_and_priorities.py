@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from taskharbor import Harbor
 
-harbor = Harbor("sqlite:///order.db")
+harbor = Harbor("memory://")  # every run starts with an empty store
 
 
 @harbor.task

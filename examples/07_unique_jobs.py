@@ -2,7 +2,7 @@
 
 from taskharbor import Harbor, Update
 
-harbor = Harbor("sqlite:///unique.db")
+harbor = Harbor("memory://")  # every run starts with an empty store
 
 
 @harbor.task

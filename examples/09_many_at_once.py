@@ -3,7 +3,7 @@
 from taskharbor import Harbor
 from taskharbor.errors import InvalidArgument
 
-harbor = Harbor("sqlite:///many.db")
+harbor = Harbor("memory://")  # every run starts with an empty store
 
 
 @harbor.task

@@ -5,7 +5,7 @@ from datetime import timedelta
 from taskharbor import Harbor, QueueSettings, RateLimit
 from taskharbor.errors import RateLimited
 
-harbor = Harbor("sqlite:///limits.db")
+harbor = Harbor("memory://")  # every run starts with an empty store
 mail = harbor.queue("mail")
 
 

@@ -21,6 +21,7 @@ async def pay(ctx: JobContext, name: str, amount: int) -> None:
 if __name__ == "__main__":
     harbor.open()
     with closing(sqlite3.connect("bank.db")) as bank:
+        bank.execute("drop table if exists payments")  # left by an earlier run
         bank.execute("create table payments (name text, amount integer)")
         job = pay.enqueue("Ada", 7)
         while not job.refresh().state.is_terminal:

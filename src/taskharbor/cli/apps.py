@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -116,10 +117,37 @@ def _imported(name: str) -> ModuleType:
             raise ConfigurationError(
                 f"there is no module {error.name!r} in {os.getcwd()} or among the installed packages"
             ) from None
-        raise ConfigurationError(f"importing {name!r} failed: {error}") from error
-    except Exception as error:
-        # The module is the user's: whatever it raises, they want to see where.
-        raise ConfigurationError(f"importing {name!r} failed: {type(error).__name__}: {error}") from error
+        raise _import_failed(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(name, error) from error
+
+
+def _import_failed(name: str, error: BaseException) -> ConfigurationError:
+    """The module is the user's: whatever it raises, they want to see what, and where."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return ConfigurationError(
+        f"importing {name!r} failed at {_place(error)}: {what}; -vv shows the whole traceback"
+    )
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the last step in the user's own code: below this folder, and no installed package."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}, line {error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and frame.filename != __file__
+    ]
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    last = (own or frames)[-1:]
+    return f"{last[0].filename}, line {last[0].lineno}" if last else "an unknown place"
+
+
+def _is_own(filename: str) -> bool:
+    path = os.path.abspath(filename)
+    return path.startswith(os.getcwd() + os.sep) and "site-packages" not in path
 
 
 def _at(module: ModuleType, path: str) -> Any:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from taskharbor.cli.exits import UsageProblem
+from taskharbor.errors import TaskHarborError
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, NewJob
@@ -59,6 +60,8 @@ def new_job(line: Line, harbor: Harbor | None, entropy: Entropy, now: datetime) 
 
 def _job_of_task(line: Line, harbor: Harbor, job_id: str, payload: Any) -> NewJob:
     task = harbor.tasks.get(line.type or "").with_options(**_options(line))
+    if not isinstance(payload, dict | list):
+        raise UsageProblem("with an app the payload is an object of arguments by name, or a list of them")
     args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
     try:
         return task.new_job(job_id, args, kwargs)
@@ -87,26 +90,26 @@ def payload_of(values: list[str], payload: str | None, parse: Callable[[str], An
         raise UsageProblem(f"--payload is not JSON: {error}") from None
 
 
-def lines_of(path: Path, defaults: Line) -> Iterator[Line]:
+def jobs_of(path: Path, defaults: Line, make: Callable[[Line], NewJob]) -> Iterator[NewJob]:
     """The jobs of a file, one JSON object per line; empty lines are skipped.
 
     Raises:
-        UsageProblem: a line is no such object; its number is named.
+        UsageProblem: a line is no such object, or makes no job; its number is named.
     """
     with _opened(path) as stream:
         for number, text in enumerate(stream, 1):
             if text.strip():
-                yield _line(text, number, defaults)
+                try:
+                    yield make(_line(text, defaults))
+                except (TaskHarborError, msgspec.DecodeError, RecursionError) as error:
+                    raise UsageProblem(f"line {number}: {error}") from None
 
 
-def _line(text: bytes, number: int, defaults: Line) -> Line:
-    try:
-        said = msgspec.json.decode(text, type=dict[str, Any])
-        line = msgspec.convert(_with(defaults, said), Line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageProblem(f"line {number}: {error}") from None
+def _line(text: bytes, defaults: Line) -> Line:
+    said = msgspec.json.decode(text, type=dict[str, Any])
+    line = msgspec.convert(_with(defaults, said), Line)
     if not line.type:
-        raise UsageProblem(f"line {number} has no type, and no TYPE was given")
+        raise UsageProblem("it has no type, and no TYPE was given")
     return line
 
 

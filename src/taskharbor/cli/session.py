@@ -26,6 +26,7 @@ from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import DONE, ERROR, INTERRUPTED, NoStore, code_of
 from taskharbor.cli.output import Format, Output
 from taskharbor.drivers import Driver, connect
+from taskharbor.drivers.loading import DEFAULT_URL
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.settings.store import store_url
@@ -161,7 +162,7 @@ def _on_store(
     def run(out: Output, given: dict[str, Any]) -> int | None:
         address, harbor = chosen_store(out, given.pop("url"), given.pop("app"))
         if not makes:
-            refuse_missing(address)
+            refuse_missing(address, harbor)
         driver = connect(address) if harbor is None else harbor.driver.another()
         open_it = driver.open_unmigrated if any_schema else driver.open
         return asyncio.run(_in_session(driver, open_it, harbor, out, partial(function, **given)))
@@ -205,17 +206,28 @@ def was_said(name: str) -> bool:
     return name in _said.get()
 
 
-def refuse_missing(address: str) -> None:
+def refuse_missing(address: str, harbor: Harbor | None = None) -> None:
     """A command that only looks makes no store: a file that is not there is most likely a wrong address.
 
     Raises:
-        NoStore: it is a file, and it does not exist.
+        NoStore: it is a file, and it does not exist; the message says who named it, and what to do.
     """
     if not address.startswith("sqlite:"):
         return
     path = unquote(urlsplit(address).path.removeprefix("/"))
     if path and not os.path.exists(path):
-        raise NoStore(f"there is no store at {os.path.abspath(path)}; give --url or --app")
+        raise NoStore(f"there is no store at {os.path.abspath(path)}{_where_from(address, harbor)}")
+
+
+def _where_from(address: str, harbor: Harbor | None) -> str:
+    """Who named the file, and what helps then."""
+    if harbor is None and address == DEFAULT_URL and not was_said("url"):
+        return ", the default; name yours with --url URL or --app APP"
+    who = "--url" if was_said("url") else "the environment or settings file" if harbor is None else "the app"
+    return (
+        f" (named by {who}). Check the address and the folder you are in; "
+        "a store is made when the first job is enqueued or a worker starts"
+    )
 
 
 def _command(

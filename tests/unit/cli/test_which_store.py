@@ -54,8 +54,22 @@ def test_looking_makes_no_store(shell: Shell, words: tuple[str, ...]) -> None:
     ran = shell.bare(*words)
 
     assert ran.code == 6
-    assert f"there is no store at {os.path.abspath('taskharbor.db')}; give --url or --app" in ran.err
+    assert f"there is no store at {os.path.abspath('taskharbor.db')}, the default; name yours" in ran.err
     assert os.listdir() == []
+
+
+def test_a_store_that_was_named_is_not_asked_for_again(
+    shell: Shell, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_app = shell.bare("jobs", "list", "-A", app)
+    by_url = shell.bare("jobs", "list", "--url", "sqlite:///nope.db")
+    monkeypatch.setenv("TASKHARBOR_URL", "sqlite:///nope.db")
+    by_variable = shell.bare("doctor")
+
+    assert "of-the-app.db (named by the app). Check the address" in by_app.err
+    assert "nope.db (named by --url). Check the address" in by_url.err
+    assert "nope.db (named by the environment or settings file). Check the address" in by_variable.err
+    assert "give --url" not in by_app.err + by_url.err + by_variable.err
 
 
 def test_enqueue_and_migrate_up_make_the_store(shell: Shell) -> None:
@@ -140,3 +154,48 @@ def test_an_app_that_reads_the_variable_keeps_its_own_default(
     monkeypatch.delenv("TASKHARBOR_URL", raising=False)
 
     assert "its-own.db" in shell.bare("jobs", "list", "-A", app).err
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "what"),
+    [
+        ("import json\n\njson.loads('nope')\n", 3, "JSONDecodeError: Expecting value"),
+        ("import nosuchmodule\n", 1, "ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("x = 1\ndef f(:\n    pass\n", 2, "SyntaxError: invalid syntax"),
+        ("import sys\nsys.exit('usage: app')\n", 2, "SystemExit: usage: app"),
+        ("def f():\n    raise KeyError\n\nf()\n", 2, "KeyError"),
+    ],
+)
+def test_an_app_that_raises_is_told_with_file_and_line(
+    shell: Shell, app: str, tmp_path: Path, code: str, line: int, what: str
+) -> None:
+    (tmp_path / "which_app.py").write_text(code)
+
+    ran = shell.bare("jobs", "list", "-A", app)
+
+    assert ran.code == 2
+    assert f"failed at {tmp_path / 'which_app.py'}, line {line}: {what}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ('{"payload": {}}', "missing a required argument: 'name'"),
+        ('{"payload": 5}', "the payload is an object of arguments"),
+        ('{"payload": {"name": "x"}, "queue": "no spaces"}', "queue 'no spaces' is not a name"),
+        ('{"payload": {"name": "x"}, "type": "nosuch"}', "no task is registered under 'nosuch'"),
+        ('{"payload": {"name": "x"}, "max_attempts": -1}', "max_attempts"),
+        ('{"payload": {"name": "x"}, "delay_s": -1}', "delay"),
+        ("nonsense", "JSON"),
+    ],
+)
+def test_a_bad_line_of_a_file_is_named_by_its_number(
+    shell: Shell, app: str, tmp_path: Path, bad: str, what: str
+) -> None:
+    (tmp_path / "jobs.jsonl").write_text(f'{{"payload": {{"name": "Ada"}}}}\n\n{bad}\n')
+
+    ran = shell.bare("enqueue", "greet", "-f", "jobs.jsonl", "-A", app)
+
+    assert ran.code == 2
+    assert "line 3: " in ran.err
+    assert what in ran.err

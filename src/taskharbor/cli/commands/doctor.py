@@ -48,7 +48,7 @@ class Finding:
 def command(out: Output, url: UrlFlag = None, app: AppFlag = None) -> int:
     """Check the store, the clock, the queues and the workers. Exit code 1 when something is broken."""
     address, harbor = chosen_store(out, url, app)
-    refuse_missing(address)
+    refuse_missing(address, harbor)
     make = partial(connect, address) if harbor is None else harbor.driver.another
     findings = asyncio.run(examine(make, out))
     out.items([finding.view() for finding in findings], _COLUMNS)

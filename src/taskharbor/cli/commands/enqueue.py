@@ -13,10 +13,11 @@ import typer
 
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.parameters import parse_duration, parse_instant, parse_pair, parse_value
-from taskharbor.cli.requests import Line, lines_of, new_job, payload_of
+from taskharbor.cli.requests import Line, jobs_of, new_job, payload_of
 from taskharbor.cli.session import Session, with_store_made
 from taskharbor.cli.waiting import wait_for
 from taskharbor.drivers.messages import Enqueued
+from taskharbor.model.checks import check_new_job
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 
@@ -136,11 +137,14 @@ async def _many(session: Session, path: Path, defaults: Line) -> int:
     entropy = Entropy()
 
     def made(line: Line) -> NewJob:
-        return new_job(line, session.harbor, entropy, session.now())
+        now = session.now()
+        job = new_job(line, session.harbor, entropy, now)
+        check_new_job(job, now, session.driver.max_payload)  # here, where the number of the line is known
+        return job
 
     with session.out.progress("enqueued", None) as bar:
         try:
-            for jobs in _batches(made(line) for line in lines_of(path, defaults)):
+            for jobs in _batches(jobs_of(path, defaults, made)):
                 results.update(answer.result.value for answer in await session.driver.enqueue(jobs))
                 bar.advance(len(jobs))
         except BaseException:
