@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers.messages import Query
+from taskharbor.drivers.sqlite import room
 from taskharbor.drivers.sqlite.schema import MIGRATIONS
 from taskharbor.errors import DriverUnavailable, SchemaOutOfDate, StoreFull, StoreRefused
 from taskharbor.model.job import Lease
@@ -122,6 +123,50 @@ async def test_a_full_disk_is_a_full_store(tmp_path):
         assert is_sound(path)
     finally:
         subprocess.run(["umount", str(disk)], check=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("freed", [512, 3072], ids=lambda kibibytes: f"{kibibytes} KiB")
+async def test_what_a_full_disk_took_is_done_once_there_is_a_little_room(tmp_path, freed):
+    """The write-ahead log must not eat what was freed: a claim and its end hardly let the file grow."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        (disk / "ballast").write_bytes(b"\0" * freed * 1024)
+        async with driver_on(disk / "jobs.db") as driver:
+            with pytest.raises(StoreFull):
+                await fill(driver)
+            taken = (await driver.count())["default"].ready
+            assert taken > 0
+            (disk / "ballast").unlink()
+
+            while jobs := await driver.reserve(claim(limit=20)):
+                await driver.settle([Ack(job.lease) for job in jobs])
+
+            assert (await driver.count())["default"].completed == taken
+            await driver.enqueue([new_job()])
+        assert is_sound(disk / "jobs.db")
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
+async def test_a_writer_that_had_little_room_goes_back_to_its_long_log(tmp_path, monkeypatch):
+    async with driver_on(tmp_path / "jobs.db") as driver:
+
+        async def settings():
+            await driver.enqueue([new_job()])
+            names = ("wal_autocheckpoint", "journal_size_limit")
+            return [writing(driver).execute(f"pragma {name}").fetchone()[0] for name in names]
+
+        before = await settings()
+        monkeypatch.setattr(room, "LITTLE", 1 << 62)
+        little = await settings()
+        monkeypatch.undo()
+
+        assert little < before == await settings()
+        assert writing(driver).execute("pragma max_page_count").fetchone()[0] > 1 << 31
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")

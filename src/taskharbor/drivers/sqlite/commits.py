@@ -24,9 +24,10 @@ from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.sqlite.connection import begin
 from taskharbor.drivers.sqlite.faults import translated, translation
 from taskharbor.drivers.sqlite.location import Location
+from taskharbor.drivers.sqlite.room import Room
 from taskharbor.drivers.sqlite.statements import Statements
 from taskharbor.drivers.sqlite.step import Hints, Kept, Step
-from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
+from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 
@@ -84,6 +85,7 @@ class Commits:
         self._tell = tell
         self._orphans = orphans
         self._kept = Kept()
+        self._room = Room(connection, location)
         self._waiting: deque[Post] = deque()
         self._turn = threading.Lock()
         self._bell: SimpleQueue[Closing | None] = SimpleQueue()  # None: somebody waits
@@ -173,12 +175,15 @@ class Commits:
         else:
             self._orphans.note(hints.orphans)
         answer(posts)
+        if any(isinstance(post.error, StoreFull) for post in posts):
+            self._room.ran_out()
         if hints:
             self._tell(hints)
 
     def _carry_out(self, posts: list[Post], hints: Hints) -> None:
         if self._connection.in_transaction:  # what a failing rollback may have left open
             self._undo()
+        self._room.look()
         begin(self._connection, self._location, self._entropy)
         if len(posts) == 1:
             self._run(posts[0], hints)

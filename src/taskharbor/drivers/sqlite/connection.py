@@ -103,7 +103,7 @@ def _set_up_writer(connection: sqlite3.Connection, location: Location, entropy: 
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma cache_size = -32000")
     connection.execute("pragma journal_size_limit = 67108864")
-    connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MiB: fewer, larger write-backs
+    connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MiB: fewer, larger write-backs; see room.py
 
 
 def _check_library() -> None:
