@@ -38,7 +38,7 @@ async def _leave(world: World, is_twice: bool, most: float) -> None:
     told_at, told = time.monotonic(), world.inject("SIGTERM")
     worker.terminate()
     if is_twice:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.2)  # sooner it would be the same wish
         told = world.inject("SIGTERM again")
         worker.terminate()
     assert await world.exit_code(worker) == 0

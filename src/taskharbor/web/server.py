@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App
 from taskharbor.web.notify import notify
 from taskharbor.web.protocol import bounded
+from taskharbor.worker.signals import StopWishes, stop_signals
 
 _log = logging.getLogger("taskharbor.server")
 _BACKLOG = 2048
@@ -124,9 +124,14 @@ class GracefulServer(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        wishes, numbers = StopWishes(), stop_signals()
+
+        def asked_to_stop() -> None:
+            if wishes.heard():
+                self.stop()
+
         for number in numbers:
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, asked_to_stop)
         try:
             yield
         finally:

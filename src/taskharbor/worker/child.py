@@ -26,6 +26,7 @@ def main() -> int:
     except Exception:  # noqa: BLE001 - an app may raise anything while it is imported
         _log.exception("cannot start %s", config.app)
         return MISCONFIGURED
+    worker.is_supervised = True
     try:
         why = worker.run(until_idle=config.until_idle)
     except ConfigurationError as error:

@@ -1,9 +1,11 @@
 """Signals of a worker, and the event loop that it runs in when it has the process to itself.
 
-SIGTERM, SIGINT   claim nothing more, finish, end; a second one releases the running jobs at once
+SIGTERM, SIGINT   claim nothing more, finish, end; one more, a second later, releases the running jobs at once
 SIGQUIT           print all stacks to stderr and go on
 SIGUSR1           quiet: claim nothing more, and stay
 SIGHUP            reopen log files that were moved away; from a terminal, which is being closed: like SIGTERM
+
+SIGINT, and SIGHUP from a terminal, stay ignored in a process that was started so: by nohup, by `sh -c '… &'`.
 """
 
 from __future__ import annotations
@@ -17,11 +19,46 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
 
+from taskharbor.model.clock import SystemClock
 from taskharbor.worker.daemon_threads import DaemonThreads
 
 T = TypeVar("T")
 
 _log = logging.getLogger("taskharbor.worker")
+
+
+SAME_WISH_SECONDS = 1.0
+"""A signal that comes again so soon is the same wish: `timeout` tells a process and then its whole group."""
+
+
+class StopWishes:
+    """Counts how often a process was asked to stop."""
+
+    def __init__(self, same_seconds: float = SAME_WISH_SECONDS) -> None:
+        self._same_seconds = same_seconds
+        self._clock = SystemClock()
+        self._heard_at = 0.0
+        self.count = 0
+
+    def heard(self) -> int:
+        """Which wish this signal is, counted from 1; 0 when it only repeats the last one."""
+        now = self._clock.monotonic()
+        if self.count and now - self._heard_at < self._same_seconds:
+            return 0
+        self._heard_at = now
+        self.count += 1
+        return self.count
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """What asks this process to stop: SIGTERM, and SIGINT where it was not ignored from the start."""
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGINT)
+
+
+def hangs_up() -> bool:
+    """Whether SIGHUP means that the terminal is being closed, and that nobody asked to ignore that."""
+    return stdin_is_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 class Stoppable(Protocol):
@@ -37,13 +74,20 @@ class Signals:
     worker inside a bigger program does not take that program's signals away.
     """
 
-    def __init__(self, worker: Stoppable, *, only_unclaimed: bool = False, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        worker: Stoppable,
+        *,
+        only_unclaimed: bool = False,
+        enabled: bool = True,
+        same_seconds: float = SAME_WISH_SECONDS,
+    ) -> None:
         self._worker = worker
         self._only_unclaimed = only_unclaimed
         self._enabled = enabled
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taken: list[int] = []
-        self._stops = 0
+        self._wishes = StopWishes(same_seconds)
 
     def __enter__(self) -> Self:
         if self._enabled and threading.current_thread() is threading.main_thread():
@@ -62,13 +106,13 @@ class Signals:
         if self._only_unclaimed:
             is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
             return {signal.SIGTERM: self._stop} if is_free else {}
-        return {
-            signal.SIGTERM: self._stop,
-            signal.SIGINT: self._stop,
-            signal.SIGQUIT: dump_stacks,
-            signal.SIGUSR1: self._quiet,
-            signal.SIGHUP: self._hung_up if stdin_is_terminal() else reopen_logs,
-        }
+        actions: dict[int, Callable[[], None]] = dict.fromkeys(stop_signals(), self._stop)
+        actions |= {signal.SIGQUIT: dump_stacks, signal.SIGUSR1: self._quiet}
+        if hangs_up():
+            actions[signal.SIGHUP] = self._hung_up
+        elif not stdin_is_terminal():
+            actions[signal.SIGHUP] = reopen_logs
+        return actions
 
     def _take(self, number: int, action: Callable[[], None]) -> None:
         assert self._loop is not None  # noqa: S101 - set by __enter__
@@ -79,13 +123,13 @@ class Signals:
         self._taken.append(number)
 
     def _stop(self) -> None:
-        self._stops += 1
-        is_second = self._stops > 1
-        _log.info("told to stop%s", " again: releasing the running jobs" if is_second else "")
-        self._worker.stop(now=is_second)
+        wish = self._wishes.heard()
+        if wish:
+            _log.info("told to stop%s", " again: releasing the running jobs" if wish > 1 else "")
+            self._worker.stop(now=wish > 1)
 
     def _hung_up(self) -> None:
-        if not self._stops:  # a closing terminal tends to say so twice, and that is no second wish
+        if not self._wishes.count:  # a closing terminal tends to say so twice, and that is no second wish
             self._stop()
 
     def _quiet(self) -> None:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, Signals
+from signal import SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, Signals
 from typing import Any, Protocol
 
 import msgspec
@@ -29,7 +29,15 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.worker.building import build_worker
 from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, ended, oom_kills
 from taskharbor.worker.health import HealthServer
-from taskharbor.worker.signals import dump_stacks, reopen_logs, run_to_the_end, stdin_is_terminal
+from taskharbor.worker.signals import (
+    StopWishes,
+    dump_stacks,
+    hangs_up,
+    reopen_logs,
+    run_to_the_end,
+    stdin_is_terminal,
+    stop_signals,
+)
 
 _log = logging.getLogger("taskharbor.supervisor")
 
@@ -113,7 +121,7 @@ class Supervisor:
         self._entropy = Entropy()
         self._workers: dict[int, _WorkerProcess] = {}
         self._stopping = asyncio.Event()
-        self._stops = 0
+        self._wishes = StopWishes()
         self._exit_code = 0
 
     async def run(self) -> int:
@@ -174,7 +182,7 @@ class Supervisor:
     def _is_over(self, code: int) -> bool:
         if code == MISCONFIGURED:
             self._exit_code = MISCONFIGURED
-            self._stop(SIGTERM)
+            self._stop()
         return self._stopping.is_set() or (code == 0 and self._config.until_idle)
 
     async def _wait(self, crashes: int) -> None:
@@ -191,21 +199,27 @@ class Supervisor:
     def _take_signals(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
         actions: dict[Signals, Callable[[], None]] = {
-            SIGTERM: lambda: self._stop(SIGTERM),
-            SIGINT: lambda: self._stop(SIGTERM),
+            **dict.fromkeys(stop_signals(), self._asked_to_stop),
             SIGUSR1: lambda: self._pass_on(SIGUSR1),
             SIGQUIT: self._dump,
-            SIGHUP: self._hung_up if stdin_is_terminal() else self._reopen,
         }
+        if hangs_up():
+            actions[SIGHUP] = self._hung_up
+        elif not stdin_is_terminal():
+            actions[SIGHUP] = self._reopen
         for number, action in actions.items():
             loop.add_signal_handler(number, action)
             stack.callback(loop.remove_signal_handler, number)
 
-    def _stop(self, number: Signals) -> None:
-        self._stops += 1
-        _log.info("told to stop%s", " again" if self._stops > 1 else "")
+    def _asked_to_stop(self) -> None:
+        wish = self._wishes.heard()
+        if wish:
+            _log.info("told to stop%s", " again" if wish > 1 else "")
+            self._stop()
+
+    def _stop(self) -> None:
         self._stopping.set()
-        self._pass_on(number)
+        self._pass_on(SIGTERM)
 
     def _pass_on(self, number: Signals) -> None:
         for worker in self._workers.values():
@@ -216,8 +230,8 @@ class Supervisor:
         self._pass_on(SIGQUIT)
 
     def _hung_up(self) -> None:
-        if not self._stops:  # a closing terminal tends to say so twice, and that is no second wish
-            self._stop(SIGTERM)
+        if not self._wishes.count:  # a closing terminal tends to say so twice, and that is no second wish
+            self._asked_to_stop()
 
     def _reopen(self) -> None:
         reopen_logs()

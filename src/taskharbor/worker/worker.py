@@ -29,7 +29,7 @@ from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.shift import Shift
-from taskharbor.worker.signals import Signals, run_to_the_end
+from taskharbor.worker.signals import SAME_WISH_SECONDS, Signals, run_to_the_end
 from taskharbor.worker.timing import Timing
 
 
@@ -112,6 +112,7 @@ class Worker:
         self._counts: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
+        self.is_supervised = False
         self.id = ""
         """The name and a random part, new with every run."""
 
@@ -157,8 +158,8 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> str:
         """Work in the foreground, signals and all, and say why it ended: stop, idle or recycle.
 
-        SIGTERM or SIGINT: claim nothing more, finish, return; a second one releases the running
-        jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
+        SIGTERM or SIGINT: claim nothing more, finish, return; one more, at least a second later, releases the
+        running jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
         reopens log files, or stops it when stdin is a terminal.
         """
         if asyncio._get_running_loop() is not None:
@@ -206,7 +207,8 @@ class Worker:
         return self._counts if self._shift is None else self._shift.announcer.counts
 
     async def _run_with_signals(self, until_idle: bool) -> str:
-        with Signals(self):
+        # A second wish that a supervisor passes on may reach us sooner after the first than it reached him.
+        with Signals(self, same_seconds=SAME_WISH_SECONDS / (2 if self.is_supervised else 1)):
             return await self._work(until_idle)
 
     async def _work(self, until_idle: bool) -> str:

@@ -6,12 +6,15 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from taskharbor.model.state import JobState
+from taskharbor.worker.signals import SAME_WISH_SECONDS
 from tests.integration.cli.conftest import Command
+from tests.integration.worker.ground import is_alive
 
 
 def wait_for_line(process: subprocess.Popen[str], word: str) -> str:
@@ -104,6 +107,7 @@ def test_a_second_sigterm_gives_running_jobs_back_untouched(taskharbor: Command)
 
     worker.send_signal(signal.SIGTERM)
     wait_for_line(worker, "told to stop")
+    time.sleep(SAME_WISH_SECONDS + 0.1)
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(30) == 0
@@ -200,6 +204,44 @@ def test_dev_starts_the_worker_again_when_a_file_changes(taskharbor: Command) ->
 
     assert waited.json["items"][0]["result"] == "hello, user 1"
     assert dev.wait(30) == 0
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_the_worker_of_dev_goes_with_it_however_it_ends(taskharbor: Command, number: signal.Signals) -> None:
+    dev = taskharbor.start("dev", "app:harbor", "--no-scheduler")
+    wait_for_line(dev, "serves")
+    [worker] = children_of(dev.pid)
+
+    dev.send_signal(number)
+
+    dev.wait(30)
+    until(lambda: not is_alive(worker))
+
+
+@pytest.mark.timeout(90)
+def test_dev_told_twice_at_once_stops_its_worker_in_order(taskharbor: Command) -> None:
+    """As `timeout` tells it."""
+    dev = taskharbor.start("dev", "app:harbor", "--no-scheduler")
+    wait_for_line(dev, "serves")
+
+    dev.send_signal(signal.SIGTERM)
+    wait_for_line(dev, "stopping")
+    dev.send_signal(signal.SIGTERM)
+
+    wait_for_line(dev, "has stopped (stop)")
+    assert dev.wait(30) == 0
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def until(is_so: Callable[[], bool], seconds: float = 40.0) -> None:
+    ends = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < ends, "waited in vain"
+        time.sleep(0.05)
 
 
 def test_changes_are_seen_without_watchfiles_too(tmp_path: Path) -> None:

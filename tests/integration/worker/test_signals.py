@@ -8,7 +8,7 @@ import pty
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from taskharbor.model.state import JobState
 from taskharbor.worker import supervisor
 from taskharbor.worker.executors.families import end_family
+from taskharbor.worker.signals import SAME_WISH_SECONDS
 from tests.integration.worker.ground import is_alive
 
 
@@ -91,12 +92,57 @@ async def test_a_second_sigterm_releases_at_once_even_what_will_not_stop(ground)
         await ground.note("started", job_id)
     worker.terminate()
     await ground.until(lambda: "told to stop" in ground.log(worker), "the first signal to be seen")
+    await asyncio.sleep(SAME_WISH_SECONDS + 0.1)
     worker.terminate()
 
     assert await ground.exit_code(worker) == 0
     for job_id in ids:
         record = await ground.job(job_id)
         assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["worker", "supervisor"])
+async def test_a_repeat_within_a_second_is_the_same_wish(ground, kind):
+    """As `timeout` sends it: to the process, and then to its group."""
+    process = ground.worker() if kind == "worker" else ground.supervisor()
+    job_id = await ground.put(payload=2)
+    await ground.note("started", job_id)
+    pids = {process.pid, ground.notes("started", job_id)[0]["pid"]}
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        for pid in pids:  # as service managers do: to the supervisor and to its workers
+            os.kill(pid, number)
+
+    assert await ground.exit_code(process) == 0
+    assert "again" not in ground.log(process)
+    record = await ground.job(job_id)
+    assert (record.state, record.starts) == (JobState.COMPLETED, 1)
+
+
+@pytest.mark.parametrize("kind", ["worker", "supervisor"])
+async def test_an_interrupt_that_was_ignored_from_the_start_stays_so_and_sigterm_works(ground, kind):
+    """As in the background of a script, or under nohup: Ctrl+C is meant for somebody else."""
+    with ignored(signal.SIGINT):
+        process = ground.worker() if kind == "worker" else ground.supervisor()
+    job_id = await ground.put(payload=1)
+    await ground.note("started", job_id)
+    process.send_signal(signal.SIGINT)
+    assert (await ground.ended(job_id)).state is JobState.COMPLETED
+    later = await ground.put(payload=0)
+    assert (await ground.ended(later)).state is JobState.COMPLETED
+
+    process.terminate()
+
+    assert await ground.exit_code(process) == 0
+
+
+@contextmanager
+def ignored(number):
+    """Processes that are started meanwhile ignore this signal."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 async def test_heartbeats_go_on_while_a_worker_drains(ground):
@@ -265,6 +311,7 @@ async def test_a_second_sigterm_reaches_the_workers_too(ground):
     await ground.note("started", job_id)
     supervisor.terminate()
     await ground.until(lambda: ground.log(supervisor).count("told to stop") >= 2, "both to have been told")
+    await asyncio.sleep(SAME_WISH_SECONDS + 0.1)
     supervisor.terminate()
 
     assert await ground.exit_code(supervisor) == 0

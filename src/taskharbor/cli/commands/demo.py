@@ -6,16 +6,16 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taskharbor.cli.child import started
 from taskharbor.cli.columns import counted
 from taskharbor.cli.exits import DONE, ERROR, TIMED_OUT, UsageProblem
 from taskharbor.cli.output import Output
@@ -27,6 +27,7 @@ from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.settings.store import store_url
+from taskharbor.worker.signals import stop_signals
 
 if TYPE_CHECKING:
     from taskharbor.cli.demo_work import Account, Ledger, Producer
@@ -148,7 +149,8 @@ class Demo:
 
         producer, watcher, stopped = Producer(ledger), Watcher(driver, QUEUES), asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        numbers = stop_signals()
+        for number in numbers:
             loop.add_signal_handler(number, stopped.set)
         title = f"taskharbor demo on {self._out.safe(self._url)}; Ctrl+C stops it"
         feeding = asyncio.ensure_future(_feed(producer, rate, self._clock, stopped))
@@ -158,7 +160,7 @@ class Demo:
                 live.update(screen(await watcher.look(), list(watcher.feed), title), refresh=True)
                 await self._clock.sleep(_LOOK_SECONDS)
         await feeding  # not cancelled: a job that is on its way in must be entered in the ledger
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
     # ------------------------------------------------------------------ store and workers
@@ -172,7 +174,7 @@ class Demo:
     @contextmanager
     def _workers(self) -> Iterator[subprocess.Popen[bytes]]:
         """The worker command, in a session of its own: Ctrl+C reaches the demo, and the demo stops it."""
-        words = [sys.executable, "-m", "taskharbor", "worker", _APP]
+        words = ["worker", _APP]
         words += [
             "--processes",
             str(self._processes),
@@ -184,7 +186,7 @@ class Demo:
             "5s",
         ]
         with (self._folder / "workers.log").open("wb") as log:
-            workers = _started(words, log)
+            workers = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 yield workers
             finally:
@@ -247,10 +249,6 @@ async def _stored(driver: Driver) -> int:
     from taskharbor.cli.demo_app import QUEUES
 
     return sum(counts.total for counts in (await driver.count(QUEUES)).values())
-
-
-def _started(words: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 async def _feed(producer: Producer, rate: float, clock: SystemClock, stopped: asyncio.Event) -> None:

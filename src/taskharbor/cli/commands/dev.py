@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from taskharbor.cli.child import started
 from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.output import Output
@@ -51,7 +51,7 @@ def command(
     paths = watch or [Path.cwd()]
     crew = Crew(commands)
     out.say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
-    signal.signal(signal.SIGTERM, _interrupt)
+    _take_signals()
     try:
         crew.start()
         for changed in changes(paths):
@@ -64,8 +64,20 @@ def command(
     except KeyboardInterrupt:
         out.say("stopping")
     finally:
+        # It stops, in bounded time: told again, it would leave its worker behind.
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
         crew.stop()
+        for number, action in before.items():
+            signal.signal(number, action)
     return DONE
+
+
+def _take_signals() -> None:
+    """SIGTERM, and the end of the terminal, are like Ctrl+C; what was ignored from the start stays so."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
 
 
 class Crew:
@@ -77,11 +89,8 @@ class Crew:
         self._told: set[int] = set()
 
     def start(self) -> None:
-        # In sessions of their own: Ctrl+C reaches this process, which stops them in order.
-        self._processes = [
-            subprocess.Popen([sys.executable, "-m", "taskharbor", *words], start_new_session=True)
-            for words in self._commands
-        ]
+        # Ctrl+C reaches this process alone, which stops them in order. When it is killed, they go with it.
+        self._processes = [started(words) for words in self._commands]
 
     def ended(self) -> int | None:
         """The code of a process that ended by itself, told once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
 from taskharbor.harbor import Harbor
 from taskharbor.settings.store import store_url
+from taskharbor.worker.signals import stop_signals
 
 
 @with_output
@@ -87,6 +87,6 @@ async def _run(driver: Driver, harbor: Harbor | None, name: str, events: EventBu
             await harbor.aclose()
         scheduler = Scheduler(driver, name=name, events=events)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, scheduler.stop)
         await scheduler.arun()

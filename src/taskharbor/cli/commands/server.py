@@ -89,7 +89,7 @@ def command(
 
     With APP, jobs get the options of its tasks, and their arguments are checked. Without a token file
     only callers on this machine are served, as admin. SIGTERM or Ctrl+C: running requests are
-    answered, streams end, exit code 0; a second one ends it at once.
+    answered, streams end, exit code 0; one more, at least a second later, ends it at once.
     """
     try:
         from taskharbor.web.app import create_app

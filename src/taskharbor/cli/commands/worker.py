@@ -143,9 +143,9 @@ def command(
 ) -> int:
     """Run jobs until stopped.
 
-    SIGTERM or Ctrl+C: claim nothing more, finish, end with code 0; a second one gives the running
-    jobs back at once. SIGQUIT prints all stacks, SIGUSR1 stops claiming and stays. SIGHUP reopens log
-    files; when the terminal of the worker is closed, it stops like SIGTERM.
+    SIGTERM or Ctrl+C: claim nothing more, finish, end with code 0; one more, at least a second later, gives
+    the running jobs back at once. SIGQUIT prints all stacks, SIGUSR1 stops claiming and stays. SIGHUP
+    reopens log files; when the terminal of the worker is closed, it stops like SIGTERM.
 
     --url is for an app whose Harbor names no store itself. APP may also name a Worker that was built in
     code: it brings its own settings.
