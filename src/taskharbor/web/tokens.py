@@ -9,10 +9,13 @@ servers sign cursors with: all that read this file go on where another stopped.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from taskharbor.drivers.wire import Role
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
+from taskharbor.web.guarded_files import read_guarded, write_guarded
 
 _SHAPE = re.compile(r"taskharbor_([0-9a-f]{12})_([0-9a-f]{64})")
 RECHECK_SECONDS = 2.0
@@ -102,26 +106,27 @@ class TokenFile:
         return self._cursor_key
 
     def add(self, token: Token) -> None:
-        self.load()
-        self._cursor_key = self._cursor_key or Entropy().bytes(32).hex()
-        self._write([*self._by_id.values(), token])
+        with self._locked():
+            self.load()
+            self._cursor_key = self._cursor_key or Entropy().bytes(32).hex()
+            self._write([*self._by_id.values(), token])
 
     def revoke(self, token_id: str) -> bool:
-        self.load()
-        left = [token for token in self._by_id.values() if token.id != token_id]
-        is_known = len(left) < len(self._by_id)
-        if is_known:
-            self._write(left)
-        return is_known
+        with self._locked():
+            self.load()
+            left = [token for token in self._by_id.values() if token.id != token_id]
+            is_known = len(left) < len(self._by_id)
+            if is_known:
+                self._write(left)
+            return is_known
 
     def load(self) -> None:
         """Read the file as it is now; a missing one has no tokens, a broken one is an error and has none."""
         self._by_id, self._seen = {}, None
-        try:
-            facts = os.stat(self._path)
-            content = self._path.read_bytes()
-        except FileNotFoundError:
+        found = read_guarded(self._path)
+        if found is None:
             return
+        content, facts = found
         self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         try:
             read = msgspec.json.decode(content, type=_File)
@@ -141,17 +146,20 @@ class TokenFile:
         if seen != self._seen:
             self.load()
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else changes the file meanwhile: of two who read and write at once, one would be lost."""
+        folder = os.open(self._path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
     def _write(self, tokens: list[Token]) -> None:
         """In one step, and for nobody else to read."""
-        draft = self._path.with_name(self._path.name + ".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(
-                msgspec.json.format(msgspec.json.encode(_File(tuple(tokens), self._cursor_key))) + b"\n"
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path)
+        content = msgspec.json.format(msgspec.json.encode(_File(tuple(tokens), self._cursor_key))) + b"\n"
+        write_guarded(self._path, content)
         self.load()
 
 

@@ -181,7 +181,7 @@ def test_systemd_is_told_when_the_server_is_ready_and_when_it_stops(folder: Fold
     [
         (("--host", "0.0.0.0"), "only this machine is served"),
         (("--tokens", "nowhere.json"), "there is no token file"),
-        (("--tokens", "open.json"), "anybody may write"),
+        (("--tokens", "open.json"), "others may write"),
         (("--tokens", "broken.json"), "not readable"),
         (("--host", "no.such.host.invalid", "--tokens", "good.json"), "cannot listen on"),
     ],

@@ -1,7 +1,9 @@
 """Tokens: what a file keeps, what opens a door, and what no longer does."""
 
 import hmac
+import os
 import stat
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -105,3 +107,106 @@ def test_a_broken_file_is_an_error_and_opens_no_door_until_it_is_mended(
     clock.advance(timedelta(seconds=5))
 
     assert file.find(text) is not None
+
+
+# ------------------------------------------------------------------ the file itself
+
+
+def test_updates_at_the_same_time_are_all_kept(tmp_path: Path, clock: SimulatedClock) -> None:
+    begin, ids = threading.Barrier(10), list[str]()
+
+    def add() -> None:
+        own = TokenFile(tmp_path / "tokens.json", clock)
+        _, kept = new_token(Entropy(), "viewer", clock.now())
+        ids.append(kept.id)
+        begin.wait()
+        own.add(kept)
+
+    threads = [threading.Thread(target=add) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(token.id for token in TokenFile(tmp_path / "tokens.json", clock).tokens()) == sorted(ids)
+    assert [one.name for one in tmp_path.iterdir()] == ["tokens.json"]
+
+
+def test_a_draft_that_somebody_laid_out_is_not_taken(
+    file: TokenFile, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "tokens.json.new").symlink_to(victim)
+    made(file, clock)
+
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "tokens.json").is_symlink()
+
+
+def test_a_link_stays_a_link_and_its_target_is_changed(tmp_path: Path, clock: SimulatedClock) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "tokens.json").symlink_to(tmp_path / "secrets" / "tokens.json")
+    text, _ = made(TokenFile(tmp_path / "tokens.json", clock), clock)
+
+    assert (tmp_path / "tokens.json").is_symlink()
+    assert TokenFile(tmp_path / "secrets" / "tokens.json", clock).find(text) is not None
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o606, 0o622])
+def test_a_file_that_others_may_write_to_opens_no_door(
+    file: TokenFile, clock: SimulatedClock, tmp_path: Path, mode: int
+) -> None:
+    made(file, clock)
+    (tmp_path / "tokens.json").chmod(mode)
+
+    with pytest.raises(ConfigurationError, match="chmod go-w"):
+        TokenFile(tmp_path / "tokens.json", clock)
+    with pytest.raises(ConfigurationError, match="chmod go-w"):
+        made(file, clock)
+
+
+def test_a_folder_that_anybody_may_change_holds_no_token_file(
+    file: TokenFile, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="chmod o-w"):
+        made(file, clock)
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.chmod(0o1777)
+    text, _ = made(file, clock)
+
+    assert TokenFile(tmp_path / "tokens.json", clock).find(text) is not None
+
+
+def test_a_file_or_a_link_of_another_user_opens_no_door(
+    file: TokenFile, clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(file, clock)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "tokens.json", 4711, 4711)
+        other = "4711"
+    else:  # the file is ours: be somebody else
+        other = str(os.geteuid())
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+
+    with pytest.raises(ConfigurationError, match=f"belongs to the user {other}"):
+        TokenFile(tmp_path / "tokens.json", clock)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_link_of_another_user_leads_nowhere(file: TokenFile, clock: SimulatedClock, tmp_path: Path) -> None:
+    made(file, clock)
+    (tmp_path / "link.json").symlink_to(tmp_path / "tokens.json")
+    os.lchown(tmp_path / "link.json", 4711, 4711)
+
+    with pytest.raises(ConfigurationError, match="belongs to the user 4711"):
+        TokenFile(tmp_path / "link.json", clock)
+
+
+def test_what_is_no_file_is_an_error_and_holds_nobody_up(tmp_path: Path, clock: SimulatedClock) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(ConfigurationError, match="is no file"):
+            TokenFile(tmp_path / name, clock)
