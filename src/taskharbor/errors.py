@@ -34,6 +34,7 @@ TaskHarborError
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import ClassVar
 
 
 class TaskHarborError(Exception):
@@ -154,11 +155,21 @@ class LeaseExpired(LeaseLost):
 class NotAllowedInState(ConflictError):
     """The verb does not apply to a job in this state."""
 
+    # In the words of those who asked: `retry` is what users call the driver's requeue.
+    _RULES: ClassVar[dict[str, str]] = {
+        "requeue": "only jobs that have ended can be retried",
+        "replay": "only failed jobs are dead letters",
+        "delete": "only jobs that have ended can be deleted",
+        "cancel": "it has ended already",
+        "speculate": "only running jobs get a second run",
+    }
+
     def __init__(self, job_id: str, *, verb: str, state: str) -> None:
         self.job_id = job_id
         self.verb = verb
         self.state = str(state)
-        super().__init__(f"job {job_id} is {self.state}; {verb} changed nothing")
+        rule = self._RULES.get(verb, f"{verb} does not apply")
+        super().__init__(f"job {job_id} is {self.state}: {rule}; nothing was changed")
 
 
 class DriverError(TaskHarborError):

@@ -112,12 +112,16 @@ async def _parts(session: Session, where: Where) -> AsyncIterator[list[str]]:
             yield ids[start : start + _AT_ONCE]
 
 
-def check_choice(ids: Sequence[str], where: Where, *, is_all: bool = False) -> None:
-    """Ids or a search, one of them; everything only when it is said."""
+def check_choice(ids: Sequence[str], where: Where, *, is_all: bool | None = None) -> None:
+    """Ids or a search, one of them; everything only when it is said. None: there is no --all."""
     if ids and (not where.is_everything or is_all):
         raise UsageProblem("give job ids or a search (--where), not both")
     if not ids and where.is_everything and not is_all:
-        raise UsageProblem("give job ids, or say which jobs with --where 'state:failed queue:mail'")
+        if is_all is None:
+            raise UsageProblem("which jobs? Give their ids, or a search: --where 'type:send_* queue:mail'")
+        raise UsageProblem(
+            "which dead letters? Give their ids, a search: --where 'type:send_* queue:mail', or --all"
+        )
 
 
 def refused(job_id: str, error: TaskHarborError) -> Answer:

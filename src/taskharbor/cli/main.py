@@ -20,6 +20,8 @@ class Entry(NamedTuple):
     commands: tuple[str, ...] = ()
     default: str = ""
     """The sub-command that is meant when none is named."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Other names of sub-commands, and what they mean."""
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
@@ -39,8 +41,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "dlq": Entry(
             "dlq",
-            "Dead letters: look at failed jobs, replay or purge them",
-            ("list", "show", "replay", "purge"),
+            "Dead letters: look at failed jobs, retry or purge them",
+            ("list", "show", "retry", "purge"),
+            aliases=(("replay", "retry"),),
         ),
     },
     "Operate": {
@@ -147,6 +150,8 @@ def _globals_behind_the_command(args: list[str]) -> list[str]:
         flags += args[:taken]
         args = args[taken:]
     entry = COMMANDS.get(args[0]) if args else None
+    if entry and len(args) > 1:
+        args = [args[0], dict(entry.aliases).get(args[1], args[1]), *args[2:]]
     depth = 2 if entry and len(args) > 1 and args[1] in entry.commands else 1
     named = args[:depth]
     if entry and entry.default and depth == 1 and (len(args) == 1 or args[1] not in ("-h", "--help")):

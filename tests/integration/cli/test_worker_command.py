@@ -76,15 +76,15 @@ def test_several_processes_drain_on_sigterm_and_exit_0(taskharbor: Command) -> N
     assert taskharbor.job(job_id).state is JobState.COMPLETED
 
 
-def test_a_failing_job_is_a_dead_letter_that_can_be_replayed(taskharbor: Command) -> None:
+def test_a_failing_job_is_a_dead_letter_that_can_be_retried(taskharbor: Command) -> None:
     job_id = taskharbor.put("boom", max_attempts=1)
     taskharbor("worker", "app", "--burst")
 
     [letter] = taskharbor("dlq", "list", "--json").json["items"]
-    replayed = taskharbor("dlq", "replay", "--all", "--yes", "--json")
+    retried = taskharbor("dlq", "retry", "--all", "--yes", "--json")
 
     assert (letter["id"], letter["last_error"]) == (job_id, "RuntimeError: no luck")
-    assert replayed.json["changed"] == 1
+    assert retried.json["changed"] == 1
 
 
 @pytest.mark.timeout(60)

@@ -34,11 +34,11 @@ def test_show_finds_dead_letters_only(shell: Shell) -> None:
     assert "is ready, no dead letter" in other.err
 
 
-def test_replay_by_id_and_by_search(shell: Shell) -> None:
+def test_retry_by_id_and_by_search(shell: Shell) -> None:
     one, two, other = dead_letter(shell), dead_letter(shell), dead_letter(shell, "sms.send")
 
-    by_id = shell("dlq", "replay", one, "--json")
-    by_search = shell("dlq", "replay", "--where", "type:mail.send", "--yes", "--json")
+    by_id = shell("dlq", "retry", one, "--json")
+    by_search = shell("dlq", "retry", "--where", "type:mail.send", "--yes", "--json")
 
     assert by_id.json["items"][0]["state"] == "ready"
     assert by_search.json["changed"] == 1
@@ -46,20 +46,20 @@ def test_replay_by_id_and_by_search(shell: Shell) -> None:
     assert shell.get(other).state is JobState.FAILED
 
 
-def test_replay_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
+def test_retry_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
     shell.enqueue()
     done = shell.end(lambda job: Ack(job.lease))
 
-    assert shell("dlq", "replay", done).code == 3
+    assert shell("dlq", "retry", done).code == 3
     assert shell.get(done).state is JobState.COMPLETED
 
 
-def test_everything_is_replayed_only_when_it_is_said(shell: Shell) -> None:
+def test_everything_is_retried_only_when_it_is_said(shell: Shell) -> None:
     letter = dead_letter(shell)
 
-    unsaid = shell("dlq", "replay", "--yes")
-    dry = shell("dlq", "replay", "--all", "--dry-run", "--json")
-    said = shell("dlq", "replay", "--all", "--yes", "--json")
+    unsaid = shell("dlq", "retry", "--yes")
+    dry = shell("dlq", "retry", "--all", "--dry-run", "--json")
+    said = shell("dlq", "retry", "--all", "--yes", "--json")
 
     assert unsaid.code == 2
     assert (dry.json["matched"], dry.json["changed"]) == (1, 0)
@@ -98,3 +98,18 @@ def test_purge_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
 
     assert shell("dlq", "purge", done, "--yes").code == 3
     assert shell.find(done) is not None
+
+
+def test_replay_is_another_name_of_retry(shell: Shell) -> None:
+    letter = dead_letter(shell)
+
+    assert shell("dlq", "replay", letter, "--json").json["items"][0]["result"] == "retried"
+
+
+def test_without_a_choice_every_way_to_choose_is_named(shell: Shell) -> None:
+    for verb in ("retry", "purge"):
+        answer = shell("dlq", verb)
+
+        assert answer.code == 2
+        assert all(way in answer.err for way in ("ids", "--where", "--all"))
+    assert "--all" not in shell("jobs", "retry").err

@@ -209,6 +209,8 @@ def test_retrying_a_waiting_job_is_a_conflict(shell: Shell) -> None:
 
     assert answer.code == 5
     assert answer.json["items"][0]["result"] == "refused"
+    note = answer.json["items"][0]["note"]
+    assert note == f"job {job_id} is ready: only jobs that have ended can be retried; nothing was changed"
 
 
 def test_cancel_answers_for_each_id(shell: Shell) -> None:

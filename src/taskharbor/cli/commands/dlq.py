@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches, refused
-from taskharbor.cli.columns import dead_columns
+from taskharbor.cli.columns import counted, dead_columns
 from taskharbor.cli.commands.jobs import DryRun, JobId, JobIds, Reveal, WhereFlag, Yes, narrowed, requeue_step
 from taskharbor.cli.details import job_lines
 from taskharbor.cli.exits import DONE, UsageProblem
@@ -61,7 +61,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
 
 @app.command()
 @with_store
-async def replay(
+async def retry(
     session: Session,
     job_ids: JobIds = None,
     where: WhereFlag = None,
@@ -82,11 +82,11 @@ async def replay(
         job_ids = await whole_ids(session.driver, job_ids)
         letters = await _dead_letters(session, job_ids)
         if dry_run:
-            session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be replayed.")
+            session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be retried.")
             return DONE
         return await for_ids(session, job_ids, step)
     return await for_matches(
-        session, dead(search), step, verb="Replay", done="replayed", yes=yes, dry_run=dry_run
+        session, dead(search), step, verb="Retry", done="retried", yes=yes, dry_run=dry_run
     )
 
 
@@ -111,14 +111,14 @@ async def purge(
     job_ids = await whole_ids(session.driver, job_ids)
     letters = await _dead_letters(session, job_ids)
     session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be purged.")
-    if dry_run or not session.out.confirm(f"Purge {len(letters)} of the dead letters?", yes=yes):
+    if dry_run or not session.out.confirm(f"Purge {counted(len(letters), 'dead letter')}?", yes=yes):
         session.out.say("nothing was done")
         return DONE
     return await for_ids(session, job_ids, _delete_step(session))
 
 
 async def _dead_letters(session: Session, ids: Sequence[str]) -> list[JobRecord]:
-    """Only failed jobs are dead letters, even though the store can replay and forget any finished one."""
+    """Only failed jobs are dead letters, even though the store can retry and forget any finished one."""
     letters = []
     for job_id, job in zip(ids, await session.driver.get(ids), strict=True):
         if job is None or job.state is not JobState.FAILED:
