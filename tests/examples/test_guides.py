@@ -50,3 +50,24 @@ def test_links_to_other_pages_lead_somewhere(page):
     ]
 
     assert missing == []
+
+
+LOOKS = r"taskharbor (?:enqueue|jobs|dlq|queues|workers|schedules|top|doctor|bench|migrate)\b[^`\n]*"
+
+
+def test_every_command_of_the_first_page_names_its_store():
+    text = (DOCS / "start/first-job.md").read_text("utf-8")
+
+    found = re.findall(LOOKS, text)
+
+    assert found
+    assert [words for words in found if "-A app:harbor" not in words] == []
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "guides").glob("*.md")), ids=lambda page: page.stem)
+def test_commands_to_copy_name_their_store(page):
+    blocks = re.findall(r"^```(?:\w*)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+    lines = [line for block in blocks for line in block.splitlines() if re.match(rf"(\$ )?{LOOKS}", line)]
+
+    assert [line for line in lines if not re.search(r"-A |--app |--url ", line)] == []

@@ -76,3 +76,15 @@ def test_the_readme_puts_a_job_in_does_it_and_shows_it(folder: Path) -> None:
     assert row.startswith(job_id.strip())
     assert "completed" in row
     assert {path.name.partition(".db")[0] for path in folder.glob("*.db*")} == {"jobs"}
+
+
+def test_every_rate_of_the_readme_has_its_settings_and_is_in_the_results() -> None:
+    text = README.read_text("utf-8")
+    results = (README.parent / "bench" / "RESULTS.md").read_text("utf-8")
+
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if re.match(r"\| .*\d,\d{3} and", line)]
+
+    assert rows
+    assert [row for row in rows if "-c " not in row[1] and row[1].strip() != "the same"] == []
+    figures = [figure for row in rows for figure in re.findall(r"\d+,\d{3}", "".join(row[2:]))]
+    assert [figure for figure in figures if figure not in results] == []
