@@ -108,7 +108,7 @@ def schedule_columns(now: datetime) -> Sequence[Column]:
         Column("TYPE", lambda entry: entry["type"]),
         Column("QUEUE", lambda entry: entry["queue"]),
         Column("NEXT", lambda entry: _next_tick(entry, now), raw=_field("next_tick_at")),
-        Column("LAST", lambda entry: ago(entry["last_tick_at"], now), raw=_field("last_tick_at")),
+        Column("LAST", lambda entry: ago(entry["fired_at"], now) or "never", raw=_field("fired_at")),
     )
 
 
@@ -202,6 +202,8 @@ def _age(text: str | None, now: datetime) -> str:
 def _next_tick(entry: Item, now: datetime) -> str | None:
     if entry["trouble"]:
         return f"broken: {_short(entry['trouble'])}"
+    if entry["is_undeclared"]:
+        return "undeclared"
     return "paused" if entry["paused"] else ago(entry["next_tick_at"], now)
 
 

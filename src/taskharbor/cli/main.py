@@ -49,7 +49,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Operate": {
         "queues": Entry("queues", "Numbers and settings of queues", ("list", "pause", "resume", "set")),
         "workers": Entry("workers", "Who is at work, fastest first", ("list",)),
-        "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run")),
+        "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run", "delete")),
         "tokens": Entry("tokens", "Who may use the server, and as what", ("create", "list", "revoke")),
         "top": Entry("top", "Watch queues, workers, throughput and what fails"),
         "migrate": Entry(

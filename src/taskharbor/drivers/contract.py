@@ -513,12 +513,17 @@ class Driver(OneJobForms, DriverSteps):
         check_schedule(schedule, now or self.clock.now())
         return await self.do_put_schedule(schedule, now)
 
-    async def advance_schedule(self, name: str, tick: datetime, *, now: datetime | None = None) -> bool:
-        """Remember that every tick up to `tick` was dealt with; never goes back. Is there such a schedule?"""
+    async def advance_schedule(
+        self, name: str, tick: datetime, *, fired: bool = True, now: datetime | None = None
+    ) -> bool:
+        """Remember that every tick up to `tick` was dealt with; never goes back. Is there such a schedule?
+
+        `fired` is whether that tick made a job; one that was missed or fell into a pause did not.
+        """
         now = self._check(now)
         check_name(name, "schedule name")
         check_instant(tick, "tick")
-        return await self.do_advance_schedule(name, utc(tick), now)
+        return await self.do_advance_schedule(name, utc(tick), fired, now)
 
     async def delete_schedule(self, name: str, *, now: datetime | None = None) -> bool:
         """Forget a schedule; was there one?"""

@@ -19,7 +19,7 @@ from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import QueueRules, Retention
-from taskharbor.model.schedule import StoredSchedule
+from taskharbor.model.schedule import StoredSchedule, is_undeclared
 
 View = dict[str, Any]
 
@@ -134,7 +134,7 @@ def worker_view(worker: WorkerInfo) -> View:
     }
 
 
-def schedule_view(entry: StoredSchedule, next_at: datetime | None) -> View:
+def schedule_view(entry: StoredSchedule, next_at: datetime | None, *, now: datetime) -> View:
     schedule = entry.schedule
     return {
         "name": schedule.name,
@@ -146,6 +146,9 @@ def schedule_view(entry: StoredSchedule, next_at: datetime | None) -> View:
         "type": schedule.template.type,
         "queue": schedule.template.queue,
         "last_tick_at": instant_text(entry.last_tick_at),
+        "fired_at": instant_text(entry.fired_at),
+        "declared_at": instant_text(entry.declared_at),
+        "is_undeclared": is_undeclared(entry, now),
         "next_tick_at": instant_text(next_at),
     }
 

@@ -196,7 +196,7 @@ _VERBS = (
     _verb("hold_role", RoleLease, role=str, holder=str, ttl=timedelta),
     _verb("release_role", bool, role=str, holder=str),
     _verb("put_schedule", StoredSchedule, schedule=Schedule),
-    _verb("advance_schedule", bool, name=str, tick=datetime),
+    _verb("advance_schedule", bool, name=str, tick=datetime, fired=(bool, True)),
     _verb("delete_schedule", bool, name=str),
     _verb("schedules", list[StoredSchedule]),
 )

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
-from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.drivers.contract import Driver
+from taskharbor.errors import ConfigurationError, InvalidArgument, TaskHarborError
 from taskharbor.model.checks import check_name
-from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.clock import Clock
+from taskharbor.model.duration import optional_duration
+from taskharbor.model.schedule import RENEW_EVERY, Schedule, StoredSchedule, ticks
+from taskharbor.tasks.request import JobRequest
 
 Stored = list[StoredSchedule]
+Instants = list[datetime]
+
+_log = logging.getLogger("taskharbor.scheduler")
 
 
 class Schedules:
@@ -48,9 +61,79 @@ class Schedules:
 
     async def astore(self) -> Stored:
         driver = await self._client.adriver()
-        done = [await driver.put_schedule(one, now=self._client.now()) for one in self.declared]
+        owned = [msgspec.structs.replace(one, declared=True) for one in self.declared]
+        done = [await driver.put_schedule(one, now=self._client.now()) for one in owned]
         self._unstored -= {one.schedule.name for one in done}
         return done
+
+    async def arenew(self, driver: Driver) -> int:
+        """Say that the code of this running program still declares its schedules; answers how many were due.
+
+        A rule that somebody else has put meanwhile stays, and one that was deleted stays away: this program
+        may be an old one in the middle of a deployment.
+        """
+        now = self._client.now() or (await driver.info()).at
+        stale = [
+            entry.schedule.name
+            for entry in await driver.schedules(now=self._client.now())
+            if entry.declared_at is not None and now - entry.declared_at >= RENEW_EVERY / 2
+        ]
+        due = [self._declared[name] for name in stale if name in self._declared]
+        for one in due:
+            renewed = msgspec.structs.replace(one, declared=True, renews=True)
+            await driver.put_schedule(renewed, now=self._client.now())
+        return len(due)
+
+    async def akeep(self, driver: Driver, clock: Clock) -> None:
+        """Renew for as long as this program runs. For workers, schedulers and servers."""
+        while self._declared:
+            await clock.sleep(RENEW_EVERY.total_seconds())
+            try:
+                await self.arenew(driver)
+            except TaskHarborError as error:
+                _log.warning("the schedules of the code could not be declared again: %s", error)
+
+    @asynccontextmanager
+    async def kept(self, driver: Driver, clock: Clock) -> AsyncIterator[None]:
+        """The same, beside what is done within."""
+        keeping = asyncio.ensure_future(self.akeep(driver, clock))
+        try:
+            yield
+        finally:
+            keeping.cancel()
+
+    def put(self, name: str, request: JobRequest, **rule: Any) -> StoredSchedule:
+        """Store a schedule that no code declares: `put("nightly", task.call(30), cron="0 3 * * *")`.
+
+        `rule` is cron or every, timezone, misfire and paused, as for `harbor.cron`. It stays until it is
+        deleted, whatever programs run.
+        """
+        return self._client.block(self.aput, name, request, **rule)
+
+    async def aput(self, name: str, request: JobRequest, **rule: Any) -> StoredSchedule:
+        template = msgspec.structs.replace(self._client.new_job(request), id="")
+        try:
+            schedule = Schedule(
+                name=name,
+                template=template,
+                **{**rule, "every": optional_duration(rule.get("every"), "every")},
+            )
+        except TypeError as error:
+            raise InvalidArgument(f"schedule {name!r}: {error}") from None
+        return await (await self._client.adriver()).put_schedule(schedule, now=self._client.now())
+
+    def next(self, name: str, count: int = 1) -> Instants:
+        """When it fires next, the next `count` times; nothing while it is paused."""
+        return self._client.block(self.anext, name, count)
+
+    async def anext(self, name: str, count: int = 1) -> Instants:
+        entry = await self._find(name)
+        driver = await self._client.adriver()
+        now = self._client.now() or (await driver.info()).at
+        if entry.paused:
+            return []
+        coming = ticks(entry.schedule, max(now, entry.last_tick_at))
+        return [*islice(coming, count)]
 
     def list(self) -> Stored:
         """Every schedule of the store, by name: also those that other programs declared."""

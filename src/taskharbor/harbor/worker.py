@@ -45,20 +45,23 @@ class HarborWorker(Worker):
         return super().run(until_idle=until_idle)
 
     async def _run_shift(self, until_idle: bool) -> str:
-        if until_idle or not self._has_scheduler:
+        if until_idle or self._timing.is_virtual:
             return await super()._run_shift(until_idle)
-        async with self._scheduler_beside():
+        async with self._beside():
             return await super()._run_shift(until_idle)
 
     @asynccontextmanager
-    async def _scheduler_beside(self) -> AsyncIterator[None]:
+    async def _beside(self) -> AsyncIterator[None]:
         """Ends with the worker, and never keeps it waiting for a store that does not answer."""
-        running = asyncio.ensure_future(self._keep_time())
+        running = [asyncio.ensure_future(self._schedules.akeep(self.driver, self._timing.clock))]
+        if self._has_scheduler:
+            running.append(asyncio.ensure_future(self._keep_time()))
         try:
             yield
         finally:
-            running.cancel()
-            await asyncio.wait((running,), timeout=_FAREWELL_SECONDS)
+            for one in running:
+                one.cancel()
+            await asyncio.wait(running, timeout=_FAREWELL_SECONDS)
 
     async def _keep_time(self) -> None:
         try:

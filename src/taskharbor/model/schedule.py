@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal
 
 import msgspec
@@ -28,6 +28,11 @@ MAX_CATCH_UP = 100
 SKIP_AFTER = timedelta(seconds=60)
 """With `skip`, a tick older than this when the leader comes to it is dropped."""
 
+UNDECLARED_AFTER = timedelta(hours=1)
+"""How long a schedule of the code outlives the last program that declares it, at the least."""
+RENEW_EVERY = timedelta(minutes=15)
+"""How often a running program declares its schedules again."""
+
 SCHEDULE_HEADER = "taskharbor-schedule"
 """The header by which a job names the schedule that made it."""
 
@@ -38,6 +43,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A named rule that makes jobs: a cron expression or an interval, and the job to make.
 
     `template.id` is ignored; each tick gets its own. `paused` left out keeps what is stored.
+
+    `declared` says that it stands in the code of a program, which owns it and goes on saying so: what no
+    program has declared for long makes no more jobs (`is_undeclared`). With `renews` that is all it says:
+    a rule that is stored under the name stays as it is, so that old and new code may run side by side.
     """
 
     name: str
@@ -47,20 +56,33 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
     misfire: Misfire = "latest"
     paused: bool | UnsetType = UNSET
+    declared: bool = False
+    renews: bool = False
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as the store keeps it, with the last tick that was dealt with."""
+    """A schedule as the store keeps it, with the last tick that was dealt with.
+
+    `fired_at` is the last tick that made a job. `declared_at` is when a program said last that the
+    schedule stands in its code; None for one that was made by hand, which stays until it is deleted.
+    """
 
     schedule: Schedule
     paused: bool
     last_tick_at: datetime
     created_at: datetime
     updated_at: datetime
+    fired_at: datetime | None = None
+    declared_at: datetime | None = None
 
 
 def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> StoredSchedule:
     """What put_schedule keeps: a new, changed or resumed rule starts from now, others where they were."""
+    if before is not None and schedule.renews:
+        is_owned = before.declared_at is not None
+        return msgspec.structs.replace(before, declared_at=now) if is_owned else before
+    schedule = msgspec.structs.replace(schedule, renews=False)
+    declared_at = now if schedule.declared else None
     if before is None:
         return StoredSchedule(
             schedule=schedule,
@@ -68,6 +90,7 @@ def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> 
             last_tick_at=now,
             created_at=now,
             updated_at=now,
+            declared_at=declared_at,
         )
     paused = before.paused if schedule.paused is UNSET else schedule.paused is True
     goes_on = _rule(before.schedule) == _rule(schedule) and not (before.paused and not paused)
@@ -78,7 +101,33 @@ def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> 
         last_tick_at=before.last_tick_at if goes_on else max(now, before.last_tick_at),
         created_at=before.created_at,
         updated_at=now,
+        fired_at=before.fired_at,
+        declared_at=declared_at,
     )
+
+
+def advanced(entry: StoredSchedule, tick: datetime, now: datetime, *, fired: bool) -> StoredSchedule:
+    """What advance_schedule keeps: every tick up to this one was dealt with. Never goes back."""
+    if tick <= entry.last_tick_at:
+        return entry
+    fired_at = tick if fired else entry.fired_at
+    return msgspec.structs.replace(entry, last_tick_at=tick, fired_at=fired_at, updated_at=now)
+
+
+def is_undeclared(entry: StoredSchedule, now: datetime) -> bool:
+    """Whether the code that owned a schedule is gone: nobody declared it for an hour and two of its ticks.
+
+    The ticks are for programs that run only when there is work: a weekly job that starts its own workers
+    is declared once a week.
+    """
+    said = entry.declared_at
+    if said is None or now - said < UNDECLARED_AFTER:
+        return False
+    try:
+        second = next(islice(ticks(entry.schedule, said), 1, None), None)
+    except InvalidArgument:  # a zone that is not known here: it cannot fire here, whoever declares it
+        return False
+    return second is None or second <= now
 
 
 def tick_key(name: str, tick: datetime) -> bytes:

@@ -18,7 +18,14 @@ from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
 from taskharbor.events import EventBus, ScheduleFailed, ScheduleFired
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from taskharbor.model.schedule import SCHEDULE_HEADER, StoredSchedule, due_ticks, last_tick, tick_key
+from taskharbor.model.schedule import (
+    SCHEDULE_HEADER,
+    StoredSchedule,
+    due_ticks,
+    is_undeclared,
+    last_tick,
+    tick_key,
+)
 from taskharbor.scheduler.duty import Now
 
 _log = logging.getLogger("taskharbor.scheduler")
@@ -44,6 +51,7 @@ class FireCron:
         self._entropy = entropy
         self.every_seconds = every_seconds
         self._troubles: dict[str, str] = {}  # by schedule: told once, not every second
+        self._held: set[str] = set()  # schedules whose code is gone, told once as well
 
     async def run_once(self) -> int:
         entries = await self._driver.schedules(now=self._now.given)
@@ -68,15 +76,34 @@ class FireCron:
             return 0
 
     async def _fire(self, entry: StoredSchedule, now: datetime) -> int:
+        if is_undeclared(entry, now):
+            return self._hold(entry)
+        self._held.discard(entry.schedule.name)
         reached = last_tick(entry, now)
         if reached is None:
             return 0
         due = due_ticks(entry, now)
         fired = await self._enqueue_all(entry, due, now)
         if fired == len(due):
-            await self._driver.advance_schedule(entry.schedule.name, reached, now=self._now.given)
+            await self._driver.advance_schedule(
+                entry.schedule.name, reached, fired=bool(due), now=self._now.given
+            )
             self._troubles.pop(entry.schedule.name, None)
         return fired
+
+    def _hold(self, entry: StoredSchedule) -> int:
+        """Its ticks are neither fired nor dealt with: code that declares it again goes on where it was."""
+        name = entry.schedule.name
+        if name not in self._held:
+            self._held.add(name)
+            _log.warning(
+                "schedule %s makes no more jobs: it stood in code, and no program has declared it since %s; "
+                "`taskharbor schedules delete %s` takes it away",
+                name,
+                entry.declared_at,
+                name,
+            )
+        return 0
 
     async def _enqueue_all(self, entry: StoredSchedule, due: list[datetime], now: datetime) -> int:
         """All at once, or one tick after the other as far as the budget of the queue goes."""

@@ -141,6 +141,33 @@ def test_schedules_are_listed_paused_resumed_and_run(shell: Shell) -> None:
     assert shell("schedules", "run", "weekly").code == 3
 
 
+def test_a_schedule_is_deleted_and_one_that_never_fired_says_so(shell: Shell) -> None:
+    async def put(driver: Driver) -> None:
+        template = NewJob(id="", type="report", queue="mail")
+        await driver.put_schedule(Schedule(name="nightly", template=template, every=timedelta(days=1)))
+        declared = Schedule(name="old", template=template, every=timedelta(minutes=1), declared=True)
+        await driver.put_schedule(declared, now=SystemClock().now() - timedelta(days=1))
+        await driver.report_worker(WorkerReport(worker_id="w", queues=("mail",), types=("other",)))
+
+    shell.store(put)
+
+    listed = {entry["name"]: entry for entry in shell("schedules", "list", "--json").json["items"]}
+    assert (listed["nightly"]["fired_at"], listed["nightly"]["is_undeclared"]) == (None, False)
+    assert listed["old"]["is_undeclared"]
+    assert "never" in shell("schedules", "list").out
+    assert "undeclared" in shell("schedules", "list").out
+
+    told = [item["text"] for item in shell("doctor", "--json").json["items"] if item["check"] == "schedules"]
+    assert len(told) == 2
+    assert "schedule nightly makes jobs of report in mail, which no live worker runs" in told[0]
+    assert "schedule old makes no more jobs" in told[1]
+
+    assert shell("schedules", "delete", "old").out.startswith("old: deleted; code that still declares it")
+    assert shell("schedules", "delete", "nightly", "--json").json == {"name": "nightly", "deleted": True}
+    assert shell("schedules", "list", "--json").json["items"] == []
+    assert shell("schedules", "delete", "nightly").code == 3
+
+
 def test_migrate_says_when_there_is_nothing_to_do(shell: Shell) -> None:
     assert shell("migrate", "status", "--json").json["pending"] == []
     assert shell("migrate", "up", "--json").json["applied"] == []

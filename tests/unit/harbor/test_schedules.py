@@ -74,6 +74,65 @@ def test_pause_and_resume_outlive_the_next_start_of_the_program(harbor):
     assert not harbor.schedules.resume("clean_up").paused
 
 
+def test_a_running_program_declares_its_schedules_again(harbor, clock):
+    """Neither puts an old rule back nor brings back what was deleted: old code may run beside new."""
+    declared(harbor)
+    harbor.schedules.store()
+    newer = Harbor("memory://", clock=clock)
+    newer.attach(harbor.driver, clock=clock)
+
+    @newer.cron("0 5 * * *", name="clean_up")
+    @newer.task
+    def clean_up() -> None: ...
+
+    newer.schedules.store()
+    clock.advance(timedelta(minutes=20))
+
+    assert harbor.client.block(_renew, harbor) == 1
+    assert harbor.client.block(_renew, harbor) == 0
+    [entry] = newer.schedules.list()
+    assert (entry.schedule.cron, entry.declared_at) == ("0 5 * * *", clock.now())
+    harbor.schedules.delete("clean_up")
+    assert harbor.client.block(_renew, harbor) == 0
+    newer.close()
+
+
+async def _renew(harbor):
+    async with harbor.driver.another() as driver:
+        return await harbor.schedules.arenew(driver)
+
+
+def test_a_schedule_can_be_made_without_standing_in_the_code(harbor, clock):
+    task = declared(harbor)
+
+    entry = harbor.schedules.put("weekly", task.call(days=30), cron="0 4 * * 1", timezone="Europe/Berlin")
+
+    assert (entry.schedule.template.payload, entry.declared_at) == (b'{"days":30}', None)
+    assert [one.declared_at for one in harbor.schedules.list()] == [clock.now(), None]
+    with pytest.raises(InvalidArgument, match="nosuch"):
+        harbor.schedules.put("weekly", task.call(days=30), nosuch=1)
+    with pytest.raises(InvalidArgument, match="cron or every"):
+        harbor.schedules.put("weekly", task.call(days=30))
+    assert harbor.schedules.put("often", task.call(days=1), every="15m").schedule.every == timedelta(
+        minutes=15
+    )
+
+
+def test_when_it_fires_next_is_told_and_nothing_while_it_is_paused(harbor, clock):
+    task = declared(harbor)
+    harbor.schedules.put("often", task.call(days=1), every="15m")
+
+    now = clock.now()
+    coming = harbor.schedules.next("often", 3)
+
+    assert len(coming) == 3
+    assert coming[0] - now <= timedelta(minutes=15) < coming[1] - now <= timedelta(minutes=30)
+    harbor.schedules.pause("often")
+    assert harbor.schedules.next("often") == []
+    with pytest.raises(InvalidArgument, match="no schedule is named"):
+        harbor.schedules.next("nosuch")
+
+
 def test_run_makes_its_job_now(harbor):
     declared(harbor)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.job import NewJob
@@ -17,6 +18,7 @@ from taskharbor.model.schedule import (
     StoredSchedule,
     check_schedule,
     due_ticks,
+    is_undeclared,
     stored,
     tick_key,
     ticks,
@@ -56,6 +58,29 @@ def first(count, after, **fields):
 )
 def test_aliases_mean_what_cron_says(alias, expected):
     assert first(1, NOW, cron=alias) == [expected + ":00+00:00"]
+
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "age", "expected"),
+    [
+        ({"every": MINUTE}, HOUR - MINUTE, False),
+        ({"every": MINUTE}, HOUR, True),
+        ({"cron": "0 3 * * *"}, HOUR, False),
+        ({"cron": "0 3 * * *"}, DAY, False),  # one tick: a worker that it started may be on its way
+        ({"cron": "0 3 * * *"}, 2 * DAY, True),
+        ({"every": DAY, "timezone": "Mars/Olympus"}, 9 * DAY, True),
+        ({"cron": "0 3 * * *", "timezone": "Mars/Olympus"}, 9 * DAY, False),
+    ],
+)
+def test_code_that_is_silent_for_an_hour_and_two_ticks_is_gone(fields, age, expected):
+    silent = replace(entry(NOW, **fields), declared_at=NOW)
+
+    assert is_undeclared(silent, NOW + age) is expected
+    assert is_undeclared(replace(silent, declared_at=None), NOW + age) is False
 
 
 def test_a_tick_at_the_very_instant_is_not_fired_again():

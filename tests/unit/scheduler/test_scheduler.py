@@ -239,6 +239,42 @@ async def test_a_tick_makes_exactly_one_job_with_two_schedulers(driver: Driver, 
     ]
 
 
+async def test_a_schedule_whose_code_is_gone_makes_no_more_jobs_until_it_is_back(
+    driver: Driver, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await put(driver, declared=True)
+    await put(driver, name="by-hand")
+    leader = scheduler(driver, clock)
+    for _ in range(90):
+        clock.at += MINUTE
+        await leader.run_once()
+    made = [job.headers["taskharbor-schedule"] for job in await all_jobs(driver)]
+
+    await put(driver, declared=True)
+    clock.at += MINUTE
+    await leader.run_once()
+
+    assert (made.count("nightly"), made.count("by-hand")) == (59, 90)
+    assert caplog.text.count("schedule nightly makes no more jobs") == 1
+    back = [job.headers["taskharbor-schedule"] for job in await all_jobs(driver)]
+    assert back.count("nightly") == 60
+
+
+async def test_a_schedule_that_was_paused_has_not_fired(driver: Driver, clock: HandClock) -> None:
+    await put(driver, paused=True)
+    clock.at += MINUTE
+    await scheduler(driver, clock).run_once()
+    [paused] = await driver.schedules()
+
+    await put(driver, paused=False)
+    clock.at += MINUTE
+    await scheduler(driver, clock, "second").run_once()
+    [fired] = await driver.schedules()
+
+    assert paused.fired_at is None
+    assert fired.fired_at == fired.last_tick_at
+
+
 async def test_a_leader_that_dies_between_enqueue_and_note_leaves_one_job(
     driver: Driver, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ UNREADABLE = msgspec.structs.replace(
             answers.WorkerOut,
             worker_view(WorkerInfo(report=WorkerReport(worker_id="w"), seen_at=NOW, expires_at=NOW)),
         ),
-        (answers.ScheduleOut, schedule_view(SCHEDULE, NOW)),
+        (answers.ScheduleOut, schedule_view(SCHEDULE, NOW, now=NOW)),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

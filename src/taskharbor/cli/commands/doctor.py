@@ -22,8 +22,9 @@ from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.drivers.unclaimed import Want, unclaimed
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
-from taskharbor.model.presence import WorkerInfo, lanes_of
+from taskharbor.model.presence import WorkerInfo, lanes_of, serves
 from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.schedule import StoredSchedule, is_undeclared
 from taskharbor.model.state import JobState
 
 _ROUND_TRIPS = 5
@@ -183,6 +184,28 @@ async def _workers(session: Session) -> list[Finding]:
     return [Finding("ok", "workers", f"{len(workers)} alive with {counted(slots, 'slot')}")]
 
 
+async def _schedules(session: Session) -> list[Finding]:
+    """Schedules whose code is gone, and those whose jobs nobody alive could do."""
+    entries = await session.driver.schedules()
+    workers = await session.driver.workers()
+    now = (await session.driver.info()).at
+    findings = [finding for entry in entries for finding in _of_schedule(entry, workers, now)]
+    return findings or [Finding("ok", "schedules", f"{counted(len(entries), 'schedule')}, none is orphaned")]
+
+
+def _of_schedule(entry: StoredSchedule, workers: list[WorkerInfo], now: datetime) -> list[Finding]:
+    name, template = entry.schedule.name, entry.schedule.template
+    fix = f"taskharbor schedules delete {name}"
+    if is_undeclared(entry, now):
+        text = f"schedule {name} makes no more jobs: no program has declared it since {entry.declared_at}"
+        return [Finding("warn", "schedules", text, fix)]
+    wanted = {"queue": template.queue, "lane": template.requires, "type_name": template.type}
+    if entry.paused or not workers or any(serves(worker.report, **wanted) for worker in workers):
+        return []
+    text = f"schedule {name} makes jobs of {template.type} in {template.queue}, which no live worker runs"
+    return [Finding("warn", "schedules", text, f"taskharbor worker APP --include MODULE, or {fix}")]
+
+
 async def _leases(session: Session) -> list[Finding]:
     """Leases that ran out a while ago: nobody claims or sweeps."""
     page = await session.driver.find(Query(states=(JobState.RUNNING,), limit=1000))
@@ -200,6 +223,7 @@ _CHECKS: tuple[Callable[[Session], Awaitable[list[Finding]]], ...] = (
     _clock,
     _queues,
     _workers,
+    _schedules,
     _leases,
 )
 _COLUMNS = (

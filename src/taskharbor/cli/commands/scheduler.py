@@ -16,6 +16,7 @@ from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_outpu
 from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
 from taskharbor.harbor import Harbor
+from taskharbor.model.clock import SystemClock
 from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
@@ -89,4 +90,11 @@ async def _run(driver: Driver, harbor: Harbor | None, name: str, events: EventBu
         loop = asyncio.get_running_loop()
         for number in stop_signals():
             loop.add_signal_handler(number, scheduler.stop)
-        await scheduler.arun()
+        keeping = (
+            None if harbor is None else asyncio.ensure_future(harbor.schedules.akeep(driver, SystemClock()))
+        )
+        try:
+            await scheduler.arun()
+        finally:
+            if keeping is not None:
+                keeping.cancel()

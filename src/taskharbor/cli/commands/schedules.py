@@ -56,12 +56,23 @@ async def run(session: Session, name: Name) -> None:
     )
 
 
+@app.command()
+@with_store
+async def delete(session: Session, name: Name) -> None:
+    """Take a schedule out of the store. Code that still declares it puts it back when it starts."""
+    entry = await _schedule(session, name)
+    await session.driver.delete_schedule(name)
+    note = "; code that still declares it puts it back when it starts" if entry.declared_at else ""
+    session.out.document({"name": name, "deleted": True}, [f"{name}: deleted{note}"])
+
+
 def _view(entry: StoredSchedule, now: datetime) -> dict[str, Any]:
     """With its next tick, or with what keeps it from having one: a zone that is not known here, say."""
     try:
-        return {**schedule_view(entry, next(ticks(entry.schedule, now), None)), "trouble": None}
+        next_at = next(ticks(entry.schedule, now), None)
+        return {**schedule_view(entry, next_at, now=now), "trouble": None}
     except Exception as error:  # noqa: BLE001 - one row that cannot be read must not hide the others
-        return {**schedule_view(entry, None), "trouble": str(error) or type(error).__name__}
+        return {**schedule_view(entry, None, now=now), "trouble": str(error) or type(error).__name__}
 
 
 async def _set_paused(session: Session, name: str, *, paused: bool) -> None:

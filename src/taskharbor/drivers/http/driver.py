@@ -329,8 +329,8 @@ class HttpDriver(Driver):
         stored: StoredSchedule = await self._ask("put_schedule", schedule=schedule, now=now)
         return stored
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
-        return bool(await self._ask("advance_schedule", name=name, tick=tick, now=now))
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+        return bool(await self._ask("advance_schedule", name=name, tick=tick, fired=fired, now=now))
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
         return bool(await self._ask("delete_schedule", name=name, now=now))

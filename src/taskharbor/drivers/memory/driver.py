@@ -271,9 +271,9 @@ class MemoryDriver(Driver):
         with self._step(now) as (store, at):
             return store.presence.put(schedule, at)
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
         with self._step(now) as (store, at):
-            return store.presence.advance(name, tick, at)
+            return store.presence.advance(name, tick, fired, at)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
         with self._step(now) as (store, _):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.messages import RoleLease
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
-from taskharbor.model.schedule import Schedule, StoredSchedule, stored
+from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 
 class Presence:
@@ -78,12 +78,11 @@ class Presence:
         self._schedules[schedule.name] = stored(schedule, self._schedules.get(schedule.name), now)
         return self._schedules[schedule.name]
 
-    def advance(self, name: str, tick: datetime, now: datetime) -> bool:
+    def advance(self, name: str, tick: datetime, fired: bool, now: datetime) -> bool:
         entry = self._schedules.get(name)
         if entry is None:
             return False
-        if tick > entry.last_tick_at:
-            self._schedules[name] = replace(entry, last_tick_at=tick, updated_at=now)
+        self._schedules[name] = advanced(entry, tick, now, fired=fired)
         return True
 
     def delete(self, name: str) -> bool:

@@ -126,15 +126,15 @@ class Presence:
             entry = stored(schedule, before, row[0])
             await connection.execute(
                 self._sql["put_schedule"],
-                *(schedule.name, _text(schedule), entry.paused, entry.last_tick_at),
-                *(entry.created_at, entry.updated_at),
+                *(schedule.name, _text(entry.schedule), entry.paused, entry.last_tick_at),
+                *(entry.created_at, entry.updated_at, entry.fired_at, entry.declared_at),
             )
             return entry
 
         return await self._connections.step(step)
 
-    async def advance(self, name: str, tick: datetime, now: datetime | None) -> bool:
-        return bool(await self._connections.rows(self._sql["advance_schedule"], name, tick, now))
+    async def advance(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+        return bool(await self._connections.rows(self._sql["advance_schedule"], name, tick, now, fired))
 
     async def delete(self, name: str) -> bool:
         return bool(await self._connections.rows(self._sql["delete_schedule"], name))
@@ -144,13 +144,15 @@ class Presence:
 
 
 def _stored(row: Sequence[Any]) -> StoredSchedule:
-    text, paused, last_tick_at, created_at, updated_at = row
+    text, paused, last_tick_at, created_at, updated_at, fired_at, declared_at = row
     return StoredSchedule(
         schedule=_schedule.decode(text),
         paused=paused,
         last_tick_at=last_tick_at,
         created_at=created_at,
         updated_at=updated_at,
+        fired_at=fired_at,
+        declared_at=declared_at,
     )
 
 

@@ -324,8 +324,8 @@ class RedisDriver(Driver):
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         return await self._presence.put(schedule, now)
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
-        return await self._presence.advance(name, tick, now)
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+        return await self._presence.advance(name, tick, fired, now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
         return await self._presence.delete(name)

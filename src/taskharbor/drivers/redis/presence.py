@@ -17,7 +17,7 @@ from taskharbor.drivers.redis.server import Server
 from taskharbor.model.clock import instant
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
-from taskharbor.model.schedule import Schedule, StoredSchedule, stored
+from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.encode
@@ -132,13 +132,13 @@ class Presence:
 
         return await self._change([(self._keys.schedules, schedule.name)], decide, now)
 
-    async def advance(self, name: str, tick: datetime, now: datetime | None) -> bool:
+    async def advance(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
             entry = _schedule(values[0])
             if entry is None or tick <= entry.last_tick_at:
                 return entry is not None, []
-            advanced = replace(entry, last_tick_at=tick, updated_at=at)
-            return True, [("HSET", self._keys.schedules, name, _encode(advanced))]
+            after = advanced(entry, tick, at, fired=fired)
+            return True, [("HSET", self._keys.schedules, name, _encode(after))]
 
         return await self._change([(self._keys.schedules, name)], decide, now)
 

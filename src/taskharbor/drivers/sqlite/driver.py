@@ -311,8 +311,8 @@ class SqliteDriver(Driver):
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         return await self._write(lambda step: presence.put_schedule(step, schedule), now)
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
-        return await self._write(lambda step: presence.advance_schedule(step, name, tick), now)
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+        return await self._write(lambda step: presence.advance_schedule(step, name, tick, fired), now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
         return await self._write(lambda step: presence.delete_schedule(step, name), now)

@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from taskharbor.drivers.messages import RoleLease
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
-from taskharbor.model.schedule import Schedule, StoredSchedule, stored
+from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 _encoder = msgspec.json.Encoder()
 _worker_decoder = msgspec.json.Decoder(WorkerInfo)
@@ -100,14 +99,13 @@ def put_schedule(step: Step, schedule: Schedule) -> StoredSchedule:
     return entry
 
 
-def advance_schedule(step: Step, name: str, tick: datetime) -> bool:
+def advance_schedule(step: Step, name: str, tick: datetime, fired: bool) -> bool:
     entry = _schedule(step, name)
     if entry is None:
         return False
     if tick > entry.last_tick_at:
-        step.run(
-            "put_schedule", name=name, entry=_text(replace(entry, last_tick_at=tick, updated_at=step.now))
-        )
+        after = advanced(entry, tick, step.now, fired=fired)
+        step.run("put_schedule", name=name, entry=_text(after))
     return True
 
 

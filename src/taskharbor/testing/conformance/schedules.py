@@ -86,6 +86,51 @@ async def test_advancing_remembers_the_tick_and_never_goes_back(driver: Driver) 
     assert not await driver.advance_schedule("unknown", START, now=LATER)
 
 
+async def test_a_tick_that_made_no_job_is_not_the_last_that_fired(driver: Driver) -> None:
+    """A schedule that never fired says so; ticks of a pause and missed ones were dealt with, not fired."""
+    await driver.put_schedule(rule(), now=START)
+    assert (await only(driver)).fired_at is None
+
+    await driver.advance_schedule("nightly", START + MINUTE, fired=False, now=LATER)
+    assert (await only(driver)).fired_at is None
+    await driver.advance_schedule("nightly", START + 2 * MINUTE, now=LATER)
+    await driver.advance_schedule("nightly", START + 3 * MINUTE, fired=False, now=LATER)
+    await driver.advance_schedule("nightly", START + MINUTE, now=LATER)
+    await driver.put_schedule(rule(every=HOUR), now=LATER)
+
+    entry = await only(driver)
+    assert (entry.last_tick_at, entry.fired_at) == (LATER, START + 2 * MINUTE)
+
+
+async def test_a_schedule_of_the_code_knows_when_it_was_declared_last(driver: Driver) -> None:
+    """And one that somebody made by hand is nobody's."""
+    assert (await driver.put_schedule(rule(), now=START)).declared_at is None
+
+    entry = await driver.put_schedule(rule(declared=True), now=START)
+    assert (entry.declared_at, await only(driver)) == (START, entry)
+    assert (await driver.put_schedule(rule(declared=True), now=LATER)).declared_at == LATER
+    assert (await driver.put_schedule(rule(), now=LATER)).declared_at is None
+
+
+async def test_to_renew_a_declaration_changes_nothing_else(driver: Driver) -> None:
+    """An old program in the middle of a deployment does not put its own rule back."""
+    await driver.put_schedule(rule(every=HOUR, declared=True, paused=True), now=START)
+    before = await only(driver)
+
+    entry = await driver.put_schedule(rule(declared=True, renews=True), now=LATER)
+
+    assert entry == replace(before, declared_at=LATER)
+    assert await only(driver) == entry
+
+
+async def test_to_renew_what_was_made_by_hand_leaves_it_so(driver: Driver) -> None:
+    """Not even its rule changes: it is nobody's."""
+    before = await driver.put_schedule(rule(), now=START)
+
+    assert await driver.put_schedule(rule(every=HOUR, declared=True, renews=True), now=LATER) == before
+    assert await only(driver) == before
+
+
 async def test_a_tick_that_is_remembered_twice_changes_nothing(driver: Driver) -> None:
     """I18: not even when it was changed last."""
     await driver.put_schedule(rule(), now=START)

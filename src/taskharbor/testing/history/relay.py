@@ -151,8 +151,8 @@ class Relay(Driver):
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> Any:
         return await self.carry("put_schedule", (schedule,), now)
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> Any:
-        return await self.carry("advance_schedule", (name, tick), now)
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> Any:
+        return await self.carry("advance_schedule", (name, tick, fired), now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> Any:
         return await self.carry("delete_schedule", (name,), now)

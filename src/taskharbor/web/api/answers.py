@@ -253,6 +253,9 @@ class ScheduleOut(Out, frozen=True, kw_only=True):
     type: str
     queue: str
     last_tick_at: InstantText
+    fired_at: InstantText | None
+    declared_at: InstantText | None
+    is_undeclared: bool
     next_tick_at: InstantText | None
 
 

@@ -11,7 +11,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.views import View, schedule_view
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
-from taskharbor.model.schedule import Schedule, StoredSchedule, ticks
+from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, ticks
 from taskharbor.web.api.answers import EnqueuedOut, ScheduleOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_rights, new_job, view
 from taskharbor.web.api.schemas import NoQuery, ScheduleIn
@@ -131,13 +131,16 @@ def _name_of(call: Call) -> str:
 
 
 def _view(call: Call, entry: StoredSchedule) -> View:
-    return schedule_view(entry, _next_tick(entry, call.service.clock.now()))
+    now = call.service.clock.now()
+    return schedule_view(entry, _next_tick(entry, now), now=now)
 
 
 def _next_tick(entry: StoredSchedule, now: datetime) -> datetime | None:
-    """None when it is paused, or in a zone that this machine does not know."""
+    """None when it is paused, its code is gone, or in a zone that this machine does not know."""
     try:
-        return None if entry.paused else next(ticks(entry.schedule, max(now, entry.last_tick_at)), None)
+        if entry.paused or is_undeclared(entry, now):
+            return None
+        return next(ticks(entry.schedule, max(now, entry.last_tick_at)), None)
     except InvalidArgument:
         return None
 

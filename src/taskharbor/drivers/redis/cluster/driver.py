@@ -455,8 +455,8 @@ class ClusterDriver(Driver):
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         return await self._home.presence.put(schedule, now)
 
-    async def do_advance_schedule(self, name: str, tick: datetime, now: datetime | None) -> bool:
-        return await self._home.presence.advance(name, tick, now)
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+        return await self._home.presence.advance(name, tick, fired, now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
         return await self._home.presence.delete(name)

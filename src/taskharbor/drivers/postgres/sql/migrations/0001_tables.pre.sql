@@ -216,5 +216,7 @@ create table {schema}.schedule (
     paused        boolean not null,
     last_tick_at  timestamptz not null,
     created_at    timestamptz not null,
-    updated_at    timestamptz not null
+    updated_at    timestamptz not null,
+    fired_at      timestamptz,
+    declared_at   timestamptz
 );
