@@ -145,6 +145,18 @@ def leaves_a_daemon(ctx, job):
     os._exit(3)
 
 
+def starts_and_waits(ctx, job):
+    """It stops when it is told to, and what it has started does not."""
+    sleeper = f"import os, time; open({told(job)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", sleeper])
+    subprocess.Popen([sys.executable, "-c", sleeper], env={})
+    subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
+    while not Path(told(job)).exists() or len(Path(told(job)).read_text().split()) < 3:
+        time.sleep(0.01)
+    Path(told(job) + ".ready").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 def forks(ctx, job):
     """The copy comes back from the handler, too."""
     os.fork()

@@ -329,6 +329,33 @@ async def test_descendants_go_with_it_even_those_that_left_the_session(floor, tm
     await gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+async def test_what_a_handler_started_goes_when_it_obeys_a_stop(floor, tmp_path, how):
+    note = tmp_path / "pids"
+    limit = {"timeout": timedelta(seconds=8)} if how == "timeout" else {}
+    job_id = await floor.put("starts_and_waits", note, **limit)
+    leader = int(await written(tmp_path / "pids.ready"))
+    if how == "cancel":
+        await floor.driver.cancel([job_id])
+
+    await floor.ended(job_id)
+
+    for pid in note.read_text().split():
+        await gone(int(pid))
+    assert (await floor.result("add"))["pid"] != leader
+
+
+async def test_a_handler_that_is_stopped_and_left_nothing_keeps_its_process(floor, tmp_path):
+    first = (await floor.result("add"))["pid"]
+    job_id = await floor.put("sleeps_async", tmp_path / "pid")
+    await written(tmp_path / "pid")
+
+    await floor.driver.cancel([job_id])
+
+    assert (await floor.ended(job_id)).state is JobState.CANCELLED
+    assert (await floor.result("add"))["pid"] == first
+
+
 async def test_a_handler_that_forks_is_answered_once(floor):
     """C24"""
     pid = await floor.result("forks")

@@ -43,13 +43,13 @@ def end_family(pid: int, mark: str) -> None:
     """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    for stray in _marked(pid, mark):
+    for stray in strays_of(pid, mark):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(stray, signal.SIGKILL)
 
 
-def _marked(leader: int, mark: str) -> list[int]:
-    """Processes that carry the mark in their environment (Linux)."""
+def strays_of(leader: int, mark: str) -> list[int]:
+    """Processes that came out of it: in its session, or with its mark in their environment (Linux)."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
@@ -57,7 +57,7 @@ def _marked(leader: int, mark: str) -> list[int]:
         if pid in (leader, os.getpid()):
             continue
         with suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+            if os.getsid(pid) == leader or wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(pid)
     return found
 

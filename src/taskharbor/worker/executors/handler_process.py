@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -116,7 +117,8 @@ class HandlerProcess:
         ctx.gpu = start.gpu
         try:
             handler = self._handler(start)
-            value = self._call(handler, ctx, start)
+            # In a context of its own: nothing that a job sets there is found by the next, or between them.
+            value = copy_context().run(self._call, handler, ctx, start)
             if value is None:
                 return DONE, None
             return success_of(value, handler.encode_result, MAX_PAYLOAD * 16), None

@@ -28,7 +28,14 @@ from taskharbor.model.job import Job, Progress
 from taskharbor.model.outcome import Failed
 from taskharbor.tasks import Handler
 from taskharbor.worker.executors.contract import Call, HandlerDied, RemoteFailure, Where
-from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, has_ended, oom_kills
+from taskharbor.worker.executors.families import (
+    MARK,
+    cause_of_death,
+    end_family,
+    has_ended,
+    oom_kills,
+    strays_of,
+)
 from taskharbor.worker.executors.wire import (
     Ended,
     Frames,
@@ -171,6 +178,10 @@ class Child(asyncio.Protocol):
             if self._pidfd is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
 
+    def has_strays(self) -> bool:
+        """Whether processes run that its handlers started."""
+        return self.process.returncode is None and bool(strays_of(self.process.pid, self._mark))
+
     def _end_family(self) -> None:
         if self.process.returncode is None:  # once it is reaped, its number may be somebody else's
             end_family(self.process.pid, self._mark)
@@ -276,7 +287,7 @@ class ProcessExecutor:
         finally:
             held.work = child.held = None
             child.answer = None
-        self._keep_or_retire(child, message, start.job.id)
+        self._keep_or_retire(child, message, held)
         value = value_of(message)
         if isinstance(value, Failed):
             raise RemoteFailure(value)
@@ -334,10 +345,14 @@ class ProcessExecutor:
         self._all.add(child)
         return child
 
-    def _keep_or_retire(self, child: Child, message: Ended, job_id: str) -> None:
-        if message.worn or self._is_closing:
-            child.last_job_id = job_id
-            child.kill(message.worn)
+    def _keep_or_retire(self, child: Child, message: Ended, held: Held) -> None:
+        worn = message.worn
+        if not worn and held.cancellation.is_set() and child.has_strays():
+            # Ended with it, not one by one: what it keeps for the next job may lean on them.
+            worn = "its handler was stopped, and left processes running"
+        if worn or self._is_closing:
+            child.last_job_id = held.record.id
+            child.kill(worn)
         else:
             self._rest(child)
 
