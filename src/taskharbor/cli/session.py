@@ -142,6 +142,13 @@ def with_store(
     return _on_store(function, makes=False)
 
 
+def with_store_to_look(
+    function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
+) -> Callable[..., None]:
+    """The same for commands that only look: they leave the store as they found it."""
+    return _on_store(function, makes=False, looks=True)
+
+
 def with_store_made(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
@@ -157,14 +164,23 @@ def with_any_schema(
 
 
 def _on_store(
-    function: Callable[..., Coroutine[Any, Any, int | None]], *, makes: bool, any_schema: bool = False
+    function: Callable[..., Coroutine[Any, Any, int | None]],
+    *,
+    makes: bool,
+    any_schema: bool = False,
+    looks: bool = False,
 ) -> Callable[..., None]:
     def run(out: Output, given: dict[str, Any]) -> int | None:
         address, harbor = chosen_store(out, given.pop("url"), given.pop("app"))
         if not makes:
             refuse_missing(address, harbor)
         driver = connect(address) if harbor is None else harbor.driver.another()
-        open_it = driver.open_unmigrated if any_schema else driver.open
+        if any_schema:
+            open_it = driver.open_unmigrated
+        elif looks:
+            open_it = driver.open_to_look
+        else:
+            open_it = driver.open if makes else partial(_open_store_there, driver)
         return asyncio.run(_in_session(driver, open_it, harbor, out, partial(function, **given)))
 
     return _command(function, {**_STORE_FLAGS, **_OUTPUT_FLAGS}, run)
@@ -188,6 +204,14 @@ def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Ha
     address = store_url(url) if harbor is None else harbor.url or ""
     out.secrets.append(address)
     return address, harbor
+
+
+async def _open_store_there(driver: Driver) -> Driver:
+    """A file that holds something else must not become a store because a command named it."""
+    if driver.capabilities.one_writer:
+        async with await driver.another().open_to_look():
+            pass
+    return await driver.open()
 
 
 async def _in_session(

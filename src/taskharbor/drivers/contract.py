@@ -126,6 +126,15 @@ class Driver(OneJobForms, DriverSteps):
         """
         return await self.open()
 
+    async def open_to_look(self) -> Self:
+        """Open without a trace: nothing is made, migrated or written, and nothing but looking works then.
+
+        Raises:
+            StoreRefused: there is no store of ours.
+            SchemaOutOfDate: there is an older one.
+        """
+        return await self.open()
+
     async def close(self) -> None:
         """Let go of the store. Leases stay as they are. Closing twice is fine."""
         if self._is_open:

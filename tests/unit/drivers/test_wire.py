@@ -26,6 +26,7 @@ NOT_ON_THE_WIRE = {
     "is_open",
     "migration_scripts",
     "open",
+    "open_to_look",
     "open_unmigrated",
     "reserve_one",
     "retry",

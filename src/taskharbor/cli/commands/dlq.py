@@ -15,7 +15,7 @@ from taskharbor.cli.details import job_lines
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.ids import job_of, whole_ids
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.cli.where import Where, find_page, parse_where
 from taskharbor.drivers.messages import Deleted
 from taskharbor.drivers.views import job_view
@@ -29,7 +29,7 @@ Everything = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
 
 
 @app.command("list")
-@with_store
+@with_store_to_look
 async def list_dead(
     session: Session,
     query: Annotated[
@@ -49,7 +49,7 @@ async def list_dead(
 
 
 @app.command()
-@with_store
+@with_store_to_look
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a dead letter."""
     job = await job_of(session.driver, job_id)

@@ -60,7 +60,7 @@ async def examine(make: Callable[[], Driver], out: Output) -> list[Finding]:
     """All findings; a store that cannot be opened is one of them."""
     findings = [Finding("ok", "version", f"taskharbor {__version__}, Python {platform.python_version()}")]
     try:
-        async with make() as driver:
+        async with await make().open_to_look() as driver:
             session = Session(driver=driver, out=out, clock=SystemClock())
             for check in _CHECKS:
                 findings += await check(session)

@@ -15,7 +15,7 @@ from taskharbor.cli.details import job_lines, why_lines
 from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND
 from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.cli.waiting import wait_for
 from taskharbor.cli.where import Where, find_page, parse_where
 from taskharbor.client.why import look_into
@@ -41,7 +41,7 @@ Reveal = Annotated[bool, typer.Option("--reveal", help="Show values under names 
 
 
 @app.command("list")
-@with_store
+@with_store_to_look
 async def list_jobs(
     session: Session,
     query: Annotated[
@@ -67,7 +67,7 @@ async def list_jobs(
 
 
 @app.command()
-@with_store
+@with_store_to_look
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a job: arguments, attempts, lease and errors."""
     job = await job_of(session.driver, job_id)
@@ -76,7 +76,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
 
 
 @app.command()
-@with_store
+@with_store_to_look
 async def why(session: Session, job_id: JobId) -> None:
     """Say why a job is not running, and when it will."""
     job = await job_of(session.driver, job_id)
@@ -96,7 +96,7 @@ async def why(session: Session, job_id: JobId) -> None:
 
 
 @app.command()
-@with_store
+@with_store_to_look
 async def wait(
     session: Session,
     job_ids: Annotated[

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from taskharbor.cli.columns import queue_columns, settings_of
 from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.parameters import NONE, parse_count, parse_rate, parse_retention
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.views import queue_view, rules_view
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 
@@ -22,7 +22,7 @@ Harbor = Annotated[bool, typer.Option("--all", help="The whole harbor, whatever 
 
 
 @app.command("list")
-@with_store
+@with_store_to_look
 async def list_queues(session: Session) -> None:
     """List every queue that has jobs or settings; * stands for the whole harbor."""
     now = session.now()

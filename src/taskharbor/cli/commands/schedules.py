@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from taskharbor.cli.columns import schedule_columns
 from taskharbor.cli.exits import NothingThere
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.views import schedule_view
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.schedule import StoredSchedule, ticks
@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 
 
 @app.command("list")
-@with_store
+@with_store_to_look
 async def list_schedules(session: Session) -> None:
     """List every schedule with its rule and its next tick."""
     now = session.now()

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store_to_look
 from taskharbor.cli.top import Throughput, look_at, snapshot
 from taskharbor.cli.top_view import lines_of, screen
 from taskharbor.errors import DriverUnavailable
@@ -23,7 +23,7 @@ from taskharbor.errors import DriverUnavailable
 _LEAST_SECONDS = 0.2
 
 
-@with_store
+@with_store_to_look
 async def command(
     session: Session,
     interval: Annotated[

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from taskharbor.cli.columns import worker_columns
-from taskharbor.cli.session import Session, with_store
+from taskharbor.cli.session import Session, with_store_to_look
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.views import instant_text, worker_view
 from taskharbor.errors import InvalidArgument
@@ -27,7 +27,7 @@ def workers() -> None:
 
 
 @app.command("list")
-@with_store
+@with_store_to_look
 async def list_workers(session: Session) -> None:
     """List the live workers by their usual duration, fastest first, with what each runs."""
     found = await session.driver.workers()

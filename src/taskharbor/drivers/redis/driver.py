@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from msgspec.structs import replace
 
@@ -85,6 +85,7 @@ class RedisDriver(Driver):
         super().__init__(clock=clock, entropy=entropy)
         self.address = address
         self._keys = Keys(address.namespace)
+        self._only_looks = False
 
     @classmethod
     def from_url(cls, url: str, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Driver:
@@ -99,8 +100,13 @@ class RedisDriver(Driver):
 
     # ------------------------------------------------------------------ open and close
 
+    async def open_to_look(self) -> Self:
+        self._only_looks = True
+        return await self.open()
+
     async def do_open(self) -> None:
         self._make_parts(Server(self.address, self._keys, self._fresh_epoch))
+        self._server.makes_epoch = not self._only_looks
         try:
             await self._server.open()
             seen = await health.look(self._server)

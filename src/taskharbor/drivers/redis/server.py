@@ -43,6 +43,7 @@ class Server:
         self.keys = keys
         self.fresh_epoch = make_epoch
         self.epoch = b""
+        self.makes_epoch = True  # False: look only, and leave an empty store empty
         self._shared = shared
         self._lineage = Lineage() if shared is None else shared.lineage
         self._tls: ssl.SSLContext | None = None
@@ -284,8 +285,11 @@ class Server:
         FLUSHALL, and a restart without data, take the epoch away with everything else. Whatever was
         leased is gone then: its leases are answered as lost, and nothing is made anew from them.
         """
-        fresh = self.fresh_epoch()
         data = self.keys.data
+        if not self.makes_epoch:
+            self.found_epoch(await self.command("HGET", data, "e") or b"")
+            return
+        fresh = self.fresh_epoch()
         _, found = await self.together([("HSETNX", data, "e", fresh), ("HGET", data, "e")], writes=True)
         self.found_epoch(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 
 from taskharbor.drivers.sqlite.faults import is_busy, translated
 from taskharbor.drivers.sqlite.location import Location
@@ -41,6 +42,31 @@ def open_reader(location: Location) -> sqlite3.Connection:
         with translated(location.path):
             connection.execute("pragma query_only = on")
             connection.execute("pragma cache_size = -8000")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_looker(
+    location: Location, check: Callable[[sqlite3.Connection, Location], None] | None
+) -> sqlite3.Connection:
+    """A connection that leaves no trace in the file; with `check`, only on a store that passes it.
+
+    Whoever is last to close a file in WAL mode brings its log into it, unless it may only read. One
+    that may only read cannot tidy away the empty log that it needs to look at a file without one.
+    """
+    has_log = os.path.exists(log := f"{location.path}-wal") and os.path.getsize(log) > 0
+    if check is None and not os.path.exists(location.path):
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    with translated(location.path):
+        connection = _open(location, f"file:{_quoted(location.path)}?mode={'ro' if has_log else 'rw'}")
+    try:
+        with translated(location.path):
+            connection.execute("pragma query_only = on")
+            connection.execute("select 1 from sqlite_master").fetchone()
+            if check is not None:
+                check(connection, location)
     except BaseException:
         connection.close()
         raise

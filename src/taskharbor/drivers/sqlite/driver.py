@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
@@ -36,7 +36,7 @@ from taskharbor.drivers.messages import (
 from taskharbor.drivers.sqlite import control, gates, looking, presence, schema
 from taskharbor.drivers.sqlite.commits import Commits
 from taskharbor.drivers.sqlite.completion import Completion
-from taskharbor.drivers.sqlite.connection import open_reader, open_writer, ready
+from taskharbor.drivers.sqlite.connection import open_looker, open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.joining import do_in
@@ -49,7 +49,7 @@ from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.statements import statements_for
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.drivers.sqlite.wakeups import Bell, Ear, Listener
-from taskharbor.errors import ConflictError, DriverClosed, JobNotFound, LeaseLost
+from taskharbor.errors import ConflictError, DriverClosed, JobNotFound, LeaseLost, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -87,6 +87,7 @@ class SqliteDriver(Driver):
         self._looks: Looks | None = None
         self._bell = Bell(location.path, location.namespace)
         self._listeners: set[Listener] = set()
+        self._only_looks = False
 
     @classmethod
     def from_url(
@@ -107,6 +108,21 @@ class SqliteDriver(Driver):
             writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring, self.orphans
         )
         self._looks = Looks(reader, self._location, self._sql, self.clock)
+
+    async def open_to_look(self) -> Self:
+        return await self._open_reader(schema.check)
+
+    async def open_unmigrated(self) -> Self:
+        """Nothing is written before `migrate`, and a file that is not there is not made."""
+        return await self._open_reader(None)
+
+    async def _open_reader(self, check: Callable[[sqlite3.Connection, Location], None] | None) -> Self:
+        if not self._is_open:
+            loop = asyncio.get_running_loop()
+            reader = await loop.run_in_executor(None, open_looker, self._location, check)
+            self._looks = Looks(reader, self._location, self._sql, self.clock)
+            self._is_open = self._only_looks = True
+        return self
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         writer = open_writer(self._location, self.entropy)
@@ -329,12 +345,26 @@ class SqliteDriver(Driver):
         return await self._look(lambda step: schema.pending_names(step.connection, self._location), None)
 
     async def do_migrate(self) -> list[str]:
-        """Opening has migrated already; this answers what was left, which is nothing."""
-        return await self.do_pending_migrations()
+        """Opening as usual has migrated already; then nothing is left."""
+        if not self._only_looks:
+            return await self.do_pending_migrations()
+        names = await asyncio.get_running_loop().run_in_executor(None, self._migrate)
+        if self._looks is not None:  # what it looked at may not have been there
+            await self._looks.close()
+        self._looks = Looks(open_reader(self._location), self._location, self._sql, self.clock)
+        return names
+
+    def _migrate(self) -> list[str]:
+        with closing(open_writer(self._location, self.entropy)) as writer:
+            return schema.migrate(writer, self._location, self.clock, self.entropy)
 
     # ------------------------------------------------------------------ hand over
 
     async def _write(self, work: Callable[[Step], T], now: datetime | None) -> T:
+        if self._only_looks:
+            raise StoreRefused(
+                f"{self._location.path} was opened to look only; open() it to change something"
+            )
         if self._commits is None:
             raise DriverClosed
         return await self._commits.do(work, now)

@@ -9,6 +9,7 @@ from taskharbor.drivers.sqlite.connection import begin
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.statements import in_namespace
+from taskharbor.errors import SchemaOutOfDate, StoreRefused
 from taskharbor.model.clock import Clock, micros
 from taskharbor.model.entropy import Entropy
 
@@ -27,6 +28,24 @@ def pending_names(connection: sqlite3.Connection, location: Location) -> list[st
     """What this code needs and the file does not have."""
     with translated(location.path):
         return [migration.name for migration in pending(MIGRATIONS, _applied(connection, location))]
+
+
+def check(connection: sqlite3.Connection, location: Location) -> None:
+    """Refuse a file that this code cannot look into as it is, and say what to do."""
+    applied = _applied(connection, location)
+    if not applied:
+        named = f" under the namespace {location.namespace!r}" if location.namespace else ""
+        raise StoreRefused(
+            f"{location.path} is no store of TaskHarbor{named}, and looking makes none. Check the address; "
+            "a store is made when a job is enqueued, when a worker starts, or by `taskharbor migrate up`"
+        )
+    if missing := [migration.name for migration in pending(MIGRATIONS, applied)]:
+        raise SchemaOutOfDate(
+            f"the schema in {location.path} is not up to date: {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing, and looking migrates nothing; "
+            "run `taskharbor migrate up`, or start a worker of this version",
+            tuple(missing),
+        )
 
 
 def migrate(connection: sqlite3.Connection, location: Location, clock: Clock, entropy: Entropy) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -83,6 +83,7 @@ class ClusterDriver(Driver):
     ) -> None:
         super().__init__(clock=clock, entropy=entropy)
         self.address = address
+        self._only_looks = False
         self._is_limited = False  # a claim has met a limit of the whole harbor
 
     def another(self) -> ClusterDriver:
@@ -90,8 +91,13 @@ class ClusterDriver(Driver):
 
     # ------------------------------------------------------------------ open and close
 
+    async def open_to_look(self) -> Self:
+        self._only_looks = True
+        return await self.open()
+
     async def do_open(self) -> None:
         self._parts = Parts(self.address, self.clock, self.entropy, self.given_up, self.orphans)
+        self._parts.makes_epochs = self._parts.home.server.makes_epoch = not self._only_looks
         self._home = self._parts.home
         self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
         self._entering = ClusterEntering(self._parts, self._gates)

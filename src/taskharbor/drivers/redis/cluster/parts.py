@@ -31,6 +31,7 @@ class Parts:
         self.entropy = entropy
         self._given_up = given_up
         self._orphans = orphans
+        self.makes_epochs = True  # False: look only
         self.has_post = False  # something lies in an outbox
         self._shared = Links()
         self._parts: dict[str, Part] = {}
@@ -67,6 +68,7 @@ class Parts:
                 self._given_up,
                 self._orphans,
             )
+            part.server.makes_epoch = self.makes_epochs
             self._opening[queue] = asyncio.create_task(part.open())
         opening = self._opening.get(queue)
         if opening is not None:
