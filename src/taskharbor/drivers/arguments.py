@@ -10,15 +10,22 @@ from taskharbor.model.checks import (
     MAX_BATCH,
     check_count,
     check_id,
+    check_instant,
+    check_labels,
+    check_name,
+    check_names,
     check_span,
+    check_text,
     check_when,
     check_worker_id,
 )
 from taskharbor.model.job import Lease
-from taskharbor.model.presence import WorkerReport
+from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.settlement import Ack, Release, Retry, Settlement
 
 MAX_PID = 2**31 - 1
+MAX_REPORT_NAMES = 256 * 1024
+"""Letters in all names of queues, lanes and types together: 2,000 queues with long names fit."""
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -36,10 +43,31 @@ def check_leases(leases: Sequence[Lease]) -> None:
 
 
 def check_report(report: WorkerReport) -> None:
-    """Numbers that a store can keep; the rest of a report is text, and means nothing to it."""
+    """Every field has a limit: what a worker says is kept, listed and shown to people."""
     check_worker_id(report.worker_id)
+    check_text(report.name, "name")
+    check_name(report.kind, "kind")
+    check_names(report.queues, "queues")
+    check_names(report.lanes, "lanes")
+    check_names(report.types, "types")
     check_count(report.concurrency, "concurrency")
+    check_ids(report.running)
+    check_text(report.host, "host")
     check_count(report.pid, "pid", most=MAX_PID)
+    if report.started_at is not None:
+        check_instant(report.started_at, "started_at")
+    check_labels(report.labels)
+    size = sum(map(len, (*report.queues, *report.lanes, *report.types)))
+    if size > MAX_REPORT_NAMES:
+        raise InvalidArgument(f"the names in a report have {size} letters; {MAX_REPORT_NAMES} are allowed")
+
+
+def check_samples(samples: Sequence[Sample]) -> None:
+    if len(samples) > MAX_BATCH:
+        raise InvalidArgument(f"{len(samples)} samples in one report; {MAX_BATCH} are allowed")
+    for sample in samples:
+        check_name(sample.type, "type")
+        check_span(sample.duration, "duration")
 
 
 def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:

@@ -28,7 +28,13 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
-from taskharbor.drivers.arguments import check_ids, check_leases, check_report, check_settlements
+from taskharbor.drivers.arguments import (
+    check_ids,
+    check_leases,
+    check_report,
+    check_samples,
+    check_settlements,
+)
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.given_up import GivenUps
@@ -72,7 +78,7 @@ from taskharbor.model.checks import (
     check_lease_for,
     check_name,
     check_new_jobs,
-    check_span,
+    check_ttl,
     check_when,
     check_worker_id,
 )
@@ -458,10 +464,8 @@ class Driver(OneJobForms, DriverSteps):
         """Say that a worker lives for `ttl`, and fold its durations into its average and its types'."""
         now = self._check(now)
         check_report(report)
-        check_span(ttl, "ttl")
-        for sample in samples:
-            check_name(sample.type, "type")
-            check_span(sample.duration, "duration")
+        check_ttl(ttl)
+        check_samples(samples)
         await self.do_report_worker(report, samples, ttl, now)
 
     async def forget_worker(self, worker_id: str, *, now: datetime | None = None) -> bool:
@@ -492,6 +496,7 @@ class Driver(OneJobForms, DriverSteps):
         check_name(role, "role")
         check_worker_id(holder)
         check_lease_for(ttl)
+        check_ttl(ttl)
         return await self.do_hold_role(role, holder, ttl, now)
 
     async def release_role(self, role: str, holder: str, *, now: datetime | None = None) -> bool:

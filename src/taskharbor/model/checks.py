@@ -20,6 +20,10 @@ MAX_KEY = 255
 MAX_PRIORITY = 100
 MAX_COUNT = 1_000_000
 MAX_HEADERS = 64
+MAX_NAMES = 10_000
+MAX_TEXT = 255
+MAX_LABEL = 1000
+MAX_TTL = timedelta(days=1)
 MAX_HEADER_BYTES = 16 * 1024
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -52,6 +56,35 @@ def check_id(job_id: object) -> None:
 def check_worker_id(worker_id: object) -> None:
     if not isinstance(worker_id, str) or not 1 <= len(worker_id) <= 255 or not worker_id.isprintable():
         raise InvalidArgument(f"worker id {_shown(worker_id)} must be 1 to 255 printable characters")
+
+
+def check_names(names: object, what: str) -> None:
+    """Some names, none of them wrong, and not endlessly many."""
+    if not isinstance(names, list | tuple) or len(names) > MAX_NAMES:
+        raise InvalidArgument(f"{what} must be at most {MAX_NAMES} names")
+    for name in names:
+        check_name(name, what)
+
+
+def check_text(text: object, what: str, *, most: int = MAX_TEXT) -> None:
+    """A short text for people: it ends up on terminals and pages."""
+    if not isinstance(text, str) or len(text) > most or not text.isprintable():
+        raise InvalidArgument(f"{what}={_shown(text)} must be up to {most} printable characters")
+
+
+def check_labels(labels: object) -> None:
+    if not isinstance(labels, dict) or len(labels) > MAX_HEADERS:
+        raise InvalidArgument(f"labels must be a dict of at most {MAX_HEADERS} strings")
+    for name, value in labels.items():
+        check_text(name, "the name of a label")
+        check_text(value, "a label", most=MAX_LABEL)
+
+
+def check_ttl(ttl: object) -> None:
+    """How long a report or a role lasts without a word: whoever said it may be gone."""
+    check_span(ttl, "ttl")
+    if isinstance(ttl, timedelta) and ttl > MAX_TTL:
+        raise InvalidArgument(f"ttl={ttl} is longer than {MAX_TTL}; say it again before it is over")
 
 
 def check_key(key: object, what: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from taskharbor.drivers.arguments import MAX_PID
 from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.drivers.wire import VERBS
-from taskharbor.model.checks import MAX_BATCH, MAX_COUNT, MAX_HEADERS, MAX_PRIORITY
+from taskharbor.model.checks import MAX_BATCH, MAX_COUNT, MAX_HEADERS, MAX_NAMES, MAX_PRIORITY
 from taskharbor.web.patterns import (
     ANY_INSTANT,
     ANY_SPAN,
@@ -24,8 +24,11 @@ from taskharbor.web.patterns import (
     NAME,
     NAME_OR_ALL,
     NO_NUL,
+    SHORT_SPAN,
+    SHORT_TIME,
     SOME_TIME,
     SPAN,
+    TEXT,
     TIME_ZONE,
     WORKER_ID,
     Schema,
@@ -47,6 +50,7 @@ def _batch(item: Schema) -> Schema:
 _PRIORITY = _count(-MAX_PRIORITY, MAX_PRIORITY)
 _LIMIT = _count(1, MAX_BATCH)
 _IDS = _batch(ID)
+_SOME_NAMES: Schema = {"items": NAME, "maxItems": MAX_NAMES}
 
 # ------------------------------------------------------------------ what is said of which field
 
@@ -87,9 +91,17 @@ FIELDS: dict[str, dict[str, Schema]] = {
     "Schedule": {"name": NAME, "every": SOME_TIME, "cron": CRON, "timezone": TIME_ZONE},
     "WorkerReport": {
         "worker_id": WORKER_ID,
+        "name": TEXT,
+        "kind": NAME,
+        "queues": _SOME_NAMES,
+        "lanes": _SOME_NAMES,
+        "types": _SOME_NAMES,
+        "running": _IDS,
+        "host": TEXT,
+        "labels": _HEADERS,
         "concurrency": _count(),
         "pid": _count(0, MAX_PID),
-        "started_at": ANY_INSTANT,
+        "started_at": INSTANT,
     },
     "Sample": {"type": NAME, "duration": SPAN},
     "HeadStart": {"slower": {"items": WORKER_ID, "maxItems": 1000}, "span": SPAN},
@@ -122,9 +134,9 @@ FIELDS: dict[str, dict[str, Schema]] = {
     "SpeculateRequest": {"job_id": ID},
     "GetRequest": {"ids": _IDS},
     "CountRequest": {"queues": {"items": NAME}},
-    "ReportWorkerRequest": {"ttl": SPAN},
+    "ReportWorkerRequest": {"ttl": SHORT_SPAN, "samples": _batch({})},
     "ForgetWorkerRequest": {"worker_id": WORKER_ID},
-    "HoldRoleRequest": {"role": NAME, "holder": WORKER_ID, "ttl": SOME_TIME},
+    "HoldRoleRequest": {"role": NAME, "holder": WORKER_ID, "ttl": SHORT_TIME},
     "ReleaseRoleRequest": {"role": NAME, "holder": WORKER_ID},
     "AdvanceScheduleRequest": {"name": NAME, "tick": INSTANT},
     "DeleteScheduleRequest": {"name": NAME},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskharbor.model.checks import MAX_KEY
+from taskharbor.model.checks import MAX_KEY, MAX_TEXT
 
 Schema = dict[str, Any]
 
@@ -24,6 +24,7 @@ NAME: Schema = {"pattern": f"^{_NAME}$"}
 NAME_OR_ALL: Schema = {"pattern": rf"^(\*|{_NAME})$"}
 ID: Schema = {"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"}
 WORKER_ID: Schema = {"minLength": 1, "maxLength": 255, "pattern": f"^[^{_UNPRINTABLE}]+$"}
+TEXT: Schema = {"maxLength": MAX_TEXT, "pattern": f"^[^{_UNPRINTABLE}]*$"}
 NO_NUL: Schema = {"pattern": r"^[^\x00]*$"}
 BYTES: Schema = {"pattern": _BASE64}
 KEY: Schema = {"pattern": _BASE64, "minLength": 4, "maxLength": 4 * (MAX_KEY // 3)}
@@ -32,6 +33,7 @@ KEY: Schema = {"pattern": _BASE64, "minLength": 4, "maxLength": 4 * (MAX_KEY // 
 
 # Digits that a number may have before it is more than ten years by itself.
 _WITHIN_TEN_YEARS = {"d": "0*[0-9]{1,4}", "h": "0*[0-9]{1,5}", "m": "0*[0-9]{1,7}", "s": "0*[0-9]{1,9}"}
+_WITHIN_A_DAY = {"d": "0*[01]", "h": "0*[0-9]{1,2}", "m": "0*[0-9]{1,4}", "s": "0*[0-9]{1,5}"}
 _ANY_NUMBER = dict.fromkeys("dhms", "[0-9]+")
 
 
@@ -52,6 +54,8 @@ _ZONE = "([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
 
 ANY_SPAN: Schema = {"pattern": f"^[+-]?{_duration(_ANY_NUMBER)}$"}
 SPAN: Schema = {"pattern": rf"^\+?{_duration(_WITHIN_TEN_YEARS)}$"}
+SHORT_SPAN: Schema = {"pattern": rf"^\+?{_duration(_WITHIN_A_DAY)}$"}
+SHORT_TIME: Schema = {**SHORT_SPAN, "allOf": [{"pattern": "[1-9]"}]}
 SOME_TIME: Schema = {**SPAN, "allOf": [{"pattern": "[1-9]"}]}
 ANY_INSTANT: Schema = {"pattern": f"^[0-9]{{4}}-{_DAY}[Tt ]{_CLOCK}{_ZONE}?$"}
 INSTANT: Schema = {"format": "date-time", "pattern": f"^{_YEAR}-{_DAY}[Tt ]{_CLOCK}{_ZONE}$"}

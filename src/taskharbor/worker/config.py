@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
-from taskharbor.model.checks import check_name
+from taskharbor.model.checks import check_labels, check_name, check_text, check_ttl
 from taskharbor.model.job import DEFAULT_QUEUE, NO_TIME
 from taskharbor.model.limits import RateLimit, check_rate
 from taskharbor.model.retry import RetryPolicy
@@ -81,6 +81,9 @@ class WorkerConfig:
                 check_name(queue, "queue")
             for lane in (self.kind, *(self.lanes or ())):
                 check_name(lane, "lane")
+            check_text(self.name or "", "name", most=200)  # the id of each start adds to it
+            check_labels(self.labels)
+            check_ttl(self.report_every * 4)
             if self.rate is not None:
                 check_rate(self.rate, "rate")
         except InvalidArgument as error:

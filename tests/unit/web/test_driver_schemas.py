@@ -134,6 +134,10 @@ SPANS: Samples = (
     ],
 )
 POSITIVE: Samples = (SPANS[0][1:], [*SPANS[1], "P0D", "PT0S", "PT0.000S"])
+SHORT_SPANS: Samples = (
+    ["P0D", "PT1S", "+PT1.5S", "P1D", "PT24H", "PT1440M", "PT86400S"],
+    ["", "P", "-PT1S", "P1W", "P2D", "PT100H", "PT10000M", "PT100000S", "P3660D", 1],
+)
 ANY_SPANS: Samples = ([*SPANS[0], "-PT1S", "P99999D"], ["", "P1W", "PT1.5H1M", 1])
 INSTANTS: Samples = (
     [
@@ -202,6 +206,9 @@ SAMPLES: list[tuple[dict[str, Any], Samples]] = [
     (patterns.NAME_OR_ALL, ([*NAMES[0], "*"], [*NAMES[1], "**"])),
     (patterns.ID, IDS),
     (patterns.WORKER_ID, WORKERS),
+    (patterns.TEXT, (["", *WORKERS[0]], WORKERS[1][1:])),
+    (patterns.SHORT_SPAN, SHORT_SPANS),
+    (patterns.SHORT_TIME, (SHORT_SPANS[0][1:], [*SHORT_SPANS[1], "P0D", "PT0S"])),
     (patterns.NO_NUL, (["", "w", "a\nb", "x" * 500], ["\x00", "a\x00b", 1])),
     (patterns.BYTES, BYTES),
     (patterns.KEY, KEYS),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.presence import Sample, WorkerReport
-from taskharbor.testing.conformance.kit import LEASE, MICROSECOND, START, new_id
+from taskharbor.testing.conformance.kit import LEASE, MICROSECOND, START, new_id, row
 
 
 def ms(number: float) -> timedelta:
@@ -41,7 +42,7 @@ async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
         host="höst",
         pid=4711,
         started_at=START - LEASE,
-        labels={"zone": "a", "ü": "\n"},
+        labels={"zone": "a", "ü": "🐍 é"},
         is_quiet=True,
     )
 
@@ -50,6 +51,45 @@ async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
     [info] = await driver.workers(now=START)
     assert info.report == said
     assert (info.seen_at, info.expires_at, info.latency, info.samples) == (START, START + LEASE, None, 0)
+
+
+ENDLESS: dict[str, Any] = {
+    "worker_id": "w" * 256,
+    "name": "n" * 256,
+    "kind": "no name",
+    "queues": ("q",) * 10_001,
+    "lanes": ("a b",),
+    "types": tuple(f"{number:0128d}" for number in range(2049)),
+    "concurrency": 10**7,
+    "running": ("no id",),
+    "host": "\x1b[2J",
+    "pid": 2**31,
+    "started_at": datetime(1, 1, 1, tzinfo=UTC),
+    "labels": {"a": "x" * 1001},
+}
+
+
+async def test_what_a_worker_says_about_itself_has_limits(driver: Driver) -> None:
+    """What it says is kept in the store, listed to everybody who looks, and printed on terminals."""
+    assert set(ENDLESS) == set(WorkerReport.__struct_fields__) - {"is_quiet"}
+    for field, value in ENDLESS.items():
+        with row(field), pytest.raises(InvalidArgument):
+            await driver.report_worker(WorkerReport(**{"worker_id": "a", field: value}), now=START)
+    for labels in ({"a\n": ""}, {"a": "\x00"}, {"": "", **{f"l{number}": "" for number in range(64)}}):
+        with row(labels), pytest.raises(InvalidArgument):
+            await driver.report_worker(WorkerReport(worker_id="a", labels=labels), now=START)
+    said = WorkerReport(worker_id="a")
+    with pytest.raises(InvalidArgument):
+        await driver.report_worker(said, [Sample("kit.a", ms(1))] * 10_001, now=START)
+    for ttl in (timedelta(days=1, microseconds=1), timedelta(days=3660), -ms(1)):
+        with row(ttl), pytest.raises(InvalidArgument):
+            await driver.report_worker(said, ttl=ttl, now=START)
+    with pytest.raises(InvalidArgument):
+        await driver.hold_role("leader", "a", timedelta(days=2), now=START)
+    assert await driver.workers(now=START) == []
+
+    await driver.report_worker(said, ttl=timedelta(days=1), now=START)
+    assert [info.report for info in await driver.workers(now=START)] == [said]
 
 
 async def test_a_report_lapses_exactly_at_its_end(driver: Driver) -> None:
