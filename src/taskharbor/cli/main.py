@@ -224,13 +224,46 @@ def _name_variables(command: Any, prefix: str) -> None:
 
     Flags that mean the same everywhere, like --url, name theirs where they are defined.
     """
+    named = []
     for parameter in command.params:
         flags = [flag for flag in parameter.opts if flag.startswith("--")]
-        if flags and parameter.envvar is None and parameter.name != "help":
-            parameter.envvar = f"{prefix}_{flags[0].strip('-').replace('-', '_').upper()}"
-            parameter.show_envvar = True
+        if flags and parameter.name != "help":
+            if parameter.envvar is None:
+                parameter.envvar = f"{prefix}_{flags[0].strip('-').replace('-', '_').upper()}"
+                named.append(f"{flags[0]} is {parameter.envvar}")
+            _tidy(parameter)
+    if named:
+        command.epilog = f"Every option has an environment variable, too: {named[0]}."
     for name, inner in getattr(command, "commands", {}).items():
+        inner.short_help = (
+            (inner.help or "").partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")
+        )
         _name_variables(inner, f"{prefix}_{name.upper()}")
+
+
+_METAVARS = {
+    "int": "N",
+    "int range": "N",
+    "float": "NUMBER",
+    "float range": "NUMBER",
+    "str": "TEXT",
+    "path": "PATH",
+}
+
+
+def _tidy(parameter: Any) -> None:
+    """Help in the words of users: variables by rule, durations as they are typed, N for a number."""
+    from datetime import timedelta
+
+    from taskharbor.model.duration import shown
+
+    parameter.show_envvar = parameter.name in ("url", "app")
+    if parameter.count:
+        parameter.show_default = False
+    if isinstance(parameter.default, timedelta):
+        parameter.default = shown(parameter.default)
+    if parameter.metavar is None and not parameter.is_flag:
+        parameter.metavar = _METAVARS.get(parameter.type.name)
 
 
 def _root() -> None:

@@ -78,7 +78,7 @@ UrlFlag = Annotated[
         metavar="URL",
         envvar="TASKHARBOR_URL",
         show_default=False,
-        help="The store; env:NAME borrows another variable.",
+        help="The store's URL; env:NAME takes it from the variable NAME.",
     ),
 ]
 AppArgument = Annotated[
@@ -103,7 +103,7 @@ AppFlag = Annotated[
         "-A",
         metavar="APP",
         envvar="TASKHARBOR_APP",
-        help="The store of that Harbor: module:attribute.",
+        help="An app, as module:attribute: its store and its tasks.",
     ),
 ]
 _STORE_FLAGS: dict[str, tuple[Any, Any]] = {"url": (UrlFlag, None), "app": (AppFlag, None)}

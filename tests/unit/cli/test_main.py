@@ -1,5 +1,6 @@
 """The command tree: every command has help, finds its flags, and loads nothing it does not need."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,23 @@ def test_every_command_has_help_and_every_flag_a_variable(shell: Shell, call: li
 
     assert answer.code == 0
     assert answer.out.startswith(f"Usage: taskharbor {' '.join(call)}")
-    told = "".join(answer.out.split())
     variables = [option.envvar for option in options_of(call)]
-    assert [name for name in variables if name is None or name not in told] == []
+    assert None not in variables
+    own = [name for name in variables if name.startswith(f"TASKHARBOR_{'_'.join(call).upper()}_")]
+    assert not own or own[0] in answer.out  # one example tells the rule
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_help_fits_eighty_columns_and_is_not_cut(
+    shell: Shell, call: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    pages = [shell.bare(*call, "--help").out, shell.bare(call[0], "--help").out]
+
+    assert [line for page in pages for line in page.splitlines() if len(line) > 80] == []
+    assert [line for page in pages for line in page.splitlines() if re.search(r"\w\.\.\.$", line)] == []
+    assert "0:00:" not in pages[0]  # a duration looks as it is typed
 
 
 def options_of(call: list[str]):

@@ -25,11 +25,11 @@ def command(
     app: AppArgument = None,
     include: IncludeFlag = None,
     queues: Annotated[
-        str | None, typer.Option("--queues", "-q", help="With commas; all of the app's when left out.")
+        str | None, typer.Option("--queues", "-q", help="Queues, with commas. Default: all of the app's.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Jobs at once.")] = 10,
     watch: Annotated[
-        list[Path] | None, typer.Option("--watch", help="What to watch; this folder when left out.")
+        list[Path] | None, typer.Option("--watch", help="What to watch. Default: this folder.")
     ] = None,
     no_scheduler: Annotated[bool, typer.Option("--no-scheduler", help="Run the worker alone.")] = False,
     url: UrlFlag = None,

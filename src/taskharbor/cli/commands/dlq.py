@@ -38,7 +38,9 @@ async def list_dead(
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")] = None,
     type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")] = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a listing stopped.")] = None,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
+    ] = None,
 ) -> None:
     """List dead letters, the newest job first."""
     where = narrowed(dead(parse_where(query)), queue=queue, state=None, type=type)
@@ -68,9 +70,14 @@ async def retry(
     everything: Everything = False,
     delay: Annotated[
         timedelta | None,
-        typer.Option("--in", parser=parse_duration, metavar="DURATION", help="Not before this."),
+        typer.Option(
+            "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
+        ),
     ] = None,
-    keep_counts: Annotated[bool, typer.Option("--keep-counts", help="Keep attempts and stalls.")] = False,
+    keep_counts: Annotated[
+        bool,
+        typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:

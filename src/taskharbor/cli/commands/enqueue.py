@@ -48,10 +48,10 @@ async def command(
         ),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="The queue; default when left out.")
+        str | None, typer.Option("--queue", "-q", help="The queue. Default: the task's own, or `default`.")
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", min=-100, max=100, help="Higher goes first; 0 when left out.")
+        int | None, typer.Option("--priority", min=-100, max=100, help="Higher goes first. Default: 0.")
     ] = None,
     requires: Annotated[
         str | None, typer.Option("--requires", metavar="LANE", help="any, cpu, gpu or another lane.")
@@ -69,14 +69,20 @@ async def command(
         timedelta | None, typer.Option("--timeout", help="How long it may run.", **DurationFlag)
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="Executions at most.")
+        int | None, typer.Option("--max-attempts", min=1, help="How often it may be tried.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="One waiting and one running job per key.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", help="A repeat answers the first job.")
+        str | None,
+        typer.Option(
+            "--idempotency-key", help="A second job under this key is not stored; the first one is answered."
+        ),
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="May be given several times.")
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="NAME=VALUE", help="A header of the job; may be given several times."
+        ),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it is over; exit code 7 when it fails.")

@@ -53,10 +53,16 @@ async def list_jobs(
     ] = None,
     type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")] = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a listing stopped.")] = None,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="In enqueue order.")] = False,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
+    ] = None,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")] = False,
 ) -> None:
-    """List jobs, the newest first."""
+    """List jobs, the newest first.
+
+    A query is made of words, and all must hold: state: queue: type: key: worker: kind: error:,
+    as in 'state:failed,cancelled type:send_* error:timeout'. `*` and `?` match.
+    """
     where = narrowed(parse_where(query), queue=queue, state=state, type=type)
     jobs, more = await find_page(
         session.driver, where, limit=limit, cursor=cursor, newest_first=not oldest_first
@@ -121,9 +127,14 @@ async def retry(
     where: WhereFlag = None,
     delay: Annotated[
         timedelta | None,
-        typer.Option("--in", parser=parse_duration, metavar="DURATION", help="Not before this."),
+        typer.Option(
+            "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
+        ),
     ] = None,
-    keep_counts: Annotated[bool, typer.Option("--keep-counts", help="Keep attempts and stalls.")] = False,
+    keep_counts: Annotated[
+        bool,
+        typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:

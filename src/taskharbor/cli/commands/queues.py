@@ -17,7 +17,7 @@ from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 
 app = typer.Typer(no_args_is_help=True)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Queues.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names of queues.")]
 Harbor = Annotated[bool, typer.Option("--all", help="The whole harbor, whatever queue.")]
 
 
@@ -53,34 +53,55 @@ async def set_rules(
         Any, typer.Option("--max-running", parser=parse_count, metavar="N", help="How many may run at once.")
     ] = None,
     enqueue_rate: Annotated[
-        Any, typer.Option("--enqueue-rate", parser=parse_rate, metavar="N/SPAN", help="How many may come in.")
+        Any,
+        typer.Option(
+            "--enqueue-rate",
+            parser=parse_rate,
+            metavar="N/SPAN",
+            help="How many may be enqueued, like 100/1m.",
+        ),
     ] = None,
     execute_rate: Annotated[
-        Any, typer.Option("--execute-rate", parser=parse_rate, metavar="N/SPAN", help="How many may start.")
+        Any,
+        typer.Option(
+            "--execute-rate", parser=parse_rate, metavar="N/SPAN", help="How many may start, like 10/s."
+        ),
     ] = None,
     fail_queue: Annotated[
-        str | None, typer.Option("--fail-queue", metavar="QUEUE", help="Where failure jobs go.")
+        str | None,
+        typer.Option(
+            "--fail-queue", metavar="QUEUE", help="The queue that gets a job for every dead letter."
+        ),
     ] = None,
     keep_completed: Annotated[
         Any,
         typer.Option(
-            "--keep-completed", parser=parse_retention, metavar="SPAN", help="Keep completed jobs so long."
+            "--keep-completed",
+            parser=parse_retention,
+            metavar="SPAN",
+            help="How long completed jobs are kept, like 1h.",
         ),
     ] = None,
     keep_failed: Annotated[
         Any,
         typer.Option(
-            "--keep-failed", parser=parse_retention, metavar="SPAN", help="Keep dead letters so long."
+            "--keep-failed",
+            parser=parse_retention,
+            metavar="SPAN",
+            help="How long dead letters are kept, like 14d.",
         ),
     ] = None,
     keep_cancelled: Annotated[
         Any,
         typer.Option(
-            "--keep-cancelled", parser=parse_retention, metavar="SPAN", help="Keep cancelled jobs so long."
+            "--keep-cancelled",
+            parser=parse_retention,
+            metavar="SPAN",
+            help="How long cancelled jobs are kept.",
         ),
     ] = None,
     default_retention: Annotated[
-        bool, typer.Option("--default-retention", help="Take the queue's own retention away.")
+        bool, typer.Option("--default-retention", help="Undo --keep-…: the defaults hold again.")
     ] = False,
 ) -> None:
     """Change settings of a queue; obeyed from the next claim on. `none` takes a setting away.

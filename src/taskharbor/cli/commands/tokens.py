@@ -30,7 +30,7 @@ TokenFlag = Annotated[
         "--tokens",
         metavar="FILE",
         envvar="TASKHARBOR_SERVER_TOKENS",
-        help="The token file of the server; taskharbor-tokens.json when nobody says.",
+        help="The token file of the server. Default: that of the settings, or taskharbor-tokens.json.",
     ),
 ]
 _DEFAULT = Path("taskharbor-tokens.json")

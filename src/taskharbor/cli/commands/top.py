@@ -33,7 +33,7 @@ async def command(
         ),
     ] = timedelta(seconds=2),
     once: Annotated[
-        bool, typer.Option("--once", help="Print one look and end; so it does without a terminal.")
+        bool, typer.Option("--once", help="Print one look and end, as it does without a terminal.")
     ] = False,
 ) -> None:
     """Watch queues, workers, throughput and what fails. `q` or Ctrl+C ends it.

@@ -45,7 +45,7 @@ def command(
     include: IncludeFlag = None,
     queues: Annotated[
         str | None,
-        typer.Option("--queues", "-q", help="With commas; the queues of the app's tasks when left out."),
+        typer.Option("--queues", "-q", help="Queues, with commas. Default: those of the app's tasks."),
     ] = None,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-c", min=1, help="Jobs at once, per process.")
@@ -76,7 +76,9 @@ def command(
     ] = timedelta(seconds=30),
     heartbeat: Annotated[
         timedelta | None,
-        typer.Option("--heartbeat", help="How often leases are extended; a third of it.", **_SPAN),
+        typer.Option(
+            "--heartbeat", help="How often leases are extended. Default: a third of --lease.", **_SPAN
+        ),
     ] = None,
     grace: Annotated[
         timedelta, typer.Option("--grace", help="How long running jobs may go on after a stop.", **_SPAN)
@@ -96,15 +98,21 @@ def command(
         bool, typer.Option("--burst", help="Stop when nothing is left that could run now.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option("--name", help="What it is called; host and pid when left out.")
+        str | None, typer.Option("--name", help="A name for logs and `workers list`. Default: host and pid.")
     ] = None,
     max_jobs: Annotated[
-        int, typer.Option("--max-jobs", min=0, help="End (or with --processes start anew) after so many.")
+        int,
+        typer.Option(
+            "--max-jobs", min=0, help="End after so many jobs; with --processes a new process goes on."
+        ),
     ] = 0,
     max_memory: Annotated[
         int,
         typer.Option(
-            "--max-memory", parser=parse_size, metavar="SIZE", help="The same by memory, like 2GiB."
+            "--max-memory",
+            parser=parse_size,
+            metavar="SIZE",
+            help="The same after using this much memory, like 2GiB.",
         ),
     ] = 0,
     handle: Annotated[
