@@ -114,6 +114,13 @@ PROCESS_ENDS = Metric(
     "Worker processes of --processes that ended: done, recycled or crashed.",
 )
 
+SERVER_DROPPED = Metric(
+    "taskharbor_server_connections_dropped_total",
+    "counter",
+    ("reason",),
+    "Connections that the server refused or closed: full, share, made_room, unread, slow or malformed.",
+)
+
 JOB_WAIT = Metric(
     "taskharbor_job_wait_seconds",
     "histogram",
@@ -156,6 +163,9 @@ HEARTBEAT_LAG = Metric(
 )
 WORKER_PROCESSES = Metric(
     "taskharbor_worker_processes", "gauge", (), "Worker processes of --processes that live."
+)
+SERVER_CONNECTIONS = Metric(
+    "taskharbor_server_connections", "gauge", (), "Connections that the server holds."
 )
 BUILD_INFO = Metric(
     "taskharbor_build_info", "gauge", ("version", "driver"), "Always 1: what runs here.", folds="max"

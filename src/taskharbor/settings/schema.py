@@ -69,6 +69,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 100.0
     driver_rate: float = 1000.0
     max_connections: int = 1000
+    max_connections_per_address: int | None = None
     grace: timedelta = timedelta(seconds=30)
     any_type: bool = False
     scheduler: bool = True

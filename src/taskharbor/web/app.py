@@ -73,7 +73,7 @@ def create_app(
     if service.config.metrics:
         from taskharbor.web.api.metrics import ServerMetrics
 
-        service.metrics = ServerMetrics(harbor)
+        service.metrics = ServerMetrics(harbor, service.connections)
     return App(service, prefix)
 
 

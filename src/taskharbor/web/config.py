@@ -43,7 +43,15 @@ class ServerConfig:
     """The longest that a caller may wait for something: a result, a wake-up, work."""
 
     max_connections: int = 1000
-    """Connections at the same time; one more is told to come back later."""
+    """Connections at the same time. For one more, the one goes that keeps us waiting longest; where all are
+    busy, it is told to come back later."""
+
+    max_connections_per_address: int | None = None
+    """The same for one address; 0 for no such limit. Left out: half of all, and none for this machine's own,
+    where a proxy may stand."""
+
+    write_seconds: float = 30.0
+    """How long a caller may leave an answer unread: within this time it reads all of it, or 16 KiB."""
 
     max_streams: int = 200
     """Event streams at the same time; one more is told to come back later."""
@@ -76,7 +84,9 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.max_connections < 1:
             raise ConfigurationError("max_connections must be at least 1")
-        if self.request_seconds <= 0 or self.max_wait_seconds <= 0:
-            raise ConfigurationError("request_seconds and max_wait_seconds must be above zero")
+        if self.max_connections_per_address is not None and self.max_connections_per_address < 0:
+            raise ConfigurationError("max_connections_per_address must not be negative; 0 means no limit")
+        if self.request_seconds <= 0 or self.max_wait_seconds <= 0 or self.write_seconds <= 0:
+            raise ConfigurationError("request_seconds, max_wait_seconds and write_seconds must be above zero")
         if self.rate_per_second < 0 or self.driver_rate_per_second < 0:
             raise ConfigurationError("a rate per second must not be negative; 0 means no limit")

@@ -1,7 +1,10 @@
-"""BoundedProtocol: uvicorn's HTTP with an end to everything: a head, and a request, must arrive some time.
+"""BoundedProtocol: uvicorn's HTTP with an end to everything: heads, requests, answers, requests in a row.
 
 connected, or a message has begun and is not complete ──► deadline runs ──► message complete: deadline off
                                                                └── passed, or the head too long ──► closed
+
+What comes after the chunks of a body is refused, and whatever is no part of a body is counted. Who has a
+place, and who goes when there is none, is decided in connections.py.
 
 It also offers two shortcuts past ASGI to the application right above it; see direct.py.
 """
@@ -9,65 +12,165 @@ It also offers two shortcuts past ASGI to the application right above it; see di
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from taskharbor.web.connections import Connections
 from taskharbor.web.direct import DIRECT, Direct
 
 _MAX_UNFINISHED_HEAD = 64 * 1024
+_MAX_BESIDE_BODY = 16 * 1024
+"""Sizes of chunks and their extensions, over what the body itself has."""
+_MAX_AFTER_ANSWER = 1024 * 1024
+"""What is read, to be thrown away, of a request that was answered before it was complete."""
+_MAX_AHEAD = 64
+"""Requests that were sent before the one in front of them was answered."""
 _MAX_JOINED = 16 * 1024
+
+# uvicorn writes a line for each request that is none. We count them, and tell the number now and then.
+_quiet = logging.getLogger("uvicorn.error.taskharbor")
+_quiet.setLevel(logging.ERROR)
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. Its limits are set on a class of its own per server; see `bounded`."""
 
     request_seconds = 10.0
-    max_connections = 1000
+    crowd: Connections
+    address = ""
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _head_is_complete = False
     _is_arriving = False
+    _is_refused = False
+    _message = 0
+    _beside_body = 0
+    _body_bytes = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = _quiet
+
+    # ------------------------------------------------------------------ coming and going
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        self.address = self.client[0] if self.client else ""
+        if self.crowd.enter(self, self.loop.time()) is not None:
+            self._is_refused = True
             self._refuse(b"503 Service Unavailable\r\nretry-after: 1", b"there are too many connections\n")
             return
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.crowd.leave(self)
         self._end_deadline()
         super().connection_lost(exc)
 
+    def unsent(self) -> int:
+        return self.transport.get_write_buffer_size()
+
+    def give_up(self) -> None:
+        self.transport.abort()
+
+    # ------------------------------------------------------------------ a request as it comes
+
     def data_received(self, data: bytes) -> None:
-        before = self._head_bytes
+        if self._is_refused or self.transport.is_closing():
+            return
+        before, body_before = self._head_bytes, self._body_bytes
+        message_before = self._message if self._is_arriving and self._head_is_complete else None
         super().data_received(data)
+        if self.transport.is_closing():
+            self._end_deadline()
+            return
         if not self._is_arriving:
             return
         if self._deadline is None:
             self._start_deadline()
         if not self._head_is_complete:
             self._head_bytes = before + len(data)
-            if self._head_bytes > _MAX_UNFINISHED_HEAD and not self.transport.is_closing():
+            if self._head_bytes > _MAX_UNFINISHED_HEAD:
                 self._refuse(b"431 Request Header Fields Too Large", b"the headers are too large\n")
+        elif message_before == self._message:
+            self._count_body(len(data), self._body_bytes - body_before)
+
+    def _count_body(self, arrived: int, of_body: int) -> None:
+        self._beside_body += arrived - of_body
+        if self._beside_body > _MAX_BESIDE_BODY + self._body_bytes:
+            self.crowd.count("malformed")
+            if self.cycle.response_started:
+                self.transport.abort()
+            else:
+                self._refuse(b"400 Bad Request", b"there is more around the body than in it\n")
+        elif self.cycle.response_complete and self._beside_body + self._body_bytes > _MAX_AFTER_ANSWER:
+            self.transport.abort()  # the answer is out, and the rest would only be thrown away
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MAX_AHEAD:
+            raise ValueError("too many requests ahead of their answers")
         super().on_message_begin()
         self.scope[DIRECT] = _DIRECT  # type: ignore[literal-required]
         self._head_bytes, self._head_is_complete, self._is_arriving = 0, False, True
+        self._beside_body = self._body_bytes = 0
+        self._message += 1
+        if self.cycle is None or self.cycle.response_complete:
+            self.crowd.our_turn(self)  # it was quiet, and begins to send: its time begins anew
+            self.crowd.their_turn(self, self.loop.time())
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_is_complete:
+            # After a body it could only change what was decided by the headers before it. Raising here makes
+            # the parser give up, which is answered with 400.
+            raise ValueError("headers must stand before the body")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._head_is_complete = True
         if not self.url.startswith(b"/"):
-            # A whole URL, as for a proxy. Raising here makes the parser give up, which is answered with 400.
+            # A whole URL, as for a proxy: refused in the same way.
             raise ValueError("the request does not name a path")
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_arriving = False
         self._end_deadline()
+        if not self.cycle.response_complete:
+            self.crowd.our_turn(self)
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.crowd.count("malformed")
+        super().send_400_response(msg)
+
+    # ------------------------------------------------------------------ an answer as it goes
+
+    def on_response_complete(self) -> None:
+        is_last = not self.pipeline
+        if is_last:
+            self.cycle.body = bytearray()  # of a request that was answered before it was complete
+        super().on_response_complete()
+        if is_last:
+            self.crowd.their_turn(self, self.loop.time())
+
+    def pause_writing(self) -> None:
+        self.crowd.their_turn(self, self.loop.time())
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.crowd.reads(self, self.loop.time())
+        if self.cycle is not None and not self.cycle.response_complete and not self._is_arriving:
+            self.crowd.our_turn(self)
+        super().resume_writing()
+
+    # ------------------------------------------------------------------ deadlines
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self.request_seconds, self._too_slow)
@@ -81,6 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline = None
         if self.transport.is_closing():
             return
+        self.crowd.count("slow")
         if self._head_is_complete or self._head_bytes == 0:
             self.transport.close()
         else:
@@ -95,9 +199,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def bounded(request_seconds: float, max_connections: int) -> type[BoundedProtocol]:
+def bounded(request_seconds: float, crowd: Connections) -> type[BoundedProtocol]:
     """The protocol with these limits; uvicorn makes the instances, so they travel on a class."""
-    limits = {"request_seconds": request_seconds, "max_connections": max_connections}
+    limits = {"request_seconds": request_seconds, "crowd": crowd}
     return type("BoundedProtocol", (BoundedProtocol,), limits)
 
 

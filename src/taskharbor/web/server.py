@@ -20,6 +20,7 @@ import uvicorn
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App
+from taskharbor.web.descriptors import room_for
 from taskharbor.web.notify import notify
 from taskharbor.web.protocol import bounded
 from taskharbor.worker.signals import StopWishes, stop_signals
@@ -38,6 +39,7 @@ def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> Non
         ConfigurationError: the address cannot be used, or is open to others while no token is set.
     """
     refuse_open_door(app, host)
+    app.service.connections.most = room_for(app.service.config.max_connections)
     listener = bind(host, port)
     server = GracefulServer(app, listener, grace_seconds)
     try:
@@ -93,7 +95,7 @@ class GracefulServer(uvicorn.Server):
         self._where = _address(listener)
         config = uvicorn.Config(
             app,
-            http=bounded(app.service.config.request_seconds, app.service.config.max_connections),
+            http=bounded(app.service.config.request_seconds, app.service.connections),
             ws="none",
             lifespan="on",
             access_log=False,

@@ -15,6 +15,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.web.audit import AuditLog
 from taskharbor.web.auth import Authenticate, Authenticator
 from taskharbor.web.config import ServerConfig
+from taskharbor.web.connections import Connections
 from taskharbor.web.feed import Feed
 from taskharbor.web.quota import QueueQuota
 from taskharbor.web.rates import Buckets
@@ -51,6 +52,10 @@ class Service:
         """Whether callers have to show something, and there is somebody who can."""
         self.audit = AuditLog()
         self.seldom = Seldom(self.clock)
+        self.connections = Connections(
+            config.max_connections, config.max_connections_per_address, config.write_seconds
+        )
+        """Those of our own server; mounted in another one, that is that one's business."""
         self.buckets = Buckets(config.rate_per_second, self.clock)
         self.driver_buckets = Buckets(config.driver_rate_per_second, self.clock)
         self.quota = QueueQuota(config.max_queues_per_token)

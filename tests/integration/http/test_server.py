@@ -163,21 +163,6 @@ def test_an_answer_is_the_same_whether_our_server_is_below_or_another(tmp_path: 
     assert body == their_body
 
 
-def test_one_connection_too_many_is_told_to_come_back_and_finds_room_later() -> None:
-    with served(app(max_connections=2)) as port:
-        first, second = (
-            socket.create_connection(("127.0.0.1", port), timeout=GENEROUS_SECONDS) for _ in "12"
-        )
-        with first, second:
-            for caller in (first, second):
-                caller.sendall(LIVE + b"\r\n")
-                assert _until(caller, b'{"status":"ok"}').startswith(b"HTTP/1.1 200")
-            assert talk(port, b"").startswith(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1")
-        deadline = time.monotonic() + GENEROUS_SECONDS
-        while not (answer := talk(port, LIVE + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200"):
-            assert time.monotonic() < deadline, answer
-
-
 def test_endless_headers_are_cut_off() -> None:
     with served(app()) as port:
         answer = talk(port, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"x" * 70_000)

@@ -55,6 +55,14 @@ def command(
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="Connections at the same time.")
     ] = 1000,
+    max_connections_per_address: Annotated[
+        int | None,
+        typer.Option(
+            "--max-connections-per-address",
+            min=0,
+            help="The same for one address; 0 for no limit. Left out: half of all, but all for this machine.",
+        ),
+    ] = None,
     grace: Annotated[
         timedelta,
         typer.Option(
@@ -106,6 +114,7 @@ def command(
         rate_per_second=rate,
         driver_rate_per_second=driver_rate,
         max_connections=max_connections,
+        max_connections_per_address=max_connections_per_address,
         any_type=any_type,
         scheduler=scheduler,
         accepts_now=accept_now,

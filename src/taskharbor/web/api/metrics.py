@@ -16,6 +16,7 @@ from taskharbor.observe.metrics import Exposition
 from taskharbor.observe.store_gauges import StoreGauges
 from taskharbor.observe.store_times import time_store
 from taskharbor.web.call import Call
+from taskharbor.web.connections import REASONS, Connections
 from taskharbor.web.endpoint import Operation
 
 _FAREWELL_SECONDS = 2.0
@@ -24,7 +25,7 @@ _FAREWELL_SECONDS = 2.0
 class ServerMetrics:
     """The numbers of one server. Made before its store is opened: calls are timed from then on."""
 
-    def __init__(self, harbor: Harbor) -> None:
+    def __init__(self, harbor: Harbor, connections: Connections) -> None:
         self._meter = Meter()
         self._meter.listen(harbor.events)
         time_store(harbor.driver, self._meter)
@@ -32,6 +33,10 @@ class ServerMetrics:
         self._meter.ask(self._gauges.values)
         scheme = (harbor.url or type(harbor.driver).__name__).partition(":")[0]
         self._meter.ask(lambda: {names.BUILD_INFO.name: {(__version__, scheme): 1.0}})
+        for reason in REASONS:
+            self._meter.add(names.SERVER_DROPPED, (reason,), 0.0)
+        connections.on_drop = lambda reason: self._meter.add(names.SERVER_DROPPED, (reason,))
+        self._meter.ask(lambda: {names.SERVER_CONNECTIONS.name: {(): float(len(connections))}})
         self._exposition = Exposition(self._meter.sample)
 
     @asynccontextmanager
