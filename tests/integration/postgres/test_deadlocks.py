@@ -22,7 +22,7 @@ from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
 from taskharbor.testing.conformance.kit import claim, new_job
 
-SECONDS = float(os.environ.get("TASKHARBOR_RACE_SECONDS", "4"))
+SECONDS = float(os.environ.get("TASKHARBOR_RACE_SECONDS", "3"))
 QUEUES = ("limited", "rated", "free", "kept-short")
 LEASE = timedelta(milliseconds=60)
 LIMIT, HARBOR_LIMIT = 6, 20
@@ -198,3 +198,62 @@ async def test_no_mix_of_verbs_deadlocks(store_url: str, database_url: str, seed
     limited = [(began, ended) for queue, began, ended in hands.spans if queue == "limited"]
     assert most_at_once(limited) <= LIMIT
     assert most_at_once([(began, ended) for _, began, ended in hands.spans]) <= HARBOR_LIMIT
+
+
+@pytest.mark.timeout(300 + 3 * SECONDS)
+async def test_leases_that_run_out_under_a_full_limit_are_taken_over_in_time(
+    store_url: str, database_url: str
+) -> None:
+    """Whoever waits for room sweeps what has run out. Nobody may stand in the way of that."""
+    before = await deadlocks(database_url)
+    drivers = [await PostgresDriver.from_url(store_url).open() for _ in range(10)]
+    await drivers[0].configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=LIMIT))
+    await drivers[0].configure_queue(QueueSettings(queue="limited", max_running=LIMIT - 1))
+    chance = random.Random(3)
+    abandoned: dict[str, datetime] = {}
+    late: list[timedelta] = []
+    calls: list[float] = []
+    is_over = False
+
+    async def work(driver: PostgresDriver, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        jobs: list[JobRecord] = []
+        while not is_over:
+            queues = chance.sample(("limited", "free"), 2)
+            wanted = claim(queues=queues, limit=3, worker_id=name, lease_for=timedelta(milliseconds=150))
+            asked = loop.time()
+            answer = await driver.exchange([Ack(job.lease) for job in jobs], wanted)
+            calls.append(loop.time() - asked)
+            assert answer.error is None
+            jobs = []
+            for job in answer.claimed:
+                assert job.started_at is not None
+                assert job.lease_expires_at is not None
+                if (ended := abandoned.pop(job.id, None)) is not None:
+                    late.append(job.started_at - ended)
+                if chance.random() < 0.2:
+                    abandoned[job.id] = job.lease_expires_at
+                else:
+                    jobs.append(job)
+            await asyncio.sleep(0.002)
+
+    async def send(driver: PostgresDriver) -> None:
+        while not is_over:
+            counts = await driver.count()
+            if sum(one.ready for one in counts.values()) < 20:
+                await driver.enqueue([new_job(queue=queue) for queue in ("limited", "free") * 10])
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        for number, driver in enumerate(drivers):
+            group.create_task(work(driver, f"worker-{number}"))
+        group.create_task(send(drivers[0]))
+        await asyncio.sleep(SECONDS)
+        is_over = True
+    for driver in drivers:
+        await driver.close()
+    await asyncio.sleep(0.2)  # for the backends to end
+
+    assert await deadlocks(database_url) == before
+    assert len(late) > 10
+    assert max(late) <= timedelta(seconds=2), max(calls)

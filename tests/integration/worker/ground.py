@@ -1,4 +1,4 @@
-"""Real worker processes on a real SQLite file, and how to wait for what they do."""
+"""Real worker processes on a real store, usually a SQLite file, and how to wait for what they do."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[3]
 
 
 class Ground:
-    """One SQLite store, worker processes on it, and the notes that their handlers leave."""
+    """One store, worker processes on it, and the notes that their handlers leave."""
 
-    def __init__(self, folder: Path, options: str = "") -> None:
+    def __init__(self, folder: Path, options: str = "", url: str = "") -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/jobs.db{options}"
+        self.url = url or f"sqlite:///{folder}/jobs.db{options}"
         self.stdin: int | None = None  # of the processes started from now on
         self.processes: list[subprocess.Popen[bytes]] = []
         self.driver: Driver = connect(self.url)
@@ -67,6 +67,13 @@ class Ground:
         code = process.returncode
         assert code is not None
         return code
+
+    async def are_up(self, processes: list[subprocess.Popen[bytes]]) -> None:
+        """Wait until each of these workers has told the store that it is there."""
+        wanted = {process.pid for process in processes}
+        async with asyncio.timeout(SLOW):
+            while not wanted <= {info.report.pid for info in await self.driver.workers()}:
+                await asyncio.sleep(0.05)
 
     def close(self) -> None:
         for process in self.processes:

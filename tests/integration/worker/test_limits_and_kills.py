@@ -1,0 +1,156 @@
+"""Limits that are full, workers that are killed, leases that run out: on every store, in real processes.
+
+`TASKHARBOR_RACE_SECONDS` makes the run longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
+from taskharbor.model.state import JobState
+from taskharbor.testing.http_server import fresh_http_url
+from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url, postgres_url
+from tests.integration.worker.ground import Ground
+
+LEASE_SECONDS = 1.5
+TAKEOVER_SECONDS = 2.0  # after the end of a lease, with every limit full
+TRIES = 3  # a machine that stands still for a second is no fault of the store; one that is late each time is
+HARBOR_LIMIT, QUEUE_LIMIT = 4, 2
+ROUNDS = max(1, round(float(os.environ.get("TASKHARBOR_RACE_SECONDS", "4")) / 4))  # kills
+
+STORES: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db?durability=normal",
+    "postgres": lambda _: fresh_postgres_url(),
+    "redis": lambda _: fresh_redis_url(),
+    "redis.cluster": lambda _: fresh_cluster_url(),
+    "http": lambda _: fresh_http_url(durable=True),
+}
+THERE = [name for name in STORES if find_spec(f"taskharbor.drivers.{name}")]
+
+
+@pytest.fixture
+async def ground(tmp_path: Path, store: str):
+    ground = Ground(tmp_path, url=STORES[store](tmp_path))
+    async with ground.driver:
+        yield ground
+        ground.close()
+
+
+async def deadlocks(store: str) -> int:
+    if store != "postgres":
+        return 0
+    connection = await asyncpg.connect(postgres_url())
+    try:
+        return int(
+            await connection.fetchval(
+                "select deadlocks from pg_stat_database where datname = current_database()"
+            )
+        )
+    finally:
+        await connection.close()
+
+
+def worker(ground: Ground, **more: Any) -> Any:
+    options = {"queues": ["narrow", "wide"], "concurrency": 4, "lease": LEASE_SECONDS, "grace": 1}
+    return ground.worker(**{**options, **more})
+
+
+def spans(ground: Ground, killed: dict[int, float]) -> list[tuple[str, float, float]]:
+    """Job, begin and end of every run: of one that was killed up to the kill."""
+    ends = {(note["job"], note["pid"]): note["at"] for note in ground.notes("ended")}
+    found = []
+    for note in ground.notes("started"):
+        until = ends.get((note["job"], note["pid"]), killed.get(note["pid"], time.monotonic()))
+        found.append((note["job"], note["at"], until))
+    return found
+
+
+def most_at_once(runs: list[tuple[str, float, float]]) -> int:
+    changes = sorted([(began, 1) for _, began, _ in runs] + [(ended, -1) for _, _, ended in runs])
+    running = most = 0
+    for _, change in changes:
+        running += change
+        most = max(most, running)
+    return most
+
+
+@pytest.mark.timeout(300 + 60 * ROUNDS)
+@pytest.mark.parametrize("store", THERE)
+async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(ground: Ground, store: str) -> None:
+    before = await deadlocks(store)
+    if has_harbor_limit := store != "redis.cluster":
+        await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
+    await ground.driver.configure_queue(QueueSettings(queue="narrow", max_running=QUEUE_LIMIT))
+    count = 20 + 15 * ROUNDS
+    queues = {await ground.put(payload=0.1, queue="wide" if n % 2 else "narrow"): n % 2 for n in range(count)}
+    killed: dict[int, float] = {}
+
+    workers = [worker(ground) for _ in range(3)]
+    for number in range(ROUNDS):
+        await ground.note("ended", nth=5 + 10 * number)
+        victim = workers.pop(0)
+        victim.send_signal(signal.SIGKILL)
+        killed[victim.pid] = time.monotonic()
+        victim.wait()
+        workers.append(worker(ground))
+    records = [await ground.ended(job_id) for job_id in queues]
+
+    assert {record.state for record in records} == {JobState.COMPLETED}
+    runs = spans(ground, killed)
+    assert most_at_once(runs) <= HARBOR_LIMIT or not has_harbor_limit
+    assert most_at_once([run for run in runs if not queues[run[0]]]) <= QUEUE_LIMIT
+    began = Counter(job_id for job_id, _, _ in runs)
+    for record in records:
+        assert began[record.id] <= record.starts == 1 + record.stalls
+    ground.close()
+    assert await deadlocks(store) == before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("store", THERE)
+async def test_a_full_limit_is_taken_over_in_time(ground: Ground, store: str) -> None:
+    """The worker that has all the harbor lets out is killed: others start its jobs when the leases end."""
+    level = "wide" if store == "redis.cluster" else EVERY_QUEUE
+    await ground.driver.configure_queue(QueueSettings(queue=level, max_running=HARBOR_LIMIT))
+    late: list[float] = []
+    for _ in range(TRIES):
+        victim = worker(ground)
+        ids = [await ground.put(payload=3600, queue="wide") for _ in range(HARBOR_LIMIT)]
+        for job_id in ids:
+            await ground.note("started", job_id)
+        others = [worker(ground) for _ in range(3)]
+        await ground.are_up(others)
+        waiting = [await ground.put(payload=0, queue="wide") for _ in range(6)]
+        await asyncio.sleep(1.0)  # all of them look, and wait at the full limit
+        assert not ground.notes("started", waiting[0])
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        ends = {job_id: (await ground.job(job_id)).lease_expires_at for job_id in ids}
+        seconds = []
+        for job_id in ids:
+            record = await ground.when(job_id, lambda record: record.starts == 2)
+            ended_at, started_at = ends[job_id], record.started_at
+            assert ended_at is not None
+            assert started_at is not None
+            assert started_at >= ended_at
+            seconds.append((started_at - ended_at).total_seconds())
+        late.append(max(seconds))
+        for process in others:
+            process.kill()
+            process.wait()
+        if late[-1] <= TAKEOVER_SECONDS:
+            return
+        await ground.driver.cancel([*ids, *waiting])
+    raise AssertionError(f"taken over after the lease and {late} s")
