@@ -1,15 +1,18 @@
 """Which jobs: the small search language of lists and bulk commands.
 
-    state:failed type:send_* queue:mail kind:timeout
+    state:failed type:send_* queue:mail kind:timeout age:<1d ended:<1h
 
 Every word is field:value and all must hold. `*` and `?` match in queue, type, key, worker and error.
+`age` counts from the enqueue, `ended` from the end: `<1h` is less than an hour ago, `>1h` more.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import Any
 
 import msgspec
 import typer
@@ -18,11 +21,27 @@ from taskharbor.cli.exits import UsageProblem
 from taskharbor.cli.parameters import parse_states
 from taskharbor.drivers import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.duration import duration
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
 _ALIASES = {"task": "type", "status": "state"}
-_FIELDS = ("state", "queue", "type", "key", "worker", "kind", "error")
+_FIELDS = ("state", "queue", "type", "key", "worker", "kind", "error", "age", "ended")
+_SPANS = ("age", "ended")
+MOST_CALLS = 400
+"""So many pages are asked for at most to fill one of ours: a search for what is rare must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """How long ago something must have been: less than a span, or more."""
+
+    is_more: bool
+    span: timedelta
+
+    def fits(self, at: datetime | None, now: datetime) -> bool:
+        return at is not None and (now - at > self.span if self.is_more else now - at < self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +55,8 @@ class Where:
     worker: str | None = None
     kind: str | None = None
     error: str | None = None
+    age: tuple[Ago, ...] = ()
+    ended: tuple[Ago, ...] = ()
 
     @property
     def is_everything(self) -> bool:
@@ -58,7 +79,7 @@ class Where:
             newest_first=newest_first,
         )
 
-    def fits(self, job: JobRecord) -> bool:
+    def fits(self, job: JobRecord, now: datetime) -> bool:
         key = None if job.key is None else job.key.decode("utf-8", "backslashreplace")
         return (
             _matches(self.queue, job.queue)
@@ -66,6 +87,8 @@ class Where:
             and _matches(self.key, key)
             and _matches(self.worker, job.claimed_by)
             and _matches(self.error and f"*{self.error}*", job.last_error)
+            and all(ago.fits(job.created_at, now) for ago in self.age)
+            and all(ago.fits(job.finished_at, now) for ago in self.ended)
         )
 
 
@@ -75,13 +98,13 @@ def parse_where(text: str | None) -> Where:
     Raises:
         UsageProblem: a word is not field:value, or names no field.
     """
-    said: dict[str, str] = {}
+    said: dict[str, Any] = {}
     for word in (text or "").split():
         name, colon, value = word.partition(":")
         field = _ALIASES.get(name, name)
         if not colon or not value or field not in _FIELDS:
             raise UsageProblem(_not_understood(word, field))
-        said[field] = value
+        said[field] = (*said.get(field, ()), _ago(word, value)) if field in _SPANS else value
     states = said.pop("state", None)
     try:
         return Where(states=None if states is None else parse_states(states), **said)
@@ -89,26 +112,38 @@ def parse_where(text: str | None) -> Where:
         raise UsageProblem(str(error)) from None
 
 
+def _ago(word: str, value: str) -> Ago:
+    if value[0] not in "<>":
+        raise UsageProblem(f"{word!r} needs < or >, like age:<1h (less than an hour ago) or ended:>7d")
+    try:
+        return Ago(value[0] == ">", duration(value[1:]))
+    except InvalidArgument as error:
+        raise UsageProblem(f"{word!r} is not understood: {error}") from None
+
+
 async def find_page(
     driver: Driver, where: Where, *, limit: int, cursor: str | None = None, newest_first: bool = False
 ) -> tuple[list[JobRecord], str | None]:
     """Up to `limit` jobs that fit, and where to go on; short pages of the store are joined."""
     query = msgspec.structs.replace(where.query(newest_first=newest_first), cursor=cursor)
+    now = driver.clock.now()
     found: list[JobRecord] = []
-    while True:
+    for _ in range(MOST_CALLS):
         page = await driver.find(msgspec.structs.replace(query, limit=min(limit - len(found), MAX_PAGE)))
-        found += [job for job in page.jobs if where.fits(job)]
+        found += [job for job in page.jobs if where.fits(job, now)]
         if page.cursor is None or len(found) >= limit:
             return found, page.cursor
         query = msgspec.structs.replace(query, cursor=page.cursor)
+    return found, query.cursor
 
 
 async def find_all(driver: Driver, where: Where) -> AsyncIterator[list[JobRecord]]:
     """Every job that fits, page by page in enqueue order, each once even while they change."""
     cursor: str | None = None
+    now = driver.clock.now()
     while True:
         page = await driver.find(msgspec.structs.replace(where.query(), limit=MAX_PAGE, cursor=cursor))
-        if fitting := [job for job in page.jobs if where.fits(job)]:
+        if fitting := [job for job in page.jobs if where.fits(job, now)]:
             yield fitting
         cursor = page.cursor
         if cursor is None:

@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 _MAX_QUERY_FIELDS = 32
 _HINTS = {
-    "run_at": "an instant with its time zone, like 2026-12-01T09:00:00Z",
+    **dict.fromkeys(
+        ("run_at", "created_after", "created_before", "ended_after", "ended_before"),
+        "an instant with its time zone, like 2026-12-01T09:00:00Z",
+    ),
     "cron": "five fields: minute hour day month weekday",
 }
 _any = msgspec.json.Decoder()

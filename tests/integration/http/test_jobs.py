@@ -133,6 +133,10 @@ async def test_lists_go_on_by_their_link_and_show_each_job_once(api: Api) -> Non
         ("key=k", ["two"]),
         ("queue=null", []),
         ("worker=nobody", []),
+        ("created_after=2020-01-01T00:00:00Z&created_before=2200-01-01T00:00:00Z&type=one", ["one"]),
+        ("created_before=2020-01-01T00:00:00Z", []),
+        ("ended_after=2020-01-01T00:00:00Z", ["three"]),
+        ("ended_before=2020-01-01T00:00:00Z", []),
     ],
 )
 async def test_lists_are_narrowed(api: Api, query: str, expected: list[str]) -> None:
@@ -143,6 +147,27 @@ async def test_lists_are_narrowed(api: Api, query: str, expected: list[str]) -> 
     found = await api("GET", f"/api/jobs?{query}")
 
     assert [item["type"] for item in found.json()["items"]] == expected
+
+
+async def test_a_list_by_time_goes_on_page_by_page(api: Api) -> None:
+    ids = [await api.put({"type": "x"}) for _ in range(30)]
+    await api("POST", f"/api/jobs/{ids[0]}/cancel")
+
+    seen, pages, path = [], 0, "/api/jobs?limit=1&ended_after=2020-01-01T00:00:00Z"
+    while path:
+        page = await api("GET", path)
+        seen += [item["id"] for item in page.json()["items"]]
+        pages, path = pages + 1, page.headers.get("link", "").removeprefix("<").partition(">")[0]
+
+    assert seen == ids[:1]
+    assert pages >= 3  # ten jobs are looked at for one page of one
+
+
+async def test_an_instant_without_a_zone_is_refused(api: Api) -> None:
+    refused = await api("GET", "/api/jobs?ended_after=2026-12-01T09:00:00")
+
+    assert refused.status_code == 422
+    assert "time zone" in refused.text
 
 
 async def test_whole_numbers_beyond_what_a_double_holds_come_back_whole(api: Api) -> None:

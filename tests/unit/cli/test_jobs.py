@@ -46,6 +46,36 @@ def test_a_list_narrows_by_queue_state_and_pattern(shell: Shell) -> None:
     assert by_words.out.split() == by_flags.out.split() == [wanted]
 
 
+def test_a_search_by_time_counts_from_the_enqueue_or_the_end(shell: Shell) -> None:
+    done = shell.enqueue()
+    shell.end(lambda job: Ack(job.lease))
+    waiting = shell.enqueue()
+
+    def listed(words: str) -> list[str]:
+        return shell("jobs", "list", words, "-o", "ids").out.split()
+
+    assert listed("age:<1h") == [waiting, done]
+    assert listed("ended:<1h") == [done]
+    assert listed("age:>1h") == listed("ended:>1h") == []
+    assert listed("age:>0s age:<1h state:ready") == [waiting]
+    assert shell("jobs", "cancel", "--where", "age:>1h", "--yes", "--json").json["matched"] == 0
+
+
+def test_a_search_for_what_is_rare_ends_and_says_where_to_go_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = shell.enqueue("rare.one")
+    for _ in range(9):
+        shell.enqueue()
+    monkeypatch.setattr("taskharbor.cli.where.MOST_CALLS", 3)
+
+    first = shell("jobs", "list", "type:rare.*", "--limit", "2", "--json").json
+    rest = shell("jobs", "list", "type:rare.*", "--limit", "2", "--json", "--cursor", first["cursor"]).json
+
+    assert first["items"] == []
+    assert [job["id"] for job in rest["items"]] == [wanted]
+
+
 def test_a_table_without_a_terminal_is_plain_text_in_columns(shell: Shell) -> None:
     job_id = shell.enqueue("send_mail", queue="mail")
 
@@ -269,6 +299,8 @@ def test_a_bulk_step_needs_ids_or_a_search_but_not_both(shell: Shell) -> None:
     [
         (["jobs", "list", "stat:failed"], "did you mean state:"),
         (["jobs", "list", "failed"], "fields: state"),
+        (["jobs", "list", "age:1h"], "needs < or >"),
+        (["jobs", "list", "ended:<soon"], "is not a duration"),
         (["jobs", "list", "--state", "broken"], "is no state"),
         (["jobs", "list", "--limit", "0"], "--limit"),
         (["jobs", "list", "--cursor", "nonsense"], "cursor"),

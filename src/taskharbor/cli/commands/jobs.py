@@ -60,8 +60,9 @@ async def list_jobs(
 ) -> None:
     """List jobs, the newest first.
 
-    A query is made of words, and all must hold: state: queue: type: key: worker: kind: error:,
-    as in 'state:failed,cancelled type:send_* error:timeout'. `*` and `?` match.
+    A query is made of words, and all must hold: state: queue: type: key: worker: kind: error: age:
+    ended:,
+    as in 'state:failed,cancelled type:send_* ended:<1h'. `*` and `?` match.
     """
     where = narrowed(parse_where(query), queue=queue, state=state, type=type)
     jobs, more = await find_page(

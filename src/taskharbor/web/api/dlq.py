@@ -30,7 +30,7 @@ async def list_dead(call: Call) -> Response:
         limit=asked.limit,
         cursor=unsealed(call, asked.cursor),
     )
-    return await answer_page(call, query)
+    return await answer_page(call, query, asked)
 
 
 async def replay(call: Call) -> Response:

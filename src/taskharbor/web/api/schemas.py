@@ -146,7 +146,16 @@ class ScheduleIn(In, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ behind the question mark
 
 
-class JobsQuery(In, frozen=True, kw_only=True):
+class TimesQuery(In, frozen=True, kw_only=True):
+    """When jobs were enqueued and ended; those that have not ended have no end to fit."""
+
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    ended_after: Instant | None = None
+    ended_before: Instant | None = None
+
+
+class JobsQuery(TimesQuery, frozen=True, kw_only=True):
     """Which jobs; everything that is said must hold."""
 
     queue: Name | None = None
@@ -160,7 +169,7 @@ class JobsQuery(In, frozen=True, kw_only=True):
     cursor: Cursor | None = None
 
 
-class DeadQuery(In, frozen=True, kw_only=True):
+class DeadQuery(TimesQuery, frozen=True, kw_only=True):
     queue: Name | None = None
     type: Name | None = None
     failure_kind: Name | None = None
