@@ -44,7 +44,7 @@ def test_a_full_claim_is_followed_by_half_a_second_behind_it() -> None:
     caller = Caller()
     assert caller.claims([job(1), job(2)])
     assert not caller.claims([job(3), job(4)])
-    assert list(caller.floors.arguments(CLAIM, None)[3]) == [4]
+    assert list(caller.floors.arguments(CLAIM, None)[4]) == [4]
 
     caller.clock.advance(timedelta(seconds=0.5))
 

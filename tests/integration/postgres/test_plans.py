@@ -14,7 +14,7 @@ import pytest
 
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.model.settlement import Ack, Retry
-from taskharbor.testing.conformance.kit import QUEUE, claim, new_jobs
+from taskharbor.testing.conformance.kit import QUEUE, claim, new_job, new_jobs
 
 LIMIT = 100
 A_DAY = 86_400_000_000  # a lease, in microseconds: filling the tables takes a while
@@ -82,14 +82,16 @@ async def session(driver: PostgresDriver, database_url: str) -> AsyncIterator[An
     await connection.close()
 
 
-async def claimed_pages(connection: Any, driver: PostgresDriver) -> tuple[int, int]:
+async def claimed_pages(
+    connection: Any, driver: PostgresDriver, queues: str = f"array['{QUEUE}']", types: str = "null"
+) -> tuple[int, int]:
     """How many jobs one claim handed out, and how many pages it touched for that."""
     [row] = await connection.fetch(
         f"""
         explain (analyze, buffers, timing off, summary off, format json)
         select * from {driver.address.identifier}.exchange(
-            null, null, null, null, null, null, array['{QUEUE}'], array['any'], 'w', {LIMIT},
-            {A_DAY}, 'token', null, null, null, true, false)
+            null, null, null, null, null, null, {queues}, array['any'], 'w', {LIMIT},
+            {A_DAY}, 'token', {types}, null, null, true, null)
         """
     )
     [explained] = json.loads(row[0])
@@ -115,6 +117,93 @@ async def test_a_claim_costs_the_same_beside_any_backlog(
     assert jobs == LIMIT
     # Taller index trees cost a page or two per look-up; a scan would cost thousands.
     assert crowded <= alone * 1.5 + 100, (alone, crowded)
+
+
+MANY_TYPES = "array(select 'kit.type' || n from generate_series(1, 20) n)"
+
+
+@pytest.mark.parametrize("types", ["array['kit.job']", f"{MANY_TYPES} || array['kit.job']"])
+async def test_jobs_of_other_types_cost_a_claim_nothing(
+    driver: PostgresDriver, session: Any, types: str
+) -> None:
+    for _ in range(8):  # its plans are as old as the others
+        await claimed_pages(session, driver, types=types)
+    await driver.enqueue(new_jobs(LIMIT))
+    jobs, alone = await claimed_pages(session, driver, types=types)
+    assert jobs == LIMIT
+
+    for _ in range(4):
+        await driver.enqueue(new_jobs(5000, type="kit.other"))
+    await driver.enqueue(new_jobs(LIMIT))
+    jobs, behind = await claimed_pages(session, driver, types=types)
+    assert jobs == LIMIT
+    none, empty_handed = await claimed_pages(session, driver, types=types)
+    assert none == 0
+
+    # A look along the line of all, and then one per type; to walk over the others would cost thousands.
+    assert behind <= alone * 3 + 300, (alone, behind)
+    assert empty_handed <= 1000, empty_handed
+
+
+async def test_types_cost_nothing_for_a_worker_that_knows_them_all(
+    driver: PostgresDriver, session: Any
+) -> None:
+    types = f"{MANY_TYPES} || array['kit.job']"
+    for _ in range(8):
+        await claimed_pages(session, driver, types=types)
+    await driver.enqueue([new_job(type=f"kit.type{n % 20 + 1}") for n in range(4 * LIMIT)])
+    jobs, without = await claimed_pages(session, driver)
+    assert jobs == LIMIT
+
+    jobs, with_types = await claimed_pages(session, driver, types=types)
+
+    assert jobs == LIMIT
+    assert with_types <= without * 1.5 + 100, (without, with_types)
+
+
+async def test_queues_where_nothing_is_cost_a_claim_nothing(driver: PostgresDriver, session: Any) -> None:
+    few = f"array['{QUEUE}'] || array(select 'idle' || n from generate_series(1, 9) n)"
+    many = f"array(select 'idle' || n from generate_series(1, 1999) n) || array['{QUEUE}']"
+    for _ in range(8):
+        await claimed_pages(session, driver, few)
+        await claimed_pages(session, driver, many)
+    await driver.enqueue(new_jobs(2 * LIMIT))
+
+    with_few = await claimed_pages(session, driver, few)
+    with_many = await claimed_pages(session, driver, many)
+    idle_few = await claimed_pages(session, driver, few)
+    idle_many = await claimed_pages(session, driver, many)
+
+    assert with_few[0] == with_many[0] == LIMIT
+    assert with_many[1] <= with_few[1] * 1.5 + 50, (with_few, with_many)
+    assert idle_few[0] == idle_many[0] == 0
+    assert idle_many[1] <= idle_few[1] + 50, (idle_few, idle_many)
+
+
+async def test_an_idle_claim_marks_only_queues_whose_mark_was_taken(driver: PostgresDriver) -> None:
+    queues = tuple(f"idle{number}" for number in range(2000))
+    hints = driver.wakeups(queues, "w")
+    await asyncio.wait_for(anext(hints), 30)
+    sent: list[Any] = []
+    rows = driver._connections.rows
+
+    async def noted(statement: str, *arguments: Any, **options: Any) -> Any:
+        if statement == driver._sql["exchange"]:
+            sent.append(arguments[16])
+        return await rows(statement, *arguments, **options)
+
+    driver._connections.rows = noted  # type: ignore[method-assign]
+    await driver.reserve(claim(queues=queues))
+    await driver.enqueue([new_job(queue="idle7")])
+    while (await asyncio.wait_for(anext(hints), 30)).queue != "idle7" or "idle7" not in (
+        driver._attempts.unmarked
+    ):
+        pass
+    await driver.reserve(claim(queues=queues, limit=2))
+    await driver.reserve(claim(queues=queues))
+
+    assert sent == [None, ["idle7"], None]
+    await hints.aclose()
 
 
 VERBS = {

@@ -41,7 +41,7 @@ from taskharbor.model.transitions import (
 
 Answer = Settled | LeaseLost
 _SWEPT_PER_CLAIM = 100
-_AT, _FLAGS, _DONE, _VERSIONS, _SETTLED_AT = 5, 1, 12, 13, 14  # of the first row of exchange.sql
+_AT, _FLAGS, _BACK, _DONE, _VERSIONS, _SETTLED_AT = 5, 1, 0, 12, 13, 14  # of the first row of exchange.sql
 _MUST_SWEEP = 1  # a flag; the others say that acks are left over, or that others stand at a gate
 _MORE = 11  # of the others: set when a job is not plain
 
@@ -63,7 +63,8 @@ class Attempts:
         self._given_up = given_up
         self._clock = clock
         self._floors = Floors(clock)
-        self.marks_hungry = False  # while somebody listens for wake-ups on this handle
+        self.listens = False  # while somebody listens for wake-ups on this handle
+        self.unmarked: set[str] = set()  # of the queues listened to, those that must be marked as hungry
         self.found_enough = False  # whether the last claim brought all it asked for
         self.claims = 0  # begun so far
         self.claim_seconds = 0.0  # how long the last one took
@@ -101,19 +102,22 @@ class Attempts:
         began = self._clock.monotonic()
         token = self._entropy.token()
         floors = NO_FLOORS if claim is None else self._floors.arguments(claim, now)
-        rows = await self._connections.rows(
-            self._sql["exchange"],
-            *_arguments(acks, claim, now, token, sweeps=True, is_idle=self.marks_hungry),
-            *floors,
-        )
+        with self._marking(claim) as hungry:
+            rows = await self._connections.rows(
+                self._sql["exchange"],
+                *_arguments(acks, claim, now, token, sweeps=True, hungry=hungry),
+                *floors,
+            )
         head = rows[0]
         if not head[_FLAGS]:
             self.claim_seconds = self._clock.monotonic() - began
-            jobs = self._handed_out(rows, claim, token)
+            jobs = self._handed_out(rows, claim, token, hungry)
             if claim is not None:
-                self._floors.learn(claim, jobs, head[_AT], now)
+                back = None if head[_BACK] is None else int(head[_BACK])
+                self._floors.learn(claim, jobs, head[_AT], now, back)
             return Exchanged(_all_done(head, acks), jobs)
 
+        self.unmarked.update(hungry or ())
         self._floors.forget()
         answers = _done(head, acks)
         left = [place for place in range(len(items)) if place not in answers]
@@ -133,19 +137,40 @@ class Attempts:
     async def _reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim and nothing else, after the expired leases of its queues were dealt with."""
         token = self._entropy.token()
-        rows = await self._connections.rows(
-            self._sql["exchange"],
-            *_arguments(NO_ACKS, claim, now, token, is_idle=self.marks_hungry),
-            *NO_FLOORS,
-        )
-        return self._handed_out(rows, claim, token)
+        with self._marking(claim) as hungry:
+            rows = await self._connections.rows(
+                self._sql["exchange"],
+                *_arguments(NO_ACKS, claim, now, token, hungry=hungry),
+                *NO_FLOORS,
+            )
+        return self._handed_out(rows, claim, token, hungry)
 
-    def _handed_out(self, rows: Sequence[Any], claim: Claim | None, token: str) -> list[JobRecord]:
+    @contextmanager
+    def _marking(self, claim: Claim | None) -> Iterator[list[str] | None]:
+        """The queues of a claim to mark as hungry if it finds too little. A mark that somebody took away was
+        told of, so all the others are still there. Such a word may come before the answer to the claim: what
+        it adds to `unmarked` must stay.
+        """
+        hungry = (
+            [queue for queue in claim.queues if queue in self.unmarked] if claim and self.unmarked else []
+        )
+        self.unmarked.difference_update(hungry)
+        try:
+            yield hungry or None
+        except BaseException:
+            self.unmarked.update(hungry)
+            raise
+
+    def _handed_out(
+        self, rows: Sequence[Any], claim: Claim | None, token: str, hungry: list[str] | None
+    ) -> list[JobRecord]:
         if claim is None:
             return []
         self.found_enough = len(rows) > claim.limit
-        if self.marks_hungry and not self.found_enough:
+        if self.listens and not self.found_enough:
             self.on_not_enough()
+        else:
+            self.unmarked.update(hungry or ())
         if len(rows) == 1:
             return []
         lease = granted(token, claim.worker_id, rows[0][_AT], claim.lease_for)
@@ -329,16 +354,16 @@ def _arguments(
     token: str = "",
     *,
     sweeps: bool = False,
-    is_idle: bool = False,
+    hungry: list[str] | None = None,
 ) -> list[Any]:
     """The arguments of exchange.sql."""
     mine = (now, acks.text, acks.numbers, acks.tokens, acks.workers, acks.results)
     if claim is None:
-        return [*mine, [], [], "", 0, 0, "", None, None, None, False, False]
+        return [*mine, [], [], "", 0, 0, "", None, None, None, False, None]
     rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
     return [
         *(*mine, claim.queues, claim.lanes, claim.worker_id, claim.limit, span_us(claim.lease_for)),
-        *(token, None if claim.types is None else claim.types, *rate, sweeps, is_idle),
+        *(token, claim.types, *rate, sweeps, hungry),
     ]
 
 

@@ -6,6 +6,9 @@ job taken per queue and lane is remembered, for half a second at most: jobs of t
 appear before it meanwhile (released, reclaimed, committed late) are found by the next look from the
 left end. Higher ranks are always looked at. Not used with a `now` from outside.
 
+A job that was handed back stands before younger ones. Whoever hands it back says so in the table `back`, and
+a claim that finds something new there begins at the left end, floor or not.
+
 A claim that found less than it wanted forgets the floor: who has time looks everywhere. Unless that look is
 slow, which means that somebody's old snapshot keeps all those entries: then it is made now and then only.
 """
@@ -24,7 +27,9 @@ _FOR_SECONDS = 0.5
 _COST_FACTOR = 20  # a look from the left end may take a twentieth of the time at most
 _SLOW_SECONDS = 0.02  # for such a look
 
-NO_FLOORS: tuple[Any, ...] = (None, None, None, None)
+_MOST = 64  # lines that a floor is kept for
+
+NO_FLOORS: tuple[Any, ...] = (None, None, None, None, None, None)
 
 
 class Floors:
@@ -35,6 +40,7 @@ class Floors:
         self._shape: object = None
         self._places: dict[tuple[str, str], tuple[int, datetime, int]] = {}
         self._checked_until: datetime | None = None
+        self._back: int | None = None
         self._started = 0.0
         self._until = 0.0
         self._cost = 0.0  # of the last look from the left end
@@ -44,7 +50,7 @@ class Floors:
         self._until = 0.0
 
     def arguments(self, claim: Claim, now: datetime | None) -> Sequence[Any]:
-        """The last four arguments of exchange.sql."""
+        """The last six arguments of exchange.sql."""
         shape = (frozenset(claim.queues), frozenset(claim.lanes), claim.types)
         self._started = self._clock.monotonic()
         if now is not None or shape != self._shape or self._started >= self._until:
@@ -52,19 +58,28 @@ class Floors:
             self._places.clear()
             self._until = 0.0
             return NO_FLOORS
-        floors = [self._places.get((queue, lane)) for queue in claim.queues for lane in claim.lanes]
+        if not self._places:
+            return (self._checked_until, None, None, None, None, self._back)
+        floors = self._places.values()
         return (
             self._checked_until,
-            [None if floor is None else floor[0] for floor in floors],
-            [None if floor is None else floor[1] for floor in floors],
-            [None if floor is None else floor[2] for floor in floors],
+            [f"{queue}/{lane}" for queue, lane in self._places],
+            [floor[0] for floor in floors],
+            [floor[1] for floor in floors],
+            [floor[2] for floor in floors],
+            self._back,
         )
 
-    def learn(self, claim: Claim, jobs: list[JobRecord], at: datetime, now: datetime | None) -> None:
-        """A claim came back with these jobs, in order."""
+    def learn(
+        self, claim: Claim, jobs: list[JobRecord], at: datetime, now: datetime | None, back: int | None = None
+    ) -> None:
+        """A claim came back with these jobs, in order. `back`: the newest hand-back that it knew of."""
         if now is not None:
             self.forget()
             return
+        if back != self._back:  # so it began at the left end, or might have
+            self._back = back
+            self._places.clear()
         if self._until == 0.0:  # this was a look from the left end
             ended = self._clock.monotonic()
             self._cost = ended - self._started
@@ -75,4 +90,5 @@ class Floors:
         self._checked_until = at
         is_one_line = len(claim.queues) == len(claim.lanes) == 1
         for job in jobs[-1:] if is_one_line else jobs:
-            self._places[job.queue, job.requires] = (-job.priority, job.eligible_at, job.seq)
+            if len(self._places) < _MOST or (job.queue, job.requires) in self._places:
+                self._places[job.queue, job.requires] = (-job.priority, job.eligible_at, job.seq)

@@ -173,11 +173,11 @@ class Ledger:
             if lined_up:
                 await run.execute(self._sql["leave_line"], lined_up)
         changed = [job for job in self._written.values() if job.id in self._stored]
+        bodies = [_body(job) for job in changed if _is_other_work(job, self._stored[job.id])]
+        if bodies:  # before the places: a job stands in the line of its type
+            await run.executemany(self._sql["write_job"], bodies)
         if changed:
             await run.executemany(self._sql["write_place"], [self._place(job) for job in changed])
-        bodies = [_body(job) for job in changed if _is_other_work(job, self._stored[job.id])]
-        if bodies:
-            await run.executemany(self._sql["write_job"], bodies)
         for job in self._written.values():
             if job.id not in self._stored:
                 await self._insert(job)

@@ -65,7 +65,8 @@ class Listening:
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
         reader = Reader(self, queues, worker_id)
         self._readers.append(reader)
-        self._attempts.marks_hungry = True
+        self._attempts.listens = True
+        self._attempts.unmarked.update(queues)
         self._attempts.on_not_enough = self._has_marked
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
@@ -77,7 +78,8 @@ class Listening:
         if reader in self._readers:
             self._readers.remove(reader)
         if not self._readers:
-            self._attempts.marks_hungry = False
+            self._attempts.listens = False
+            self._attempts.unmarked.clear()
             await self.close()
 
     async def close(self) -> None:
@@ -97,13 +99,19 @@ class Listening:
 
     def _mark_for(self, reader: Reader, claims: int) -> None:
         if reader in self._readers and claims == self._attempts.claims and not self._attempts.found_enough:
-            task = self._loop.create_task(self._mark_hungry(reader.queues))
+            task = self._loop.create_task(
+                self._mark_hungry(self._attempts.unmarked.intersection(reader.queues))
+            )
             self._marking.add(task)
             task.add_done_callback(self._marking.discard)
 
-    async def _mark_hungry(self, queues: tuple[str, ...]) -> None:
+    async def _mark_hungry(self, queues: set[str]) -> None:
         """Best effort: without the mark, polling finds the work."""
+        if not queues:
+            return
         with suppress(TaskHarborError):
+            # Before the answer: a word about one of them that comes meanwhile says that its mark is gone.
+            self._attempts.unmarked -= queues
             await self._connections.rows(self._sql["mark_hungry"], list(queues))
             self._has_looked_again = True
 
@@ -164,8 +172,9 @@ class Listening:
 
     async def _everybody_looks(self) -> None:
         """What was told while nobody listened is made good by one look."""
-        queues = sorted({queue for reader in self._readers for queue in reader.queues})
-        await self._connections.rows(self._sql["mark_hungry"], queues)
+        queues = {queue for reader in self._readers for queue in reader.queues}
+        self._attempts.unmarked -= queues  # before the answer, as above
+        await self._connections.rows(self._sql["mark_hungry"], sorted(queues))
         self._has_looked_again = True
         cancelled = await self._connections.rows(
             self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
@@ -191,6 +200,7 @@ class Listening:
             self._slowest_claim = 0.0
             for reader in self._readers:
                 if rest in reader.queues:
+                    self._attempts.unmarked.add(rest)
                     reader.tell(Wakeup(WakeupKind.WORK, queue=rest))
         elif kind == "cancel":
             job_id, _, worker_id = rest.partition(" ")

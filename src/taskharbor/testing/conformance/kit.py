@@ -58,6 +58,10 @@ class Moment:
         return at
 
 
+either_clock = pytest.mark.parametrize("now", [START, None], ids=["given-clock", "own-clock"])
+"""For a case that must hold with an instant from outside and with the store's clock, as in production."""
+
+
 def requires(driver: Driver, capability: str) -> None:
     """Skip the case unless the driver declares this ability."""
     if not getattr(driver.capabilities, capability):
@@ -80,12 +84,12 @@ def new_id() -> str:
     return entropy.job_id(START)
 
 
-async def enqueue(driver: Driver, *jobs: NewJob, now: datetime = START) -> list[str]:
+async def enqueue(driver: Driver, *jobs: NewJob, now: datetime | None = START) -> list[str]:
     """Enqueue these jobs in one call and give the ids that carry them."""
     return [answer.id for answer in await driver.enqueue(jobs, now=now)]
 
 
-async def enqueue_one(driver: Driver, *, now: datetime = START, **fields: Any) -> Enqueued:
+async def enqueue_one(driver: Driver, *, now: datetime | None = START, **fields: Any) -> Enqueued:
     """Enqueue `new_job(**fields)` and give the answer."""
     [answer] = await driver.enqueue([new_job(**fields)], now=now)
     return answer
@@ -112,12 +116,12 @@ def claim(
     )
 
 
-async def reserve(driver: Driver, *, now: datetime = START, **fields: Any) -> list[JobRecord]:
+async def reserve(driver: Driver, *, now: datetime | None = START, **fields: Any) -> list[JobRecord]:
     """Reserve by `claim(**fields)`."""
     return await driver.reserve(claim(**fields), now=now)
 
 
-async def reserve_one(driver: Driver, *, now: datetime = START, **fields: Any) -> JobRecord:
+async def reserve_one(driver: Driver, *, now: datetime | None = START, **fields: Any) -> JobRecord:
     """Reserve, and insist on exactly one job."""
     [job] = await reserve(driver, now=now, **fields)
     return job
@@ -178,11 +182,11 @@ ENDS: dict[str, type[Settlement]] = {
 """Every settlement by name: `ENDS["Ack"](lease)` is one with nothing but its lease."""
 
 
-async def settle_one(driver: Driver, settlement: Settlement, *, now: datetime = START) -> Settled:
+async def settle_one(driver: Driver, settlement: Settlement, *, now: datetime | None = START) -> Settled:
     """Settle, and insist that it was accepted."""
     [answer] = await driver.settle([settlement], now=now)
     assert isinstance(answer, Settled), answer
-    assert (answer.id, answer.at) == (settlement.lease.job_id, now)
+    assert (answer.id, answer.at) == (settlement.lease.job_id, now or answer.at)
     return answer
 
 

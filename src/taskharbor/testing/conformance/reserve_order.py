@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import DuplicateJob, InvalidArgument
 from taskharbor.model.checks import MAX_BATCH
+from taskharbor.model.edit import Edit
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.settlement import Ack, Fail, Release, Retry
 from taskharbor.model.state import TERMINAL, JobState
@@ -26,6 +27,7 @@ from taskharbor.testing.conformance.kit import (
     START,
     WORKER,
     claim,
+    either_clock,
     enqueue,
     enqueue_one,
     get_one,
@@ -132,13 +134,14 @@ async def test_a_job_under_a_valid_lease_is_never_handed_out(driver: Driver) -> 
                 assert await reserve(driver, worker_id=worker_id, limit=10, now=now) == []
 
 
-async def test_jobs_come_out_in_the_order_they_went_in(driver: Driver) -> None:
+@either_clock
+async def test_jobs_come_out_in_the_order_they_went_in(driver: Driver, now: datetime | None) -> None:
     """B10 R000-11: a hundred jobs, one call each, a microsecond apart, ids in the opposite order."""
     ids = sorted((new_id() for _ in range(100)), reverse=True)
     for place, job_id in enumerate(ids):
-        await enqueue(driver, new_job(id=job_id), now=START + place * MICROSECOND)
+        await enqueue(driver, new_job(id=job_id), now=now and now + place * MICROSECOND)
 
-    taken = [(await reserve_one(driver, now=START + SECOND)).id for _ in ids]
+    taken = [(await reserve_one(driver, now=now and now + SECOND)).id for _ in ids]
 
     assert taken == ids
 
@@ -154,17 +157,20 @@ async def test_jobs_of_the_same_microsecond_come_out_by_their_place(driver: Driv
     assert taken == ids
 
 
+@either_clock
 @pytest.mark.parametrize(
     "priorities",
     [(50, 100, 80), (-100, 100, 0, -1, 1, 99), (0, 0, 5, 0, 5)],
     ids=["positive", "extremes", "ties"],
 )
-async def test_the_more_urgent_job_comes_first(driver: Driver, priorities: tuple[int, ...]) -> None:
+async def test_the_more_urgent_job_comes_first(
+    driver: Driver, priorities: tuple[int, ...], now: datetime | None
+) -> None:
     """B12 B13 R003-8: higher numbers first, ties in enqueue order."""
     for priority in priorities:
-        await enqueue_one(driver, priority=priority)
+        await enqueue_one(driver, priority=priority, now=now)
 
-    taken = [await reserve_one(driver) for _ in priorities]
+    taken = [await reserve_one(driver, now=now) for _ in priorities]
 
     assert [job.priority for job in taken] == sorted(priorities, reverse=True)
     assert [job.id for job in taken] == [
@@ -184,6 +190,25 @@ async def test_priority_then_eligibility_then_place(driver: Driver) -> None:
     assert [job.id for job in taken] == [
         job.id for job in sorted(taken, key=lambda job: (-job.priority, job.eligible_at, job.seq))
     ]
+
+
+@either_clock
+@pytest.mark.parametrize("types", [None, ("kit.job",)], ids=["all-types", "some-types"])
+async def test_a_job_that_another_worker_hands_back_goes_before_younger_ones(
+    driver: Driver, types: tuple[str, ...] | None, now: datetime | None
+) -> None:
+    """B14: also for a worker that is in the middle of taking those, one full claim after the other."""
+    ids = await enqueue(driver, *new_jobs(10), now=now)
+    async with driver.another() as other:
+        [job] = await reserve(other, worker_id=OTHER_WORKER, now=now)
+        taken = await reserve(driver, limit=2, types=types, now=now)
+        taken += await reserve(driver, limit=2, types=types, now=now)
+        await settle_one(other, Release(job.lease), now=now)
+
+    taken += await reserve(driver, limit=2, types=types, now=now)
+    taken += await reserve(driver, limit=2, types=types, now=now)
+
+    assert [one.id for one in taken] == [*ids[1:5], ids[0], *ids[5:8]]
 
 
 async def test_a_due_job_stands_where_its_time_puts_it(driver: Driver) -> None:
@@ -207,31 +232,62 @@ async def test_a_job_of_the_future_never_stands_in_the_way(driver: Driver) -> No
     assert [job.id for job in taken] == [ready.id]
 
 
-async def test_a_claim_for_types_takes_only_those(driver: Driver) -> None:
+@either_clock
+async def test_a_claim_for_types_takes_only_those(driver: Driver, now: datetime | None) -> None:
     """B17 R11: (Claim.types) the others wait untouched, and the order among the wanted stays."""
     ids = {
-        name: (await enqueue_one(driver, type=name, priority=priority)).id
+        name: (await enqueue_one(driver, type=name, priority=priority, now=now)).id
         for name, priority in (("mail", 0), ("video", 9), ("audio", 5), ("chat", 100))
     }
 
     async with unchanged(driver, ids["mail"], ids["chat"]):
-        nothing = await reserve(driver, types=("unknown",), limit=10)
-    taken = await reserve(driver, types=("audio", "video"), limit=10)
-    rest = await reserve(driver, limit=10)
+        nothing = await reserve(driver, types=("unknown",), limit=10, now=now)
+    taken = await reserve(driver, types=("audio", "video"), limit=10, now=now)
+    rest = await reserve(driver, limit=10, now=now)
 
     assert nothing == []
     assert [job.id for job in taken] == [ids["video"], ids["audio"]]
     assert [job.id for job in rest] == [ids["chat"], ids["mail"]]
 
 
-async def test_a_claim_for_types_sees_past_any_number_of_others(driver: Driver) -> None:
+@either_clock
+async def test_a_claim_for_types_sees_past_any_number_of_others(driver: Driver, now: datetime | None) -> None:
     """R11: (Claim.types) five hundred jobs of a type nobody knows do not hide the one that somebody does."""
-    await driver.enqueue(new_jobs(500, type="kit.unknown", priority=50), now=START)
-    wanted = [(await enqueue_one(driver, type="kit.known", requires=lane)).id for lane in ("any", "gpu")]
+    await driver.enqueue(new_jobs(500, type="kit.unknown", priority=50), now=now)
+    wanted = [
+        (await enqueue_one(driver, type="kit.known", requires=lane, now=now)).id for lane in ("any", "gpu")
+    ]
 
-    taken = await reserve(driver, types=("kit.known",), limit=10, lanes=("gpu", "any"))
+    taken = await reserve(driver, types=("kit.known",), limit=10, lanes=("gpu", "any"), now=now)
 
     assert [job.id for job in taken] == [wanted[1], wanted[0]]
+
+
+@either_clock
+async def test_a_claim_for_types_keeps_the_order_of_all_of_them(driver: Driver, now: datetime | None) -> None:
+    """B17: (Claim.types) priority, then time, then place, across types, with others between them."""
+    ids: list[tuple[int, str]] = []
+    for place in range(60):
+        wanted = new_job(type=("kit.a", "kit.b", "kit.c")[place * 7 % 3], priority=place * 5 % 4)
+        others = [new_job(type=f"kit.other{number % 3}", priority=number % 4) for number in range(12)]
+        await enqueue(driver, *others[:6], wanted, *others[6:], now=now)
+        ids.append((-wanted.priority, wanted.id))
+    ids.sort(key=lambda entry: entry[0])
+
+    taken = []
+    for limit in (1, 2, 7, 50):
+        taken += await reserve(driver, types=("kit.a", "kit.b", "kit.c", "kit.d"), limit=limit, now=now)
+
+    assert [job.id for job in taken] == [job_id for _, job_id in ids]
+
+
+async def test_a_type_that_was_edited_is_the_one_that_counts(driver: Driver) -> None:
+    """B17: (Claim.types) a requeue that changes the type moves the job to those who know the new one."""
+    job = await in_state(driver, JobState.FAILED, type="kit.old")
+    await driver.requeue([job.id], edit=Edit(type="kit.new"), now=START)
+
+    assert await reserve(driver, types=("kit.old",), limit=10) == []
+    assert [taken.id for taken in await reserve(driver, types=("kit.new",), limit=10)] == [job.id]
 
 
 async def test_a_claim_for_types_reclaims_and_promotes_like_any_other(driver: Driver) -> None:
@@ -371,16 +427,38 @@ async def test_a_paused_queue_hands_out_nothing(driver: Driver) -> None:
     assert (await reserve_one(driver)).id == waiting.id
 
 
-async def test_queues_are_served_in_the_order_of_the_claim(driver: Driver) -> None:
+@either_clock
+@pytest.mark.parametrize("idle", [0, 300])
+async def test_queues_are_served_in_the_order_of_the_claim(
+    driver: Driver, idle: int, now: datetime | None
+) -> None:
     """B20: the first queue empties before the second is looked at, whatever is more urgent there."""
     for name, priority in (("kit-b", 9), ("kit-a", 0), ("kit-c", 100), ("kit-a", 1)):
-        await enqueue_one(driver, queue=name, priority=priority)
+        await enqueue_one(driver, queue=name, priority=priority, now=now)
+    queues = ("kit-a", *(f"kit-idle{number}" for number in range(idle)), "kit-b")
 
-    taken = await driver.reserve(claim(queues=("kit-a", "kit-b"), limit=10), now=START)
+    taken = await driver.reserve(claim(queues=queues, limit=10), now=now)
 
     assert [(job.queue, job.priority) for job in taken] == [("kit-a", 1), ("kit-a", 0), ("kit-b", 9)]
+    assert await driver.reserve(claim(queues=queues, limit=10), now=now) == []
 
 
+async def test_a_claim_for_many_queues_does_all_that_one_for_few_does(driver: Driver) -> None:
+    """B20: it reclaims, promotes, honours pauses and limits among queues where nothing is."""
+    names = [f"kit-{number}" for number in range(300)]
+    expired = await running(driver, queue="kit-7")
+    due = await enqueue_one(driver, queue="kit-9", run_at=START + LEASE)
+    await enqueue(driver, new_job(queue="kit-11"), *(new_job(queue="kit-13") for _ in range(3)))
+    await driver.configure_queue(QueueSettings(queue="kit-11", paused=True), now=START)
+    await driver.configure_queue(QueueSettings(queue="kit-13", max_running=1), now=START)
+
+    taken = await driver.reserve(claim(queues=names, limit=10), now=START + LEASE)
+
+    assert [job.queue for job in taken] == ["kit-7", "kit-9", "kit-13"]
+    assert [job.id for job in taken[:2]] == [expired.id, due.id]
+
+
+@either_clock
 @pytest.mark.parametrize(
     ("lanes", "wanted"),
     [
@@ -393,13 +471,13 @@ async def test_queues_are_served_in_the_order_of_the_claim(driver: Driver) -> No
     ids=str,
 )
 async def test_lanes_are_served_in_the_order_of_the_claim(
-    driver: Driver, lanes: tuple[str, ...], wanted: list[str]
+    driver: Driver, lanes: tuple[str, ...], wanted: list[str], now: datetime | None
 ) -> None:
     """B20 R003-6 R003-7: the lane named first wins over age and priority; unnamed ones are never touched."""
     for lane, priority in (("any", 100), ("cpu", 0), ("gpu", 50)):
-        await enqueue_one(driver, requires=lane, priority=priority)
+        await enqueue_one(driver, requires=lane, priority=priority, now=now)
 
-    taken = await reserve(driver, lanes=lanes, limit=10)
+    taken = await reserve(driver, lanes=lanes, limit=10, now=now)
 
     assert [job.requires for job in taken] == wanted
 

@@ -13,5 +13,7 @@ with body as (
     from body b
     returning *
 )
-insert into {schema}.ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane)
-select p.seq, p.eligible_at, p.id, p.rank, p.ties, p.run_at is not null, false, p.queue, p.lane from placed p
+insert into {schema}.ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane, line)
+select p.seq, p.eligible_at, p.id, p.rank, p.ties, p.run_at is not null, false, p.queue, p.lane,
+       p.queue || '/' || p.lane || '/' || $3::text
+from placed p

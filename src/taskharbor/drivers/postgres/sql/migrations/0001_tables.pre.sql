@@ -49,6 +49,7 @@ create table {schema}.ready (
     is_plain     boolean not null default true,         -- it has no row in place
     queue        text collate "C" not null,
     lane         text collate "C" not null,
+    line         text collate "C" not null,             -- queue/lane/type, for claims that take some types only
     primary key (queue, lane, rank, eligible_at, seq)
 ) with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
@@ -56,6 +57,15 @@ create table {schema}.ready (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
 create index ready_others on {schema}.ready (id) where not is_plain;
+create index ready_lines on {schema}.ready (line, rank, eligible_at, seq);
+
+-- Queues that a job went back to, before its younger ones: claims that take up behind the job they took last look
+-- from the start again when they find a new row here. Rows are of no use after a minute.
+create table {schema}.back (
+    no     bigint generated always as identity primary key,
+    queue  text collate "C" not null,
+    at     timestamptz not null default clock_timestamp()
+);
 
 -- Leases of plain jobs: up to 64 that one claim took out of one queue, and still holds. All share token and expiry.
 create table {schema}.held (

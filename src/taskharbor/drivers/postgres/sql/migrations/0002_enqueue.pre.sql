@@ -154,10 +154,12 @@ begin
 
     return query select 0, null::text, 'stored', 0, v_now, 0::bigint;
     if v_stored = v_count and p_run_ats is null and p_delays is null then
-        insert into ready (seq, eligible_at, id, rank, queue, lane)
+        insert into ready (seq, eligible_at, id, rank, queue, lane, line)
         select i.seq, v_now, i.id::uuid, coalesce(-i.priority, -p_priorities[1], 0), coalesce(i.queue, p_queues[1]),
-               coalesce(i.lane, p_lanes[1], 'any')
-        from unnest(p_ids, v_seqs, p_queues, p_priorities, p_lanes) as i(id, seq, queue, priority, lane);
+               coalesce(i.lane, p_lanes[1], 'any'),
+               coalesce(i.queue, p_queues[1]) || '/' || coalesce(i.lane, p_lanes[1], 'any') || '/'
+               || coalesce(i.type, p_types[1])
+        from unnest(p_ids, v_seqs, p_queues, p_types, p_priorities, p_lanes) as i(id, seq, queue, type, priority, lane);
     else
         perform line_up_new(p_ids, v_seqs, v_now);
     end if;
@@ -198,8 +200,8 @@ begin
           and not exists (select from alias a where a.id = v_id)
         returning seq
     ), line as (
-        insert into ready (seq, eligible_at, id, rank, queue, lane)
-        select b.seq, v_now, v_id, p_rank, p_queue, p_lane from body b
+        insert into ready (seq, eligible_at, id, rank, queue, lane, line)
+        select b.seq, v_now, v_id, p_rank, p_queue, p_lane, p_queue || '/' || p_lane || '/' || p_type from body b
     ), fed as (  -- as wake does; in here it costs no statements of its own
         delete from hungry where ctid = any (array(
             select h.ctid from hungry h where h.queue = p_queue and exists (select from body) for update skip locked))
@@ -223,6 +225,7 @@ as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_headers json := p_headers::json;
+    v_line text := p_queue || '/' || p_lane || '/' || p_type;
     v_seqs bigint[];
 begin
     if exists (select from rule r where r.enqueue_count is not null and r.queue in (p_queue, '*'))
@@ -237,8 +240,8 @@ begin
     select i.id, i.seq, p_queue, p_type, i.payload, v_now, p_rank, p_lane, v_headers, p_timeout, p_max_attempts,
            p_max_stalls, p_min_backoff, p_max_backoff
     from unnest(p_ids, v_seqs, p_payloads) as i(id, seq, payload) order by i.id;
-    insert into ready (seq, eligible_at, id, rank, queue, lane)
-    select i.seq, v_now, i.id, p_rank, p_queue, p_lane from unnest(p_ids, v_seqs) as i(id, seq);
+    insert into ready (seq, eligible_at, id, rank, queue, lane, line)
+    select i.seq, v_now, i.id, p_rank, p_queue, p_lane, v_line from unnest(p_ids, v_seqs) as i(id, seq);
     if exists (select from hungry h where h.queue = p_queue) then
         perform wake(array[p_queue]);
     end if;
@@ -262,8 +265,9 @@ begin
         select j.* from unnest(p_ids, p_seqs) as i(id, seq)
         cross join lateral (select * from job k where k.id = i.id::uuid and k.seq = i.seq offset 0) j
     ), now_ready as (
-        insert into ready (seq, eligible_at, id, rank, is_timed, queue, lane)
-        select n.seq, coalesce(n.run_at, p_now), n.id, n.rank, n.run_at is not null, n.queue, n.lane
+        insert into ready (seq, eligible_at, id, rank, is_timed, queue, lane, line)
+        select n.seq, coalesce(n.run_at, p_now), n.id, n.rank, n.run_at is not null, n.queue, n.lane,
+               n.queue || '/' || n.lane || '/' || n.type
         from new n where n.run_at is null or n.run_at <= p_now
     )
     insert into place (id, seq, queue, lane, rank, state, eligible_at, run_at, updated_at)

@@ -71,16 +71,20 @@ begin
     end if;
 end $$;
 
--- line_up: a job that has a place is in line if it is ready, and is not if it is not.
+-- line_up: a job that has a place is in line if it is ready, and is not if it is not. What waits again stands before
+-- younger jobs that others may be taking this very moment: they are told to look there.
 create function {schema}.line_up(p_id uuid) returns void
 language plpgsql set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
 begin
     delete from ready where id = p_id and not is_plain;
-    insert into ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane)
-    select p.seq, p.eligible_at, p.id, p.rank, p.ties, p.run_at is not null, false, p.queue, p.lane
-    from place p where p.id = p_id and p.state = 1;
+    insert into ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane, line)
+    select p.seq, p.eligible_at, p.id, p.rank, p.ties, p.run_at is not null, false, p.queue, p.lane,
+           p.queue || '/' || p.lane || '/' || j.type
+    from place p cross join lateral (select k.type from job k where k.id = p.id offset 0) j
+    where p.id = p_id and p.state = 1;
+    insert into back (queue) select p.queue from place p where p.id = p_id and p.state = 1 and p.version > 1;
 end $$;
 
 -- unpack: from now on these jobs have places of their own, as far as they stand still: one that somebody moves this

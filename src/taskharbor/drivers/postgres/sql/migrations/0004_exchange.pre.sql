@@ -6,14 +6,15 @@
 --   p_results: null when there are none. An ack is done here when its job is plain and its lease holds.
 --   The others are left alone, for the caller to look at.
 --   p_queues … p_rate_us: the claim; p_limit 0 for none. p_sweep: claim nothing, and say so, when a
---   lease of these queues has run out. p_idle: mark the queues as hungry when not enough was found.
---   p_checked_until: leases that ran out before that were looked at a moment ago. p_floor_…: per queue and
---   lane the place of the last job that the same caller took a moment ago. Entries before it are mostly
---   dead ones that no vacuum has removed yet; only higher ranks are looked at there.
+--   lease of these queues has run out. p_hungry: queues to mark as hungry when not enough was found.
+--   p_checked_until: leases that ran out before that were looked at a moment ago. p_floor_…: for some lines, named
+--   queue/lane, the place of the last job that the same caller took a moment ago. Entries before it are mostly
+--   dead ones that no vacuum has removed yet; only higher ranks are looked at there. p_back: the newest row of `back`
+--   at that time; when there is one since, there are no floors.
 --   returns a first row: the deciding instant in o_created_at, in o_seq 1 when leases must be swept first,
 --   2 when acks are left over and 4 when others stand at a gate (in all three nothing was claimed), in o_done the acks
 --   that were settled, by place, and in o_versions their versions; o_done null: all of them, to the one version.
---   o_settled_at: the instant of the acks.
+--   o_settled_at: the instant of the acks. In o_id the newest row of `back`, as text.
 --   Then the jobs that were handed out, in order as long as all are plain; the others have o_more.
 --
 -- Locks (the order of all of them is written down in 0006_steps): acks wait for their rows of `held`. A gate is waited
@@ -21,9 +22,9 @@
 create function {schema}.exchange(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens text[], p_workers text[], p_results bytea[],
     p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token text,
-    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_idle boolean,
-    p_checked_until timestamptz default null, p_floor_ranks smallint[] default null,
-    p_floor_ats timestamptz[] default null, p_floor_seqs bigint[] default null)
+    p_types text[], p_rate_count integer, p_rate_us bigint, p_sweep boolean, p_hungry text[],
+    p_checked_until timestamptz default null, p_floor_lines text[] default null, p_floor_ranks smallint[] default null,
+    p_floor_ats timestamptz[] default null, p_floor_seqs bigint[] default null, p_back bigint default null)
 returns table (
     o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
     o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json,
@@ -47,7 +48,6 @@ declare
     v_taken integer;
     v_rooms integer[];
     v_harbor integer;
-    v_place integer := 0;
     v_picked tid[] := '{}';      -- of all the rounds: rows of ready
     v_ids uuid[] := '{}';        -- and the plain jobs among them, in order
     v_seqs bigint[] := '{}';
@@ -58,7 +58,11 @@ declare
     v_lasts integer[] := '{}';
     v_more_ids uuid[];
     v_more_seqs bigint[];
-    v_floor bigint;
+    v_queues text[] := p_queues;
+    v_leased text[] := p_queues;
+    v_floor_lines text[] := p_floor_lines;
+    v_back bigint;
+    v_floor integer;
     v_from_rank smallint;
     v_from_at timestamptz;
     v_from_seq bigint;
@@ -76,16 +80,20 @@ begin
         end if;
     end if;
 
+    if cardinality(p_queues) > 4 and p_limit > 0 then  -- what it costs must not depend on queues where nothing is
+        v_queues := queues_with_jobs(p_queues);
+        v_leased := queues_with_leases(p_queues);
+    end if;
     select
         p_sweep and (exists (
-            select from held h where h.queue = any (p_queues) and h.expires_at <= v_now
+            select from held h where h.queue = any (v_leased) and h.expires_at <= v_now
             and h.expires_at > coalesce(p_checked_until, '-infinity')) or exists (
-            select from place p where p.queue = any (p_queues) and p.state = 3 and p.lease_expires_at <= v_now
+            select from place p where p.queue = any (v_leased) and p.state = 3 and p.lease_expires_at <= v_now
             and p.lease_expires_at > coalesce(p_checked_until, '-infinity'))),
         p_rate_count is not null or exists (
-            select from rule r where (r.queue = any (p_queues) or r.queue = '*')
+            select from rule r where (r.queue = any (v_queues) or r.queue = '*')
             and (r.paused or r.max_running is not null or r.execute_count is not null)),
-        exists (select from place p where p.queue = any (p_queues) and p.state = 0 and p.run_at <= v_now)
+        exists (select from place p where p.queue = any (v_queues) and p.state = 0 and p.run_at <= v_now)
     into v_must_sweep, v_is_gated, v_is_due
     where p_limit > 0;
     if v_must_sweep then
@@ -101,61 +109,74 @@ begin
 
     if v_is_gated then
         if not pass_the_gates_alone(
-            p_queues, case when p_rate_count is not null then p_worker end, p_ids is null)
+            v_queues, case when p_rate_count is not null then p_worker end, p_ids is null)
         then
             o_seq := 4;
             return next;
             return;
         end if;
         v_now := coalesce(p_now, clock_timestamp());
-        v_rooms := array(select room(q.name, v_now) from unnest(p_queues) with ordinality as q(name, ord) order by q.ord);
+        v_rooms := array(select room(q.name, v_now) from unnest(v_queues) with ordinality as q(name, ord) order by q.ord);
         v_harbor := room('*', v_now);
         if p_rate_count is not null then
             v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
         end if;
-        v_is_due := exists (select from place p where p.queue = any (p_queues) and p.state = 0 and p.run_at <= v_now);
+        v_is_due := exists (select from place p where p.queue = any (v_queues) and p.state = 0 and p.run_at <= v_now);
+    end if;
+    if p_now is null then
+        v_back := (select max(b.no) from back b);
+        o_id := v_back::text;
+        if v_floor_lines is not null and v_back > coalesce(p_back, 0) and exists (
+            select from back b where b.no > coalesce(p_back, 0) and b.queue = any (p_queues))
+        then
+            v_floor_lines := null;
+        end if;
     end if;
 
     if v_is_due then
-        foreach v_queue in array p_queues loop
+        foreach v_queue in array v_queues loop
             perform promote_due(v_queue, v_now, 10000);
         end loop;
     end if;
 
-    foreach v_queue in array p_queues loop
+    foreach v_queue in array v_queues loop
         exit when v_left <= 0;
-        v_place := (array_position(p_queues, v_queue) - 1) * cardinality(p_lanes);
         v_room := v_left;
         if v_is_gated then
-            v_room := least(v_left, v_rooms[array_position(p_queues, v_queue)], v_harbor);
+            v_room := least(v_left, v_rooms[array_position(v_queues, v_queue)], v_harbor);
         end if;
         foreach v_lane in array p_lanes loop
-            v_place := v_place + 1;
-            v_floor := p_floor_seqs[v_place];
+            v_floor := array_position(v_floor_lines, v_queue || '/' || v_lane);
             v_from_rank := -32768;
             v_from_at := '-infinity';
             v_from_seq := 0;
             v_below_rank := 32767;
             if v_floor is not null then
-                v_below_rank := p_floor_ranks[v_place];
+                v_below_rank := p_floor_ranks[v_floor];
             end if;
             -- From the left end; with a floor: higher ranks first, then what lies behind the floor.
             loop
                 exit when v_room <= 0;
-                select array_agg(c.row), array_agg(c.id) filter (where c.is_plain),
-                       array_agg(c.seq) filter (where c.is_plain), array_agg(c.id) filter (where not c.is_plain)
-                into v_rows, v_more_ids, v_more_seqs, v_others from (
-                    select c.ctid as row, c.id, c.seq, c.is_plain from ready c
-                    where c.queue = v_queue and c.lane = v_lane
-                      and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < v_below_rank
-                      and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
-                      and (c.ties & 4 = 0 or may_copy(c.id, p_worker, v_now))
-                      and (p_types is null or (select k.type from job k where k.id = c.id) = any (p_types))
-                      -- Whoever has locked the place of a job also decides about its place in line.
-                      and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
-                    order by c.rank, c.eligible_at, c.seq
-                    limit v_room
-                    for update skip locked) c;
+                if p_types is null then
+                    select array_agg(c.row), array_agg(c.id) filter (where c.is_plain),
+                           array_agg(c.seq) filter (where c.is_plain), array_agg(c.id) filter (where not c.is_plain)
+                    into v_rows, v_more_ids, v_more_seqs, v_others from (
+                        select c.ctid as row, c.id, c.seq, c.is_plain from ready c
+                        where c.queue = v_queue and c.lane = v_lane
+                          and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq)
+                          and c.rank < v_below_rank
+                          and (not c.is_timed or c.eligible_at <= v_now)  -- a clock that went back
+                          and (c.ties & 4 = 0 or may_copy(c.id, p_worker, v_now))
+                          -- Whoever has locked the place of a job also decides about its place in line.
+                          and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
+                        order by c.rank, c.eligible_at, c.seq
+                        limit v_room
+                        for update skip locked) c;
+                else
+                    select s.rows, s.ids, s.seqs, s.others into v_rows, v_more_ids, v_more_seqs, v_others
+                    from some_types(v_queue, v_lane, p_types, v_from_rank, v_from_at, v_from_seq, v_below_rank, v_room,
+                                    p_worker, v_now) s;
+                end if;
                 v_taken := coalesce(cardinality(v_rows), 0);
                 if v_taken > 0 then
                     v_picked := v_picked || v_rows;
@@ -171,9 +192,9 @@ begin
                 v_room := v_room - v_taken;
                 v_harbor := v_harbor - v_taken;
                 exit when v_floor is null;
-                v_from_rank := p_floor_ranks[v_place];
-                v_from_at := p_floor_ats[v_place];
-                v_from_seq := v_floor;
+                v_from_rank := p_floor_ranks[v_floor];
+                v_from_at := p_floor_ats[v_floor];
+                v_from_seq := p_floor_seqs[v_floor];
                 v_below_rank := 32767;
                 v_floor := null;
             end loop;
@@ -213,11 +234,140 @@ begin
             from unnest(v_from_queues, v_counts) as r(queue, count);
         end if;
     end if;
-    if p_idle and v_left > 0 then
+    if p_hungry is not null and v_left > 0 then
         insert into hungry
-        select q from unnest(p_queues) q where not exists (select from hungry h where h.queue = q) order by q
+        select q from unnest(p_hungry) q where not exists (select from hungry h where h.queue = q) order by q
         on conflict do nothing;
     end if;
+end $$;
+
+-- some_types: lock the first ready jobs of a queue and a lane that are of these types, in order, behind a place.
+--   Most workers know the types of most jobs that wait, so the first look is along the line of all. Where jobs of other
+--   types stand in the way, as many as there may be, each type's own line is asked for its first.
+create function {schema}.some_types(
+    p_queue text, p_lane text, p_types text[], p_rank smallint, p_at timestamptz, p_seq bigint, p_below_rank smallint,
+    p_limit integer, p_worker text, p_now timestamptz)
+returns table (rows tid[], ids uuid[], seqs bigint[], others uuid[])
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_lines text[] := array(select p_queue || '/' || p_lane || '/' || t.name from unnest(p_types) as t(name));
+    v_from_rank smallint := p_rank;
+    v_from_at timestamptz := p_at;
+    v_from_seq bigint := p_seq;
+    v_walks integer := 3;
+    v_step integer := p_limit + 8;
+    v_seen integer;
+    v_mine tid[];
+    v_got record;
+begin
+    rows := '{}';
+    loop
+        if v_walks > 0 then
+            select array_agg(e.row) filter (where e.line = any (v_lines)), count(*),
+                   (array_agg(e.rank))[count(*)], (array_agg(e.eligible_at))[count(*)], (array_agg(e.seq))[count(*)]
+            into v_mine, v_seen, v_from_rank, v_from_at, v_from_seq
+            from (
+                select c.ctid as row, c.line, c.rank, c.eligible_at, c.seq from ready c
+                where c.queue = p_queue and c.lane = p_lane
+                  and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq) and c.rank < p_below_rank
+                order by c.rank, c.eligible_at, c.seq
+                limit v_step) e;
+        else
+            select array_agg(e.row), count(*),
+                   (array_agg(e.rank))[count(*)], (array_agg(e.eligible_at))[count(*)], (array_agg(e.seq))[count(*)]
+            into v_mine, v_seen, v_from_rank, v_from_at, v_from_seq
+            from (
+                select f.* from unnest(v_lines) as l(name)
+                cross join lateral (
+                    select c.ctid as row, c.rank, c.eligible_at, c.seq from ready c
+                    where c.line = l.name and c.rank < p_below_rank
+                      and (c.rank, c.eligible_at, c.seq) > (v_from_rank, v_from_at, v_from_seq)
+                    order by c.rank, c.eligible_at, c.seq
+                    limit v_step) f
+                order by f.rank, f.eligible_at, f.seq
+                limit v_step) e;
+        end if;
+        if v_mine is not null then
+            select array_agg(c.row) as rows, array_agg(c.id) filter (where c.is_plain) as ids,
+                   array_agg(c.seq) filter (where c.is_plain) as seqs,
+                   array_agg(c.id) filter (where not c.is_plain) as others
+            into v_got from (
+                select c.ctid as row, c.id, c.seq, c.is_plain from ready c
+                where c.ctid = any (v_mine)
+                  and (not c.is_timed or c.eligible_at <= p_now)
+                  and (c.ties & 4 = 0 or may_copy(c.id, p_worker, p_now))
+                  and (c.is_plain or (select true from place p where p.id = c.id for update skip locked))
+                order by c.rank, c.eligible_at, c.seq
+                limit p_limit - cardinality(rows)
+                for update skip locked) c;
+            rows := rows || coalesce(v_got.rows, '{}');
+            ids := ids || v_got.ids;
+            seqs := seqs || v_got.seqs;
+            others := others || v_got.others;
+        end if;
+        exit when v_seen < v_step or cardinality(rows) >= p_limit;
+        v_walks := v_walks - 1;
+        v_step := v_step * 2;
+    end loop;
+    return next;
+end $$;
+
+-- Of these queues, in their order, those where a job is ready or will be. Asked from the side of the jobs; from the
+-- side of the names only where many queues have jobs.
+create function {schema}.queues_with_jobs(p_queues text[]) returns text[]
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_most integer := least(cardinality(p_queues), 200);
+    v_found text[];
+begin
+    with recursive r(name, no) as (
+        select (select min(c.queue) from ready c), 1
+        union all
+        select (select min(c.queue) from ready c where c.queue > r.name), r.no + 1
+        from r where r.name is not null and r.no <= v_most
+    ), l(name, no) as (
+        select (select min(c.queue) from place c where c.state = 0), 1
+        union all
+        select (select min(c.queue) from place c where c.state = 0 and c.queue > l.name), l.no + 1
+        from l where l.name is not null and l.no <= v_most
+    )
+    select case when max(e.no) <= v_most then coalesce(array_agg(distinct e.name), '{}') end
+    into v_found from (select * from r union all select * from l) e;
+    if v_found is not null then
+        return array(select f.name from unnest(v_found) as f(name) where array_position(p_queues, f.name) is not null
+                     order by array_position(p_queues, f.name));
+    end if;
+    return array(
+        select q.name from unnest(p_queues) with ordinality as q(name, ord)
+        where exists (select from ready c where c.queue = q.name offset 0)
+           or exists (select from place c where c.queue = q.name and c.state = 0 offset 0)
+        order by q.ord);
+end $$;
+
+-- The same for queues where a lease may run out; in no order.
+create function {schema}.queues_with_leases(p_queues text[]) returns text[]
+language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_most integer := least(cardinality(p_queues), 200);
+    v_found text[];
+begin
+    with recursive h(name, no) as (
+        select (select min(c.queue) from held c), 1
+        union all
+        select (select min(c.queue) from held c where c.queue > h.name), h.no + 1
+        from h where h.name is not null and h.no <= v_most
+    ), l(name, no) as (
+        select (select min(c.queue) from place c where c.state = 3), 1
+        union all
+        select (select min(c.queue) from place c where c.state = 3 and c.queue > l.name), l.no + 1
+        from l where l.name is not null and l.no <= v_most
+    )
+    select case when max(e.no) <= v_most then coalesce(array_agg(distinct e.name), '{}') end
+    into v_found from (select * from h union all select * from l) e;
+    if v_found is null then
+        return p_queues;
+    end if;
+    return array(select f.name from unnest(v_found) as f(name) where array_position(p_queues, f.name) is not null);
 end $$;
 
 -- A copy is handed out while its original runs, and not there; to the slower workers, which it names one to a line,

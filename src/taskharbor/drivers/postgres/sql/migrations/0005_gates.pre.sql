@@ -85,31 +85,29 @@ language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
+declare
+    v_moved integer;
 begin
-    return make_ready(array(
+    insert into ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane, line)
+    select p.seq, p.eligible_at, p.id, p.rank, p.ties, true, p.version = 1 and p.ties = 0, p.queue, p.lane,
+           p.queue || '/' || p.lane || '/' || j.type
+    from make_ready(array(
         select c.ctid from place c where c.queue = p_queue and c.state = 0 and c.run_at <= p_now
-        order by c.run_at limit p_limit for update skip locked));
+        order by c.run_at limit p_limit for update skip locked)) p
+    cross join lateral (select k.type from job k where k.id = p.id offset 0) j;
+    get diagnostics v_moved = row_count;
+    return v_moved;
 end $$;
 
-create function {schema}.make_ready(p_rows tid[]) returns integer
+-- Of these rows, plain jobs leave and others change their state; as they were or are now.
+create function {schema}.make_ready(p_rows tid[]) returns setof {schema}.place
 language plpgsql
 set search_path = {schema}, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = off set enable_indexonlyscan = off set jit = off set plan_cache_mode = force_generic_plan
 as $$
-declare
-    v_moved integer;
 begin
-    with plain as (
-        delete from place where ctid = any (p_rows) and version = 1 and ties = 0 returning *
-    ), others as (
-        update place set state = 1 where ctid = any (p_rows) and (version > 1 or ties <> 0) returning *
-    )
-    insert into ready (seq, eligible_at, id, rank, ties, is_timed, is_plain, queue, lane)
-    select p.seq, p.eligible_at, p.id, p.rank, p.ties, true, true, p.queue, p.lane from plain p
-    union all
-    select o.seq, o.eligible_at, o.id, o.rank, o.ties, true, false, o.queue, o.lane from others o;
-    get diagnostics v_moved = row_count;
-    return v_moved;
+    return query delete from place where ctid = any (p_rows) and version = 1 and ties = 0 returning *;
+    return query update place set state = 1 where ctid = any (p_rows) and (version > 1 or ties <> 0) returning *;
 end $$;
 
 -- promote: due jobs of every queue.

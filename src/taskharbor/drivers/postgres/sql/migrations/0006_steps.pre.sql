@@ -242,6 +242,9 @@ begin
         order by ends_at limit p_limit for update skip locked));
     delete from spent where ctid = any (array(
         select ctid from spent where until <= v_now limit p_limit for update skip locked));
+    delete from back where ctid = any (array(
+        select ctid from back where at < clock_timestamp() - interval '1 minute' order by no limit p_limit
+        for update skip locked));
     delete from worker where expires_at <= v_now - interval '1 day';
     select least((select min(queue) from place where state >= 4), (select min(queue) from done)) into v_queue;
     while v_queue is not null and v_pruned < p_limit loop
