@@ -76,6 +76,7 @@ def test_the_names_for_tests_of_users_are_these():
         "drain",
         "enqueued",
         "in_memory",
+        "run_inline",
     ]
 
 

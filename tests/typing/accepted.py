@@ -117,6 +117,21 @@ async def the_plain_surface() -> None:
     await worker.arun()
 
 
+def cron_in_both_orders(harbor: Harbor) -> None:
+    @harbor.cron("@daily")
+    @harbor.task
+    def above(n: int = 1) -> str:
+        return str(n)
+
+    @harbor.task
+    @harbor.cron("@daily")
+    def below(n: int = 1) -> str:
+        return str(n)
+
+    assert_type(above.enqueue(1), JobHandle[str])
+    assert_type(below.enqueue(1), JobHandle[str])
+
+
 def tests_of_users() -> None:
     inline = InlineHarbor(clock=SimulatedClock())
     assert_type(assert_enqueued(inline, add, args=(1,), times=1), list[JobRecord])

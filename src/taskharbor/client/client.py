@@ -19,7 +19,15 @@ import msgspec
 from taskharbor.client.connections import Connections
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import CancelAnswer, CancelResult, Enqueued, Page, Query, Requeued
+from taskharbor.drivers.messages import (
+    CancelAnswer,
+    CancelResult,
+    Enqueued,
+    EnqueueResult,
+    Page,
+    Query,
+    Requeued,
+)
 from taskharbor.errors import InvalidArgument, JobNotFound
 from taskharbor.events import EventBus, JobEnqueued
 from taskharbor.middleware import EnqueueMiddleware, around_every_enqueue, check_layer, compose
@@ -30,6 +38,7 @@ from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
+from taskharbor.model.state import JobState
 from taskharbor.tasks.request import JobRequest, said_by, template_of
 
 P = ParamSpec("P")
@@ -83,6 +92,10 @@ class Client:
         """Add a layer around every enqueue; the first added is the outermost."""
         check_layer(middleware)
         self._layers.append(middleware)
+
+    def leave(self, middleware: EnqueueMiddleware) -> None:
+        """Take a layer away again."""
+        self._layers.remove(middleware)
 
     # ------------------------------------------------------------------ jobs in
 
@@ -205,7 +218,12 @@ class Client:
 
     def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
         self._tell(jobs, answers)
-        return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
+        if len(jobs) != len(answers):  # a layer has added some, or left some out
+            return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
+        return [
+            JobHandle(self, answer.id, enqueued=answer, told=_stored_as(job, answer))
+            for job, answer in zip(jobs, answers, strict=True)
+        ]
 
     # ------------------------------------------------------------------ looking
 
@@ -347,6 +365,16 @@ class Client:
     ) -> T:
         """The same also inside an event loop, which stands still meanwhile: for tests."""
         return self._connections.portal.call(function, *args, **kwargs)
+
+
+def _stored_as(job: NewJob, answer: Enqueued) -> JobState | None:
+    """The state in which the store has put a new job; None where it met another one."""
+    if answer.result is EnqueueResult.BLOCKED:
+        return JobState.BLOCKED
+    if answer.result is not EnqueueResult.CREATED:
+        return None
+    waits = job.run_at > answer.at if job.run_at is not None else bool(job.delay)
+    return JobState.SCHEDULED if waits else JobState.READY
 
 
 def refuse_in_loop(verb: str) -> None:

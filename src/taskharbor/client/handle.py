@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop as running_loop
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,10 +27,11 @@ class JobHandle(Generic[R]):
     """One job: its id, what was last seen of it, and the verbs that concern it.
 
     `state` and `record` are as last seen. They are read from the store the first time they are
-    asked for, and again by `refresh`; in async code ask for `await handle.arefresh()` first.
+    asked for, and again by `refresh`; in async code ask for `await handle.arefresh()` first. Until then,
+    `state` is the one in which the job was stored.
     """
 
-    __slots__ = ("_client", "_record", "enqueued", "id")
+    __slots__ = ("_client", "_record", "_told", "enqueued", "id")
 
     def __init__(
         self,
@@ -38,9 +40,11 @@ class JobHandle(Generic[R]):
         *,
         enqueued: Enqueued | None = None,
         record: JobRecord | None = None,
+        told: JobState | None = None,
     ) -> None:
         self._client = client
         self._record = record
+        self._told = told
         self.id = job_id
         self.enqueued = enqueued
         """What the store answered to the enqueue: created, updated, blocked or duplicate."""
@@ -51,6 +55,8 @@ class JobHandle(Generic[R]):
 
     @property
     def state(self) -> JobState:
+        if self._record is None and self._told is not None and running_loop() is not None:
+            return self._told  # a blocking look is not possible here
         return self.record.state
 
     # ------------------------------------------------------------------ looking
@@ -106,6 +112,7 @@ class JobHandle(Generic[R]):
     async def acancel(self) -> CancelAnswer:
         answer = await self._client.acancel(self.id)
         self._record = None
+        self._told = answer.state
         return answer
 
     def retry(
@@ -131,6 +138,7 @@ class JobHandle(Generic[R]):
     ) -> JobHandle[R]:
         await self._client.aretry(self.id, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay)
         self._record = None
+        self._told = None
         return self
 
     # ------------------------------------------------------------------

@@ -15,8 +15,9 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.task import AsyncTask, Task
 from taskharbor.errors import ConfigurationError
+from taskharbor.harbor.schedules import waiting_declarations
 from taskharbor.model.duration import Duration, duration
-from taskharbor.model.retry import PRESETS, RetryPolicy
+from taskharbor.model.retry import PRESETS, ErrorKind, RetryPolicy, error_kinds
 from taskharbor.model.speculation import Speculate
 from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
@@ -42,6 +43,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_backoff: Duration | None = None
     max_backoff: Duration | None = None
     retry: RetryPolicy | str | None = None
+    retry_on: ErrorKind | Iterable[ErrorKind] | None = None
+    no_retry_on: ErrorKind | Iterable[ErrorKind] | None = None
     run_in: RunIn = "auto"
     speculate: Speculate | Duration | None = None
     recycle_on: RecycleOn | Iterable[RecycleOn] = ()
@@ -81,6 +84,7 @@ class TaskMaker:
             hint = ": say task(name=...)" if isinstance(function, str) else ""
             raise ConfigurationError(f"harbor.task goes on a function, not on {function!r:.80}{hint}")
         options = self._options
+        declarations = waiting_declarations(function)
         task_class = AsyncTask if inspect.iscoroutinefunction(function) else Task
         task: Task[..., Any] = task_class(
             function,
@@ -88,12 +92,15 @@ class TaskMaker:
             codec=self._client.codec,
             default_queue=self._default_queue,
             run_in=options.run_in,
-            retry=_policy(options.retry) or self._retry,
+            retry=_with_kinds(_policy(options.retry) or self._retry, options),
             speculate=_speculation(options.speculate),
             recycle_on=options.recycle_on,
         )
         self._registry.add(task)
-        return task.bound_to(self._client)
+        bound = task.bound_to(self._client)
+        for declare in declarations:
+            declare(bound)
+        return bound
 
     def _request(self, function: Callable[..., Any]) -> JobRequest:
         options = self._options
@@ -124,6 +131,13 @@ def _policy(retry: RetryPolicy | str | None) -> RetryPolicy | None:
     if retry not in PRESETS:
         raise ConfigurationError(f"retry={retry!r} is no preset; known: {', '.join(sorted(PRESETS))}")
     return PRESETS[retry]
+
+
+def _with_kinds(policy: RetryPolicy, options: TaskOptions) -> RetryPolicy:
+    """The policy with what the task says about exceptions; what it leaves out stays the policy's."""
+    said = {"retry_on": options.retry_on, "no_retry_on": options.no_retry_on}
+    kinds = {name: error_kinds(value) for name, value in said.items() if value is not None}
+    return msgspec.structs.replace(policy, **kinds) if kinds else policy
 
 
 def _speculation(speculate: Speculate | Duration | None) -> Speculate | None:

@@ -17,13 +17,13 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.events import EventBus
 from taskharbor.harbor.decorator import TaskMaker, TaskOptions
 from taskharbor.harbor.queues import QueueControl
-from taskharbor.harbor.schedules import Schedules
+from taskharbor.harbor.schedules import Schedules, wait_for_task
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration, duration, optional_duration
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
-from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.retry import ErrorKind, RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
 from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 class Harbor:
@@ -119,6 +119,8 @@ class Harbor:
         min_backoff: Duration | None = None,
         max_backoff: Duration | None = None,
         retry: RetryPolicy | str | None = None,
+        retry_on: ErrorKind | Iterable[ErrorKind] | None = None,
+        no_retry_on: ErrorKind | Iterable[ErrorKind] | None = None,
         run_in: RunIn = "auto",
         speculate: Speculate | Duration | None = None,
         recycle_on: RecycleOn | Iterable[RecycleOn] = (),
@@ -131,6 +133,7 @@ class Harbor:
         queue. `max_attempts` counts executions; left out, the retry policy decides. `run_in` is
         auto (async functions in the loop, others in a thread), loop, thread or process. `recycle_on` names
         exceptions after which a process takes no further job: types, or names such as "AcceleratorError".
+        With `retry_on` only these exceptions are tried again, and those of `no_retry_on` never are.
 
         Raises:
             ConfigurationError: another function has the name, or its parameters cannot travel.
@@ -165,15 +168,17 @@ class Harbor:
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Callable[[AnyTask], AnyTask]:
-        """Run a task by the clock: put it above `@harbor.task`.
+    ) -> Callable[[AnyFunction], AnyFunction]:
+        """Run a task by the clock: put it above or below `@harbor.task`.
 
         `cron` has five fields, `every` is an interval; `args` and `kwargs` are what the function gets.
         The rule is stored with the first use of `harbor.schedules`, and when a worker of this harbor
         starts; a scheduler then makes one job per tick, whatever the number of machines.
         """
 
-        def declare(task: AnyTask) -> AnyTask:
+        def declare(task: Any) -> Any:
+            if not isinstance(task, Task):
+                return wait_for_task(task, declare, self.schedules)
             request = task.call(*args, **(kwargs or {}))
             schedule = Schedule(
                 name=name or task.name,

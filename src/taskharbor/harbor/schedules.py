@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import islice
@@ -25,6 +25,7 @@ from taskharbor.tasks.request import JobRequest
 Stored = list[StoredSchedule]
 Instants = list[datetime]
 
+_WAITING = "__taskharbor_schedules__"
 _log = logging.getLogger("taskharbor.scheduler")
 
 
@@ -35,6 +36,8 @@ class Schedules:
         self._client = client
         self._declared: dict[str, Schedule] = {}
         self._unstored: set[str] = set()
+        self.incomplete: dict[Any, str] = {}
+        """Functions with a rule of which no task was made yet."""
 
     @property
     def declared(self) -> tuple[Schedule, ...]:
@@ -60,6 +63,9 @@ class Schedules:
         return self._client.block(self.astore)
 
     async def astore(self) -> Stored:
+        if self.incomplete:
+            names = ", ".join(sorted(self.incomplete.values()))
+            raise ConfigurationError(f"harbor.cron is on {names}, which is no task: add @harbor.task")
         driver = await self._client.adriver()
         owned = [msgspec.structs.replace(one, declared=True) for one in self.declared]
         done = [await driver.put_schedule(one, now=self._client.now()) for one in owned]
@@ -190,5 +196,25 @@ class Schedules:
         raise InvalidArgument(f"no schedule is named {name!r}; there are: {known}")
 
     async def _store_new(self) -> None:
-        if self._unstored:
+        if self._unstored or self.incomplete:
             await self.astore()
+
+
+def wait_for_task(function: Any, declare: Callable[[Any], Any], schedules: Schedules) -> Any:
+    """`@harbor.cron` stands below `@harbor.task`: the rule waits on the function for the task to be made."""
+    if not callable(function) or not hasattr(function, "__dict__"):
+        raise ConfigurationError(f"harbor.cron goes on a task, not on {function!r:.80}")
+
+    def once_made(task: Any) -> None:
+        schedules.incomplete.pop(function, None)
+        declare(task)
+
+    schedules.incomplete[function] = getattr(function, "__qualname__", repr(function))
+    function.__dict__.setdefault(_WAITING, []).append(once_made)
+    return function
+
+
+def waiting_declarations(function: Any) -> Sequence[Callable[[Any], None]]:
+    """The rules that wait on a function of which a task is being made."""
+    waiting: Sequence[Callable[[Any], None]] = getattr(function, "__dict__", {}).pop(_WAITING, ())
+    return waiting

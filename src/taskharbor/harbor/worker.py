@@ -40,7 +40,7 @@ class HarborWorker(Worker):
             await self.driver.close()
 
     def run(self, *, until_idle: bool = False) -> str:
-        if self._schedules.declared:
+        if self._schedules.declared or self._schedules.incomplete:
             self._schedules.store()
         return super().run(until_idle=until_idle)
 

@@ -176,6 +176,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: int
     max_attempts: int
     stalls: int
+    starts: int = 1
+    """How often it was claimed, this time included."""
 
 
 def job_of(record: JobRecord) -> Job:
@@ -195,4 +197,5 @@ def job_of(record: JobRecord) -> Job:
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         stalls=record.stalls,
+        starts=record.starts,
     )

@@ -34,6 +34,7 @@ class Failed(msgspec.Struct, frozen=True):
     kind: str = FailureKind.ERROR
     trace: str | None = None
     retry_after: timedelta | None = None  # the error itself asked for at least this long
+    errors: tuple[str, ...] = ()  # the names of its class and those it inherits from
 
     @property
     def is_final(self) -> bool:

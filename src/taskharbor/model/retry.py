@@ -6,6 +6,7 @@ delay(n) = base × multiplier^(n−1), capped at `maximum`, spread by ±jitter, 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Literal
 
@@ -18,11 +19,44 @@ from taskharbor.model.job import NO_TIME
 Shape = Literal["exponential", "linear", "fixed"]
 
 
+ErrorKind = type[BaseException] | str
+"""An exception, or its name with or without its module."""
+
+
+def error_kinds(said: ErrorKind | Iterable[ErrorKind] | None) -> tuple[ErrorKind, ...]:
+    """One exception or several, as a policy keeps them."""
+    if said is None:
+        return ()
+    return (said,) if isinstance(said, str | type) or not isinstance(said, Iterable) else tuple(said)
+
+
+def name_of_error(kind: ErrorKind) -> str:
+    """The name under which `error_names` has it.
+
+    Raises:
+        ConfigurationError: it is neither an exception nor a name.
+    """
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(kind, str) and kind.strip():
+        return kind.strip()
+    raise ConfigurationError(f"retry_on and no_retry_on take exceptions or their names, not {kind!r:.80}")
+
+
+def error_names(error: BaseException) -> tuple[str, ...]:
+    """The class of an error and those it inherits from, each by its name with and without its module."""
+    kinds = [kind for kind in type(error).__mro__ if kind is not object]
+    return tuple(dict.fromkeys(name for kind in kinds for name in (kind.__name__, name_of_error(kind))))
+
+
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a failed job tries again, for jobs that do not say so themselves.
 
     `max_attempts` counts executions and serves only jobs without a number of their own; 0 leaves
     it at 25. A job's own min_backoff and max_backoff replace `base` and `maximum`.
+
+    `retry_on` and `no_retry_on` are exceptions, or their names: with `retry_on` only those are tried again,
+    `no_retry_on` are not, and it wins. A class stands for all that inherit from it.
     """
 
     base: timedelta = timedelta(seconds=1)
@@ -31,8 +65,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0.2
     max_attempts: int = 0
     shape: Shape = "exponential"
+    retry_on: tuple[ErrorKind, ...] = ()
+    no_retry_on: tuple[ErrorKind, ...] = ()
 
     def __post_init__(self) -> None:
+        for kind in (*self.retry_on, *self.no_retry_on):
+            name_of_error(kind)
         if self.shape not in ("exponential", "linear", "fixed"):
             raise ConfigurationError(f"shape={self.shape!r} must be exponential, linear or fixed")
         if not (math.isfinite(self.multiplier) and math.isfinite(self.jitter)):
@@ -41,6 +79,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"max_attempts={self.max_attempts} must not be negative; 0 leaves it at 25"
             )
+
+    def tries_again(self, errors: Collection[str]) -> bool:
+        """Whether an error is worth another try. `errors` names its class and those it inherits from."""
+        if any(name_of_error(kind) in errors for kind in self.no_retry_on):
+            return False
+        return not self.retry_on or any(name_of_error(kind) in errors for kind in self.retry_on)
 
     def next_delay(
         self,

@@ -17,6 +17,14 @@ Backoff = Callable[[int], timedelta]
 """The n-th recorded failure → how long to wait before the next try."""
 
 
+TriesAgain = Callable[[tuple[str, ...]], bool]
+"""The names of an error's classes → whether it is worth another try."""
+
+
+def _always(_errors: tuple[str, ...]) -> bool:
+    return True
+
+
 class Ack(msgspec.Struct, frozen=True, tag=True, gc=False):
     """It worked: the job is completed, with a result if the handler gave one."""
 
@@ -74,10 +82,13 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release
 
 
-def decide(job: JobRecord, outcome: Outcome, *, limit: int, backoff: Backoff) -> Settlement:
+def decide(
+    job: JobRecord, outcome: Outcome, *, limit: int, backoff: Backoff, tries_again: TriesAgain = _always
+) -> Settlement:
     """Say what one finished attempt does to its job. Pure: no clock, no store.
 
-    `limit` is the number of executions that this job may have (see `attempts_allowed`).
+    `limit` is the number of executions that this job may have (see `attempts_allowed`). `tries_again` says
+    whether an error is worth another try; time limits and stalls are no errors of the handler's.
     """
     lease = job.lease
     if type(outcome) is Succeeded:  # nearly always, and far cheaper than a match
@@ -95,6 +106,8 @@ def decide(job: JobRecord, outcome: Outcome, *, limit: int, backoff: Backoff) ->
             return Stalled(lease, reason)
         case Failed(reason, kind, trace) if outcome.is_final or job.attempts + 1 >= limit:
             return Fail(lease, reason, kind, trace)
+        case Failed(reason, FailureKind.ERROR, trace, _, errors) if not tries_again(errors):
+            return Fail(lease, reason, FailureKind.UNRECOVERABLE, trace)
         case Failed(reason, kind, trace, retry_after):
             delay = max(backoff(job.attempts + 1), retry_after or NO_TIME)
             return Retry(lease, delay, reason, kind, trace)

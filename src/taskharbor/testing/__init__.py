@@ -15,13 +15,14 @@ __all__ = [
     "drain",
     "enqueued",
     "in_memory",
+    "run_inline",
 ]
 
 if TYPE_CHECKING:
     from taskharbor.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
     from taskharbor.testing.clock import SimulatedClock
     from taskharbor.testing.draining import adrain, drain
-    from taskharbor.testing.inline import InlineHarbor
+    from taskharbor.testing.inline import InlineHarbor, run_inline
     from taskharbor.testing.store import in_memory
 
 _HOME_OF = {
@@ -33,6 +34,7 @@ _HOME_OF = {
     "drain": "draining",
     "enqueued": "assertions",
     "in_memory": "store",
+    "run_inline": "inline",
 }
 
 if not TYPE_CHECKING:  # the type checker would take any name for granted

@@ -42,6 +42,9 @@ async def run_due(
     process of their own. Their errors take the usual way, and are noted. A simulated clock moves on,
     up to `until`, while every handler that runs is asleep on it.
     """
+    harbor.import_tasks()
+    if not len(harbor.tasks):
+        return Ran()
     waiting = await jobs_in(harbor.client, JobState.READY, JobState.SCHEDULED)
     queues = {harbor.default_queue, *harbor.tasks.queues(), *(job.queue for job in waiting)}
     lanes = dict.fromkeys([*(job.requires for job in waiting), *_USUAL_LANES])

@@ -31,6 +31,7 @@ from taskharbor.model.outcome import (
     Succeeded,
     WasCancelled,
 )
+from taskharbor.model.retry import error_names
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 from taskharbor.tasks import Handler
 from taskharbor.worker.context import JobContext
@@ -177,7 +178,7 @@ def failure_of(error: BaseException) -> Outcome:
     if isinstance(error, RemoteFailure):
         return error.outcome  # type: ignore[no-any-return]
     kind = FailureKind.UNRECOVERABLE if is_unrecoverable(error) else FailureKind.ERROR
-    return Failed(describe(error), kind, trace_of(error), asked_delay(error))
+    return Failed(describe(error), kind, trace_of(error), asked_delay(error), error_names(error))
 
 
 def is_unrecoverable(error: BaseException) -> bool:

@@ -108,6 +108,11 @@ class JobContext:
         return self.job.attempts + 1
 
     @property
+    def stalls(self) -> int:
+        """How often a worker fell silent or died with this job: above zero, part of it may be done."""
+        return self.job.stalls
+
+    @property
     def deadline(self) -> datetime | None:
         """When the time limit of this attempt is over; None without one."""
         if self._ends is None:

@@ -152,7 +152,7 @@ class Custody:
             )
 
         limit = attempts_allowed(record.max_attempts, policy.max_attempts)
-        return decide(record, outcome, limit=limit, backoff=backoff)
+        return decide(record, outcome, limit=limit, backoff=backoff, tries_again=policy.tries_again)
 
     def _settled(self, held: Held, answer: Settled) -> None:
         self._announcer.settled(held, answer)

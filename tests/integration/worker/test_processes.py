@@ -454,3 +454,15 @@ async def test_a_function_that_no_process_could_import_is_refused():
         worker.add(job_handler("work", lambda ctx, job: None, run_in="process"))
         with pytest.raises(ConfigurationError):
             await worker.arun()
+
+
+async def test_exceptions_of_a_process_decide_about_another_try_too():
+    """Their names travel with the failure."""
+    async with connect("memory://") as driver:
+        floor = Floor(driver, retry=RetryPolicy(no_retry_on=("ValueError",)))
+        job_id = await floor.put("fails", max_attempts=5)
+
+        await asyncio.wait_for(floor.worker.arun(until_idle=True), SLOW)
+
+        record = await floor.job(job_id)
+        assert (record.attempts, record.failure_kind) == (1, "unrecoverable")

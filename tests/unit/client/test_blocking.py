@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +16,7 @@ from taskharbor.client.portal import Portal
 from taskharbor.drivers import connect
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.messages import CancelResult, Query
+from taskharbor.drivers.messages import CancelResult, Claim, Query
 from taskharbor.errors import InvalidArgument, JobNotFound, PayloadError
 from taskharbor.model.state import JobState
 from taskharbor.tasks import JobRequest
@@ -101,14 +101,45 @@ async def test_inside_an_event_loop_the_async_twin_is_named(client):
             call()
 
 
-async def test_the_state_of_a_fresh_handle_names_the_async_way_inside_a_loop():
+async def test_a_fresh_handle_knows_the_state_it_was_told_inside_a_loop():
     async with connect("memory://") as driver:
-        job = await Client(driver).aenqueue(JobRequest(type="t"))
+        client = Client(driver)
+        ready = await client.aenqueue(JobRequest(type="t", key="k"))
+        later = await client.aenqueue(JobRequest(type="t", delay=60))
+        past = await client.aenqueue(JobRequest(type="t", run_at=datetime(2020, 1, 1, tzinfo=UTC)))
+        future = await client.aenqueue(JobRequest(type="t", run_at=datetime(2222, 1, 1, tzinfo=UTC)))
+        await driver.reserve(Claim(queues=("default",), worker_id="w"))
+        blocked = await client.aenqueue(JobRequest(type="t", key="k"))
+
+        assert [job.state for job in (ready, later, past, future, blocked)] == [
+            JobState.READY,
+            JobState.SCHEDULED,
+            JobState.READY,
+            JobState.SCHEDULED,
+            JobState.BLOCKED,
+        ]
+        assert (await ready.arefresh()).state is JobState.RUNNING
+        await later.acancel()
+        assert later.state is JobState.CANCELLED
+
+
+async def test_a_handle_that_was_told_nothing_names_the_async_way_inside_a_loop():
+    async with connect("memory://") as driver:
+        client = Client(driver)
+        await client.aenqueue(JobRequest(type="t", idempotency_key="k"))
+        job = await client.aenqueue(JobRequest(type="t", idempotency_key="k"))
 
         with pytest.raises(InvalidArgument, match="await arefresh"):
             _ = job.state
 
         assert (await job.arefresh()).state is JobState.READY
+
+
+def test_in_blocking_code_the_first_look_is_at_the_store(client):
+    job = client.enqueue(JobRequest(type="t"))
+    client.cancel(job.id)
+
+    assert job.state is JobState.CANCELLED
 
 
 def test_many_threads_can_share_one_client(client):

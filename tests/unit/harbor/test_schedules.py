@@ -56,6 +56,29 @@ async def _schedules(driver):
         return await driver.schedules()
 
 
+def test_cron_may_stand_below_task_as_well_as_above_it(harbor):
+    @harbor.cron("0 3 * * *", name="third")
+    @harbor.task
+    @harbor.cron("0 1 * * *", name="first", kwargs={"days": 1})
+    @harbor.cron("0 2 * * *", name="second")
+    def clean_up(days: int = 7) -> None: ...
+
+    assert [entry.schedule.name for entry in harbor.schedules.list()] == ["first", "second", "third"]
+    assert harbor.schedules.list()[0].schedule.template.payload == b'{"days":1}'
+
+
+def test_cron_without_task_is_told_when_it_would_be_stored(harbor):
+    @harbor.cron("0 1 * * *")
+    def forgotten() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"forgotten, which is no task: add @harbor\.task"):
+        harbor.schedules.list()
+    with pytest.raises(ConfigurationError, match="no task"):
+        harbor.worker(unknown_types="fail").run(until_idle=True)
+    with pytest.raises(ConfigurationError, match="goes on a task"):
+        harbor.cron("0 1 * * *")("text")
+
+
 def test_an_interval_may_be_said_instead(harbor):
     @harbor.cron(every="15m", name="often")
     @harbor.task

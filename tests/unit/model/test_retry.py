@@ -6,7 +6,7 @@ import pytest
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.retry import PRESETS, RetryPolicy, no_retry
+from taskharbor.model.retry import PRESETS, RetryPolicy, error_names, no_retry
 from taskharbor.model.settlement import attempts_allowed
 
 
@@ -23,6 +23,31 @@ def test_the_wait_doubles_up_to_its_cap():
     policy = RetryPolicy(base=ms(100), maximum=ms(1000), multiplier=2.0, jitter=0.0)
 
     assert series(policy, 6) == [100, 200, 400, 800, 1000, 1000]
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "expected"),
+    [
+        ({}, KeyError(), True),
+        ({"retry_on": (OSError,)}, ConnectionResetError(), True),
+        ({"retry_on": (OSError,)}, KeyError(), False),
+        ({"retry_on": ("OSError",)}, ConnectionResetError(), True),
+        ({"retry_on": ("builtins.OSError",)}, ConnectionResetError(), True),
+        ({"no_retry_on": (KeyError, "ValueError")}, UnicodeError(), False),
+        ({"no_retry_on": (KeyError, "ValueError")}, TypeError(), True),
+        ({"retry_on": (OSError,), "no_retry_on": ("FileNotFoundError",)}, FileNotFoundError(), False),
+        ({"retry_on": (OSError,), "no_retry_on": ("FileNotFoundError",)}, PermissionError(), True),
+    ],
+    ids=repr,
+)
+def test_exceptions_decide_whether_another_try_is_worth_it(rule, error, expected):
+    assert RetryPolicy(**rule).tries_again(error_names(error)) is expected
+
+
+@pytest.mark.parametrize("kind", [7, "", int, None])
+def test_what_is_no_exception_is_refused(kind):
+    with pytest.raises(ConfigurationError, match="exceptions or their names"):
+        RetryPolicy(retry_on=(kind,))
 
 
 @pytest.mark.parametrize("failures", [0, -1])

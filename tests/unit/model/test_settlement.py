@@ -68,6 +68,20 @@ def test_with_a_limit_of_n_there_are_exactly_n_executions(attempts, limit, kind)
     assert type(decided(Failed("boom"), attempts=attempts, limit=limit)) is kind
 
 
+def test_an_error_that_is_not_worth_another_try_fails_at_once():
+    def only_value_errors(errors):
+        return "ValueError" in errors
+
+    def settled(outcome):
+        return decide(
+            running(), outcome, limit=3, backoff=lambda n: n * SECOND, tries_again=only_value_errors
+        )
+
+    assert settled(Failed("x", errors=("ValueError",))) == Retry(LEASE, SECOND, "x")
+    assert settled(Failed("x", errors=("KeyError",))) == Fail(LEASE, "x", FailureKind.UNRECOVERABLE)
+    assert settled(Failed("slow", FailureKind.TIMEOUT)) == Retry(LEASE, SECOND, "slow", "timeout")
+
+
 def test_the_wait_grows_with_the_failures_recorded_so_far():
     assert decided(Failed("boom"), attempts=4, limit=9) == Retry(LEASE, 50 * SECOND, "boom")
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.errors import PayloadError, Unrecoverable
+from taskharbor.errors import PayloadError, UnknownTask, Unrecoverable
 from taskharbor.harbor import Harbor
 from taskharbor.model.outcome import Snooze
 from taskharbor.model.state import JobState
@@ -21,6 +21,7 @@ from taskharbor.testing import (
     drain,
     enqueued,
     in_memory,
+    run_inline,
 )
 from taskharbor.worker.context import JobContext
 
@@ -42,6 +43,100 @@ def harbor(clock):
 
 
 # ------------------------------------------------------------------ InlineHarbor
+
+
+def test_a_program_runs_its_own_harbor_inline_for_the_length_of_a_block(harbor):
+    @harbor.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @harbor.task
+    def boom() -> None:
+        raise RuntimeError("no luck")
+
+    with run_inline(harbor):
+        assert add.enqueue(1, 2).result() == 3
+        with pytest.raises(RuntimeError, match="no luck"):
+            boom.enqueue()
+    with run_inline(harbor, raises=False):
+        assert boom.enqueue().state is JobState.SCHEDULED
+
+    assert add.enqueue(1, 2).state is JobState.READY
+    assert len(enqueued(harbor)) == 1
+
+
+def test_an_inline_harbor_refuses_a_task_that_it_does_not_have(harbor):
+    @harbor.task
+    def foreign() -> None: ...
+
+    with InlineHarbor() as inline:
+
+        @inline.task
+        def own() -> None: ...
+
+        with pytest.raises(UnknownTask, match=r"'foreign'; known: own"):
+            inline.enqueue_many([foreign.call()])
+        assert enqueued(inline) == []
+    with InlineHarbor(raises=False) as inline:
+        [job] = inline.enqueue_many([foreign.call()])
+        assert job.state is JobState.READY
+
+
+# ------------------------------------------------------------------ schedules
+
+
+def test_drain_fires_schedules_up_to_its_end(harbor, clock):
+    ran = []
+
+    @harbor.cron(every="1h")
+    @harbor.task
+    def often() -> None:
+        ran.append(clock.now())
+
+    drain(harbor)
+    assert ran == []
+    began = clock.now()
+
+    drain(harbor, within="1d")
+
+    assert len(ran) == 24
+    assert [at.minute for at in ran] == [0] * 24
+    assert clock.now() <= began + timedelta(days=1)
+    harbor.schedules.pause("often")
+    drain(harbor, within="1d")
+    assert len(ran) == 24
+
+
+def test_exceptions_decide_about_another_try(harbor):
+    """By class or by name, and by what they inherit from; what is not named follows the policy."""
+
+    @harbor.task(retry_on=ConnectionError, no_retry_on=["ConnectionAbortedError"], max_attempts=3)
+    def call(kind: str) -> None:
+        raise {"reset": ConnectionResetError, "aborted": ConnectionAbortedError, "key": KeyError}[kind]("no")
+
+    jobs = [call.enqueue(kind) for kind in ("reset", "aborted", "key")]
+    drain(harbor)
+
+    assert [(job.record.attempts, job.record.failure_kind) for job in jobs] == [
+        (3, "error"),
+        (1, "unrecoverable"),
+        (1, "unrecoverable"),
+    ]
+
+
+def test_a_handler_knows_how_often_its_job_was_started_and_stalled(harbor):
+    seen = []
+
+    @harbor.task(max_attempts=2)
+    def count(ctx: JobContext) -> None:
+        seen.append((ctx.attempt, ctx.job.starts, ctx.stalls))
+        if len(seen) == 1:
+            raise RuntimeError("once more")
+
+    count.enqueue()
+    drain(harbor)
+
+    assert seen == [(1, 1, 0), (2, 2, 0)]
 
 
 def test_an_inline_harbor_runs_the_job_within_the_enqueue():

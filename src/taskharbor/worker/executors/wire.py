@@ -61,6 +61,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     trace: str | None = None
     delay: timedelta | None = None
     worn: str = ""
+    errors: tuple[str, ...] = ()
 
 
 ToChild = Hello | Start | Stop
@@ -110,8 +111,8 @@ def ended(outcome: Outcome, worn: str) -> Ended:
             return Ended("snoozed", delay=delay, worn=worn)
         case WasCancelled(reason):
             return Ended("cancelled", reason=reason, worn=worn)
-        case Failed(reason, kind, trace, retry_after):
-            return Ended("failed", None, reason, kind, trace, retry_after, worn)
+        case Failed(reason, kind, trace, retry_after, errors):
+            return Ended("failed", None, reason, kind, trace, retry_after, worn, errors)
     return Ended("failed", reason=f"ended as {type(outcome).__name__}", kind="error", worn=worn)
 
 
@@ -124,4 +125,4 @@ def value_of(message: Ended) -> Encoded | Snooze | Cancel | Failed:
             return Snooze(message.delay or timedelta(0))
         case "cancelled":
             return Cancel(message.reason)
-    return Failed(message.reason, message.kind, message.trace, message.delay)
+    return Failed(message.reason, message.kind, message.trace, message.delay, message.errors)
