@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -106,9 +106,9 @@ async def test_a_fresh_handle_knows_the_state_it_was_told_inside_a_loop():
         client = Client(driver)
         ready = await client.aenqueue(JobRequest(type="t", key="k"))
         later = await client.aenqueue(JobRequest(type="t", delay=60))
-        past = await client.aenqueue(JobRequest(type="t", run_at=datetime(2020, 1, 1, tzinfo=UTC)))
-        future = await client.aenqueue(JobRequest(type="t", run_at=datetime(2222, 1, 1, tzinfo=UTC)))
-        await driver.reserve(Claim(queues=("default",), worker_id="w"))
+        past = await client.aenqueue(JobRequest(type="t", run_at=client.clock.now() - timedelta(hours=1)))
+        future = await client.aenqueue(JobRequest(type="t", run_at=client.clock.now() + timedelta(hours=1)))
+        await driver.reserve(Claim(queues=("default",), worker_id="w", limit=5))
         blocked = await client.aenqueue(JobRequest(type="t", key="k"))
 
         assert [job.state for job in (ready, later, past, future, blocked)] == [
