@@ -25,7 +25,7 @@ PLAN = {
     "W": 15,  # limits and rates
     "M": 13,  # idempotency
     "N": 16,  # errors and closing
-    "P": 21,  # races
+    "P": 22,  # races
     "Q": 12,  # fidelity
     "R": 14,  # looking and retention
     "S": 10,  # clocks

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import CancelResult, Extended, Requeued
+from taskharbor.drivers.messages import CancelResult, Extended, Requeued, Settled
 from taskharbor.errors import JobNotFound, NotAllowedInState
 from taskharbor.model.job import NewJob, Progress
 from taskharbor.model.queue import QueueSettings, Retention
-from taskharbor.model.settlement import Ack, Fail, Settlement
+from taskharbor.model.settlement import Ack, Fail, Release, Settlement
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.crowd import Member, crowd
 from taskharbor.testing.conformance.kit import HOUR, LEASE, MINUTE, START, claim, new_job, new_jobs
@@ -272,3 +272,32 @@ async def test_the_waiting_job_of_a_key_is_cancelled_once(driver: Driver, given:
     counts = (await driver.count(now=given))["kit"]
     assert (counts.cancelled, counts.completed) == (sum(cancelled), sum(done))
     assert (counts.blocked, counts.running) == (0, 0)
+
+
+async def test_a_start_lies_behind_what_made_it_possible(driver: Driver) -> None:
+    """P22: by the stamps of the store, the runs of a job never overlap, whoever waited for whom."""
+    jobs = new_jobs(12)
+    made = {answer.id: answer.at for answer in await driver.enqueue(jobs[:6])}
+
+    async def live(member: Member) -> list[tuple[str, int, datetime, datetime]]:
+        if member.number == 0:
+            made.update({answer.id: answer.at for answer in await member.driver.enqueue(jobs[6:])})
+        runs = []
+        for _ in range(25):
+            taken = await member.driver.reserve(claim(limit=3, lease_for=HOUR, worker_id=f"w{member.number}"))
+            beats = await member.driver.extend_leases([job.lease for job in taken], HOUR)
+            answers = await member.driver.settle([Release(job.lease) for job in taken])
+            for job, beat, answer in zip(taken, beats, answers, strict=True):
+                assert isinstance(beat, Extended)
+                assert isinstance(answer, Settled)
+                assert job.started_at is not None
+                assert job.started_at <= beat.at <= answer.at
+                runs.append((job.id, job.fence, job.started_at, answer.at))
+        return runs
+
+    runs = sorted(run for part in await crowd(driver, 4, live) for run in part)
+
+    ended = dict(made)
+    for job_id, _, started_at, ended_at in runs:
+        assert started_at >= ended[job_id]
+        ended[job_id] = ended_at
