@@ -60,6 +60,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.one_job import OneJobForms
 from taskharbor.drivers.orphans import Orphans
+from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.steps import DriverSteps
 from taskharbor.errors import (
     ConflictError,
@@ -110,6 +111,8 @@ class Driver(OneJobForms, DriverSteps):
         """Jobs that `reserve`, `exchange` and `reclaim` of this handle made dead letters, until taken."""
         self.orphans = Orphans()
         """Entries without a record that verbs of this handle met and dropped, until counted."""
+        self.outage = Outage(self.clock)
+        """Where failed calls are told, once for all handles: see `of_the_same_store`."""
         self._is_open = False
 
     # ------------------------------------------------------------------ open and close
@@ -156,6 +159,11 @@ class Driver(OneJobForms, DriverSteps):
     @abstractmethod
     def another(self) -> Driver:
         """A second handle on the same store, not opened yet: for another thread, loop or process."""
+
+    def of_the_same_store(self, other: Driver) -> Self:
+        """What `another()` does last: an outage is told once, whichever handle meets it."""
+        self.outage = other.outage
+        return self
 
     # ------------------------------------------------------------------ jobs in
 

@@ -15,7 +15,7 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import ConfigurationError, InvalidArgument, TaskHarborError
+from taskharbor.errors import ConfigurationError, DriverUnavailable, InvalidArgument, TaskHarborError
 from taskharbor.model.checks import check_name
 from taskharbor.model.clock import Clock
 from taskharbor.model.duration import optional_duration
@@ -97,7 +97,10 @@ class Schedules:
             try:
                 await self.arenew(driver)
             except TaskHarborError as error:
-                _log.warning("the schedules of the code could not be declared again: %s", error)
+                if isinstance(error, DriverUnavailable):
+                    driver.outage.failed("put_schedule", error)
+                else:
+                    _log.warning("the schedules of the code could not be declared again: %s", error)
 
     @asynccontextmanager
     async def kept(self, driver: Driver, clock: Clock) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import TaskHarborError
+from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.events import DutyRan, EventBus
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.entropy import Entropy
@@ -54,6 +54,7 @@ class Scheduler:
         self.term: int | None = None
         self._trusted_until = 0.0
         self._ask_again_at = 0.0
+        self._is_away = False
         self._next_run: dict[str, float] = {}
 
     @property
@@ -75,10 +76,11 @@ class Scheduler:
 
     async def run_once(self) -> int:
         """Keep or seek the role; as leader, run every duty that is due. Answers how much was done."""
+        self._is_away = False
         try:
             await self._keep_role()
         except TaskHarborError as error:
-            _log.warning("scheduler %s cannot reach the store: %s", self.holder, error)
+            self._failed("hold_role", error, "scheduler %s cannot keep its role: %s", self.holder)
             return 0
         done = 0
         for duty in self.duties:
@@ -95,6 +97,7 @@ class Scheduler:
         if not self.is_leading and asked_at < self._ask_again_at:
             return
         lease = await self._driver.hold_role(ROLE, self.holder, self._ttl, now=self._now.given)
+        self._driver.outage.answered()
         if lease.is_mine:
             if self.term != lease.term:
                 _log.info("scheduler %s leads, term %d", self.holder, lease.term)
@@ -141,7 +144,7 @@ class Scheduler:
             done = await duty.run_once()
         except TaskHarborError as error:
             trouble = str(error)
-            _log.warning("duty %s failed and will be tried again: %s", duty.name, error)
+            self._failed(duty.name, error, "duty %s failed and will be tried again: %s", duty.name)
         except Exception as error:  # noqa: BLE001 - a duty that breaks must not end the others
             trouble = str(error) or type(error).__name__
             _log.exception("duty %s broke and will be tried again", duty.name)
@@ -150,9 +153,16 @@ class Scheduler:
         )
         return done
 
+    def _failed(self, what: str, error: TaskHarborError, words: str, name: str) -> None:
+        if isinstance(error, DriverUnavailable):
+            self._is_away = True
+            self._driver.outage.failed(what, error)
+        else:
+            _log.warning(words, name, error)
+
     def _pause(self) -> float:
         """Until the next duty is due, at most a second: stop() and a free role are noticed soon."""
-        if not self.is_leading:
+        if not self.is_leading or self._is_away:
             return self._entropy.between(0.8, 1.2)
         soonest = min((self._next_run.get(duty.name, 0.0) for duty in self.duties), default=0.0)
         return min(max(soonest - self._clock.monotonic(), 0.05), 1.0)

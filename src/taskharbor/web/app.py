@@ -105,7 +105,7 @@ class App:
         try:
             await service.driver()
         except DriverUnavailable as error:
-            _log.warning("the store is not there yet: %s; requests get 503 until it is", error)
+            service.harbor.driver.outage.failed("open; requests get 503", error)
         keeping_time = asyncio.ensure_future(_keep_time(service)) if service.config.scheduler else None
         measuring = nullcontext() if service.metrics is None else service.metrics.measuring()
         try:
@@ -166,17 +166,13 @@ async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) 
 
 async def _keep_time(service: Service) -> None:
     """The scheduler beside the server, on a handle of its own, tried again while the store is away."""
-    is_away = False
     while not service.stopping.is_set():
         try:
             await service.harbor.schedules.astore()
-            is_away = False
             async with service.harbor.driver.another() as driver:
                 await Scheduler(driver, name="server", events=service.harbor.events).arun()
         except DriverUnavailable as error:
-            if not is_away:
-                _log.warning("the scheduler beside the server waits for the store: %s", error)
-            is_away = True
+            service.harbor.driver.outage.failed("open, for the scheduler", error)
         except Exception:  # noqa: BLE001 - logged as a whole; requests are served all the same
             _log.exception("the scheduler beside the server has ended; it starts again")
         await service.pause(_TRY_AGAIN_SECONDS)

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from taskharbor.errors import TaskHarborError
+from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.web.auth import LOOPBACK, Principal
 from taskharbor.web.call import Call, Disconnected
 from taskharbor.web.problems import Problem, problem_of, problem_response
@@ -84,6 +84,8 @@ class Endpoint:
                 principal = call.principal = await self._authenticator.principal_of(call)
                 self._let_in(principal, operation, rights)
             response = await operation.handler(call)
+            if not rights.is_open:  # those that are open to all ask no store, or tell of it themselves
+                self._service.harbor.driver.outage.answered()
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the last stop before the caller, who gets a problem
@@ -108,6 +110,8 @@ def _told(error: Exception, call: Call) -> Reply:
         problem = error
     elif isinstance(error, TaskHarborError):
         problem = problem_of(error)
+        if isinstance(error, DriverUnavailable):
+            call.service.harbor.driver.outage.failed("a request", error)
     else:
         _log.error("request %s failed in a way that was not foreseen", call.request_id, exc_info=error)
         problem = Problem("internal", "something went wrong here; the log has it under this request id")

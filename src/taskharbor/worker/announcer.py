@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from taskharbor.drivers.given_up import tell_given_up
 from taskharbor.drivers.messages import GivenUp, Settled
-from taskharbor.errors import LeaseLost
+from taskharbor.drivers.outage import Outage
+from taskharbor.errors import DriverUnavailable, LeaseLost
 from taskharbor.events import (
     AttemptFinished,
     AttemptsAnswered,
@@ -52,8 +53,9 @@ _OUTCOMES: dict[type, str] = {
 class Announcer:
     """Speaks for one run of a worker, from the event loop and from the heartbeat's thread."""
 
-    def __init__(self, config: WorkerConfig, worker_id: str, events: EventBus) -> None:
+    def __init__(self, config: WorkerConfig, worker_id: str, events: EventBus, outage: Outage) -> None:
         self._config = config
+        self._outage = outage
         self._worker_id = worker_id
         self._events = events
         self.finished = 0
@@ -234,9 +236,12 @@ class Announcer:
 
     def trouble(self, verb: str, error: BaseException, failures: int) -> None:
         self._rare["driver_errors"] += 1
-        is_told = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: an outage may last for hours
-        level = logging.WARNING if is_told else logging.DEBUG
-        _log.log(level, "%s failed (%d in a row): %s", verb, failures, error)
+        if isinstance(error, DriverUnavailable | TimeoutError):
+            self._outage.failed(verb, error)
+        else:
+            is_told = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: it may last for hours
+            level = logging.WARNING if is_told else logging.DEBUG
+            _log.log(level, "%s failed (%d in a row): %s", verb, failures, error)
         if DriverTrouble in self._events.heard:
             told = f"{type(error).__name__}: {error}"
             self._events.emit(

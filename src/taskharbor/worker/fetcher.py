@@ -169,6 +169,8 @@ class Fetcher:
             self._failed(batch, error, "exchange" if wants_jobs else "settle")
         else:
             self._failures = 0
+            if is_settling or wants_jobs:
+                self._driver.outage.answered()
             if is_settling:
                 self._note_pace(self._timing.monotonic() - began)
 

@@ -32,9 +32,11 @@ class Heart:
         timing: Timing,
         entropy: Entropy,
         on_trouble: Trouble,
+        on_answer: Callable[[], None],
         on_tick: Callable[[], bool],
     ) -> None:
         self._heartbeat = heartbeat
+        self._on_answer = on_answer
         self._presence = presence
         self._timing = timing
         self._entropy = entropy
@@ -43,6 +45,7 @@ class Heart:
         self._poke = asyncio.Event()
         self._urgent: list[Held] = []
         self._failures = 0
+        self._failed_reports = 0
         self._retry_at = 0.0
         self._reporting: asyncio.Future[None] | None = None
         self.is_over = False
@@ -85,8 +88,11 @@ class Heart:
     async def _report(self) -> None:
         try:
             await self._presence.report()
+            self._failed_reports = 0
+            self._on_answer()
         except Exception as error:  # noqa: BLE001 - no fault of a store ends the loop
-            self._on_trouble("report_worker", error, 1)
+            self._failed_reports += 1
+            self._on_trouble("report_worker", error, self._failed_reports)
         finally:
             self._poke.set()  # to see when the next one is due
 
@@ -95,7 +101,8 @@ class Heart:
         try:
             if wanted:
                 await self._heartbeat.beat(wanted)
-            self._failures = 0
+                self._failures = 0
+                self._on_answer()
         except Exception as error:  # noqa: BLE001 - the same
             self._failures += 1
             self._urgent += urgent  # nothing is known about them yet
@@ -177,7 +184,7 @@ class HeartThread:
                 await self._driver.open()
                 return True
             except Exception as error:  # noqa: BLE001 - the same
-                _log.warning("the heartbeat cannot open the store: %s", error)
+                self._driver.outage.failed("open, for the heartbeat", error)
                 await self._timing.clock.sleep(0.5)
         return False
 

@@ -58,7 +58,7 @@ class Shift:
         self._executors = executors
         self._timing = timing
         self._entropy = entropy
-        self.announcer = Announcer(config, worker_id, events)
+        self.announcer = Announcer(config, worker_id, events, driver.outage)
         self._loop = asyncio.get_running_loop()
         self._types = tuple(sorted(runners))
         self._has_news = asyncio.Event()
@@ -256,6 +256,7 @@ class Shift:
             self._timing,
             self._entropy.split("heart"),
             self.announcer.trouble,
+            driver.outage.answered,
             self._ticked,
         )
 

@@ -25,6 +25,7 @@ NOT_ON_THE_WIRE = {
     "fail",
     "is_open",
     "migration_scripts",
+    "of_the_same_store",
     "open",
     "open_to_look",
     "open_unmigrated",

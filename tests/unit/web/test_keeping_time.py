@@ -45,8 +45,9 @@ async def test_a_store_that_is_away_is_told_of_once_and_in_one_line(caplog: pyte
     async with asyncio.timeout(GENEROUS_SECONDS), app.running():
         await harbor.was_tried_again.wait()
 
-    told = [record for record in caplog.records if "scheduler beside the server" in record.getMessage()]
+    told = [record for record in caplog.records if "the store" in record.getMessage()]
     assert [(record.levelno, record.exc_info) for record in told] == [(logging.WARNING, None)]
+    assert "the store is out of reach" in told[0].getMessage()
 
 
 async def test_a_server_that_stops_does_not_try_again(caplog: pytest.LogCaptureFixture) -> None:

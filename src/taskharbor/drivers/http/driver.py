@@ -86,7 +86,8 @@ class HttpDriver(Driver):
 
     def another(self) -> HttpDriver:
         entropy = self.entropy.split("another")
-        return HttpDriver(self._address, tls=self._tls, clock=self.clock, entropy=entropy)
+        one = HttpDriver(self._address, tls=self._tls, clock=self.clock, entropy=entropy)
+        return one.of_the_same_store(self)
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]

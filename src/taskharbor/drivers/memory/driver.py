@@ -93,9 +93,9 @@ class MemoryDriver(Driver):
         )
 
     def another(self) -> MemoryDriver:
-        return MemoryDriver(
-            self._name, store=self._store, clock=self.clock, entropy=self.entropy.split("another")
-        )
+        entropy = self.entropy.split("another")
+        one = MemoryDriver(self._name, store=self._store, clock=self.clock, entropy=entropy)
+        return one.of_the_same_store(self)
 
     # ------------------------------------------------------------------ jobs in
 

@@ -94,7 +94,8 @@ class PostgresDriver(Driver):
         return cls(address_of(url), clock=clock, entropy=entropy)
 
     def another(self) -> PostgresDriver:
-        return PostgresDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        one = PostgresDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        return one.of_the_same_store(self)
 
     # ------------------------------------------------------------------ open and close
 
@@ -123,6 +124,7 @@ class PostgresDriver(Driver):
         self._listening = Listening(
             self.address, self._connections, self._sql, self._attempts, self.clock, self.entropy
         )
+        self._listening.outage = self.outage
 
     async def _first_connection(self) -> Any:
         try:

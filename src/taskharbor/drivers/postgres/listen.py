@@ -17,12 +17,13 @@ from typing import Any
 
 from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.faults import FOREIGN
 from taskharbor.drivers.postgres.statements import Statements
-from taskharbor.errors import TaskHarborError
+from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 
@@ -52,6 +53,7 @@ class Listening:
         self._attempts = attempts
         self._clock = clock
         self._entropy = entropy
+        self.outage = Outage(clock)
         self._readers: list[Reader] = []
         self._task: asyncio.Task[None] | None = None
         self._is_connected = asyncio.Event()
@@ -147,9 +149,8 @@ class Listening:
             try:
                 connection = await connect(self._address, to_listen=True)
             except FOREIGN as error:
-                log.warning(
-                    "no connection to listen for wake-ups (%s); polling goes on", type(error).__name__
-                )
+                why = DriverUnavailable(type(error).__name__)  # its text may hold the password
+                self.outage.failed("wake-ups; polling goes on", why)
             else:
                 pause = 0.05
                 await self._until_lost(connection)
@@ -165,7 +166,8 @@ class Listening:
             while not await self._is_lost_within(_PROBE_SECONDS):
                 await connection.execute("select 1", timeout=_PROBE_SECONDS)
         except (*FOREIGN, TaskHarborError) as error:  # ours: the look goes over other connections
-            log.warning("the listening connection was lost (%s); polling goes on", type(error).__name__)
+            level = logging.DEBUG if self.outage.is_away else logging.INFO
+            log.log(level, "the connection for wake-ups was lost (%s); polling goes on", type(error).__name__)
         finally:
             self._is_connected.clear()
             connection.terminate()

@@ -96,7 +96,8 @@ class RedisDriver(Driver):
         return cls(address, clock=clock, entropy=entropy)
 
     def another(self) -> RedisDriver:
-        return RedisDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        one = RedisDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        return one.of_the_same_store(self)
 
     # ------------------------------------------------------------------ open and close
 
@@ -133,6 +134,7 @@ class RedisDriver(Driver):
         self._presence = Presence(server, keys, self._books)
         self._standing = Standing(self._attempts)
         self._waking = Waking(server, keys, self.clock, self.entropy.split("wakeups"), self._standing)
+        self._waking.outage = self.outage
         self._attempts.passing = self._waking.passing
         self._fitness = Fitness(self.address, self.clock)
         self._blocking = Blocking(server, self._enqueue_elsewhere, Fitness(self.address, self.clock))

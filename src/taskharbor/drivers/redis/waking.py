@@ -19,6 +19,7 @@ from typing import Any
 
 from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.redis.faults import ours
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.link import Link, ServerError
@@ -60,6 +61,7 @@ class Waking:
         self._readers: list[Reader] = []
         self._task: asyncio.Task[None] | None = None
         self._interrupting: set[asyncio.Task[None]] = set()
+        self.outage = Outage(clock)
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
         reader = Reader(self, queues, worker_id)
@@ -129,7 +131,7 @@ class Waking:
             try:
                 link = await self._server.another()
             except DriverError as error:
-                log.warning("no connection to wait for wake-ups (%s); polling goes on", error)
+                self.outage.failed("wake-ups; polling goes on", error)
             else:
                 pause = 0.05
                 await self._until_lost(link)
@@ -143,7 +145,8 @@ class Waking:
                 await self._listen_once(link)
         except (ServerError, TaskHarborError, TimeoutError) as error:
             why = ours(error) if isinstance(error, ServerError) else error
-            log.warning("the waiting connection was lost (%s); polling goes on", why)
+            level = logging.DEBUG if self.outage.is_away else logging.INFO
+            log.log(level, "the connection for wake-ups was lost (%s); polling goes on", why)
         finally:
             link.close()
 

@@ -97,7 +97,8 @@ class SqliteDriver(Driver):
         return cls(location_of(url), clock=clock, entropy=entropy)
 
     def another(self) -> SqliteDriver:
-        return SqliteDriver(self._location, clock=self.clock, entropy=self.entropy.split("another"))
+        one = SqliteDriver(self._location, clock=self.clock, entropy=self.entropy.split("another"))
+        return one.of_the_same_store(self)
 
     # ------------------------------------------------------------------ open and close
 

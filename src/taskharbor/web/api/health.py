@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from starlette.responses import Response
 
@@ -15,7 +14,6 @@ from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 
 _PATIENCE_SECONDS = 5.0
-_log = logging.getLogger("taskharbor.server")
 
 
 async def livez(call: Call) -> Response:
@@ -30,9 +28,9 @@ async def readyz(call: Call) -> Response:
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await (await call.service.driver()).info()
+        call.service.harbor.driver.outage.answered()
     except (TaskHarborError, TimeoutError) as error:
-        if call.service.seldom.may("not ready"):
-            _log.warning("not ready: %s", str(error) or "the store does not answer in time")
+        call.service.harbor.driver.outage.failed("readyz", error)
         raise Problem(
             "store-unavailable", "the store does not answer", headers={"Retry-After": "1"}
         ) from None

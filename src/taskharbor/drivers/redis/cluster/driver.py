@@ -87,7 +87,8 @@ class ClusterDriver(Driver):
         self._is_limited = False  # a claim has met a limit of the whole harbor
 
     def another(self) -> ClusterDriver:
-        return ClusterDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        one = ClusterDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
+        return one.of_the_same_store(self)
 
     # ------------------------------------------------------------------ open and close
 
@@ -99,6 +100,7 @@ class ClusterDriver(Driver):
         self._parts = Parts(self.address, self.clock, self.entropy, self.given_up, self.orphans)
         self._parts.makes_epochs = self._parts.home.server.makes_epoch = not self._only_looks
         self._home = self._parts.home
+        self._parts.outage = self._home.waking.outage = self.outage
         self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
         self._entering = ClusterEntering(self._parts, self._gates)
         self._backroom = Backroom(self.another)

@@ -37,6 +37,7 @@ class Parts:
         self._parts: dict[str, Part] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
         self.home = Home(address, self._shared, clock, entropy.split("home"), orphans)
+        self.outage = self.home.waking.outage
 
     @property
     def met(self) -> list[Part]:
@@ -69,6 +70,7 @@ class Parts:
                 self._orphans,
             )
             part.server.makes_epoch = self.makes_epochs
+            part.waking.outage = self.outage
             self._opening[queue] = asyncio.create_task(part.open())
         opening = self._opening.get(queue)
         if opening is not None:

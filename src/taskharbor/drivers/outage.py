@@ -1,0 +1,78 @@
+"""A store that does not answer, told once for a whole process.
+
+Worker, heartbeat, scheduler, wake-ups and server meet the same outage, each many times a minute. They all
+say so here, and whoever gets an answer says that: one line when it goes, few while it is away, one when
+it is back. A store that comes and goes within seconds is not told each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from taskharbor.model.clock import Clock
+
+_log = logging.getLogger("taskharbor.store")
+
+REMINDERS_SECONDS = (10.0, 60.0)
+"""After how long it is told again, and then each time the last of these has passed five times more."""
+QUIET_SECONDS = 10.0
+"""An outage that begins so soon after the last one is told only when it lasts as long as that."""
+
+
+class Outage:
+    """Whether a store answers, shared by all handles that come from one. From any thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._back_at = float("-inf")
+        self._failed = 0
+        self._told = 0
+        self._remind_at = 0.0
+
+    @property
+    def is_away(self) -> bool:
+        return self._since is not None
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """A call found no store; `what` it was."""
+        said = str(error) or type(error).__name__
+        with self._lock:
+            now = self._clock.monotonic()
+            since = self._begin(now) if self._since is None else self._since
+            self._failed += 1
+            away, level = now - since, logging.DEBUG
+            if away >= self._remind_at:
+                level, self._told = logging.WARNING, self._told + 1
+                self._remind_at = self._next_reminder(away)
+        if level == logging.WARNING and away == 0:
+            _log.warning("the store does not answer (%s): %s; work goes on when it is back", what, said)
+        else:
+            words = "the store has not answered for %.0f s, %d calls failed; the last (%s): %s"
+            _log.log(level, words, away, self._failed, what, said)
+
+    def answered(self) -> None:
+        """A call got through."""
+        if self._since is None:  # on the way of every claim: the usual case must cost nothing
+            return
+        with self._lock:
+            if self._since is None:
+                return
+            now = self._clock.monotonic()
+            away, failed, was_told = now - self._since, self._failed, self._told > 0
+            self._since, self._back_at = None, now
+        level = logging.WARNING if was_told else logging.DEBUG
+        _log.log(level, "the store answers again after %.1f s; %d calls had failed", away, failed)
+
+    def _begin(self, now: float) -> float:
+        self._since, self._failed, self._told = now, 0, 0
+        self._remind_at = QUIET_SECONDS if now - self._back_at < QUIET_SECONDS else 0.0
+        return now
+
+    def _next_reminder(self, away: float) -> float:
+        for seconds in REMINDERS_SECONDS:
+            if away < seconds:
+                return seconds
+        return away + 5 * REMINDERS_SECONDS[-1]
