@@ -183,14 +183,14 @@ class Client:
 
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
         if not (self._layers or around_every_enqueue) and (self._calls_directly or tx is not None):
-            driver = self._connections.blocking or self._connections.for_blocking()
+            driver = self._connections.blocking or self._connections.for_blocking(tx)
             answers = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
             if tx is not None:
                 _refuse_coroutine(answers)
             return self._handles(jobs, answers)
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
-        self._connections.for_blocking()
+        self._connections.for_blocking(tx)
         # In this very thread: the connection behind tx may not leave it.
         return self._handles(jobs, asyncio.run(self._through_layers(jobs, tx)))
 
@@ -199,7 +199,7 @@ class Client:
             if tx is None:
                 driver = (await self._connections.here()).driver
                 return await driver.enqueue(jobs, now=self.now())
-            driver = self._connections.blocking or (await self._connections.here()).driver
+            driver = self._connections.blocking or (await self._connections.here(tx)).driver
             answers: Any = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
             done: list[Enqueued] = await answers if inspect.isawaitable(answers) else answers
             return done

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import weakref
+from typing import Any
 
 from taskharbor.client.gathering import Gathering
 from taskharbor.client.portal import Portal
@@ -59,14 +60,20 @@ class Connections:
         """The connection of the running loop, if it is open already."""
         return self._by_loop.get(asyncio.get_running_loop())
 
-    async def here(self) -> Connection:
-        """The connection of the running loop, opened if need be."""
-        return self.at_hand() or await self._open_in(asyncio.get_running_loop())
+    async def here(self, tx: Any = None) -> Connection:
+        """The connection of the running loop, opened if need be, beside a transaction of the caller."""
+        if (there := self.at_hand()) is not None:
+            return there
+        if tx is not None:
+            self.driver.check_tx(tx)
+        return await self._open_in(asyncio.get_running_loop())
 
-    def for_blocking(self) -> Driver:
-        """The portal's handle, opened if need be."""
+    def for_blocking(self, tx: Any = None) -> Driver:
+        """The portal's handle, opened if need be, beside a transaction of the caller."""
         with self._blocking_lock:
             if self.blocking is None:
+                if tx is not None:
+                    self.driver.check_tx(tx)
                 self.blocking = self.portal.call(self.here).driver
             return self.blocking
 

@@ -156,6 +156,9 @@ class Driver(OneJobForms, DriverSteps):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def check_tx(self, tx: Any) -> None:
+        """Before this handle is opened for an enqueue with `tx`: raise InvalidArgument if it cannot be."""
+
     @abstractmethod
     def another(self) -> Driver:
         """A second handle on the same store, not opened yet: for another thread, loop or process."""

@@ -268,3 +268,38 @@ async def test_a_repeated_enqueue_inside_a_transaction_is_a_duplicate(
 
     assert again.result is EnqueueResult.DUPLICATE
     assert (await driver.count())[job.queue].total == 1
+
+
+@pytest.mark.parametrize("makes_session", [True, False], ids=["session", "connection"])
+async def test_sqlalchemy_in_autocommit_mode_is_no_transaction(driver, database_url, makes_session):
+    url = database_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+    job = new_job()
+    try:
+        with Session(engine) if makes_session else engine.connect() as tx:
+            with pytest.raises(InvalidArgument, match="AUTOCOMMIT"):
+                driver.enqueue_blocking([job], tx=tx)
+            tx.rollback()
+    finally:
+        engine.dispose()
+
+    assert await driver.get([job.id]) == [None]
+
+
+@pytest.mark.parametrize("library", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("makes_session", [True, False], ids=["session", "connection"])
+async def test_async_sqlalchemy_in_autocommit_mode_is_no_transaction(
+    driver, database_url, library, makes_session
+):
+    url = database_url.replace("postgresql://", f"postgresql+{library}://")
+    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+    job = new_job()
+    try:
+        async with AsyncSession(engine) if makes_session else engine.connect() as tx:
+            with pytest.raises(InvalidArgument, match="AUTOCOMMIT"):
+                await driver.enqueue_blocking([job], tx=tx)
+            await tx.rollback()
+    finally:
+        await engine.dispose()
+
+    assert await driver.get([job.id]) == [None]

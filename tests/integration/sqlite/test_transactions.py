@@ -127,6 +127,8 @@ async def test_a_connection_to_another_file_is_refused(driver, tmp_path):
 
 async def test_anything_else_is_no_transaction(driver):
     with pytest.raises(InvalidArgument, match=r"sqlite3\.Connection"):
+        driver.enqueue_blocking([new_job()], tx=object())
+    with pytest.raises(InvalidArgument, match="'BEGIN' is no connection"):
         driver.enqueue_blocking([new_job()], tx="BEGIN")
 
 

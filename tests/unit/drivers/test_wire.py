@@ -18,6 +18,7 @@ from taskharbor.model.settlement import Fail
 NOT_ON_THE_WIRE = {
     "ack",
     "another",
+    "check_tx",
     "clock",
     "close",
     "enqueue_blocking",

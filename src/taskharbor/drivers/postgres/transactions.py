@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from taskharbor.drivers.borrowed import (
+    DJANGO,
+    SQLALCHEMY,
+    SQLALCHEMY_ASYNC,
+    connection_of,
+    django_connection,
+    kind_of,
+    refuse_autocommit,
+)
 from taskharbor.drivers.postgres.faults import ours
 from taskharbor.drivers.postgres.statements import numbered
-from taskharbor.errors import InvalidArgument
+from taskharbor.errors import InvalidArgument, TaskHarborError
 
 _T = TypeVar("_T")
 Then = Callable[[Sequence[Any]], _T]
@@ -21,13 +30,12 @@ Then = Callable[[Sequence[Any]], _T]
 
 def run_in(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T | Awaitable[_T]:
     """Run the statement there and hand its rows to `then`."""
-    for kind in type(tx).__mro__:
-        run = _KNOWN.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-        if run is not None:
-            answer: _T | Awaitable[_T] = run(tx, statement, arguments, then)
-            return answer
+    kind = kind_of(tx, _KNOWN)
+    if kind is not None:
+        answer: _T | Awaitable[_T] = _KNOWN[kind](tx, statement, arguments, then)
+        return answer
     if isinstance(tx, str):
-        return _django(_django_connection(tx), statement, arguments, then)
+        return _django(django_connection(tx), statement, arguments, then)
     raise InvalidArgument(
         f"tx is a {type(tx).__module__}.{type(tx).__name__}, "
         "which is no connection of psycopg, asyncpg, SQLAlchemy or Django"
@@ -74,12 +82,15 @@ async def _asyncpg(tx: Any, statement: str, arguments: list[Any], then: Then[_T]
 
 def _sqlalchemy(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
     with _ours():
+        refuse_autocommit(connection_of(tx))
         rows = tx.execute(*_named(statement, arguments)).fetchall()
     return then(rows)
 
 
 async def _sqlalchemy_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
     with _ours():
+        connection = connection_of(tx)
+        refuse_autocommit((connection if connection is tx else await connection).sync_connection)
         rows = (await tx.execute(*_named(statement, arguments))).fetchall()
     return then(rows)
 
@@ -105,12 +116,6 @@ def _django(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T
     return then(rows)
 
 
-def _django_connection(alias: str) -> Any:
-    from django.db import connections
-
-    return connections[alias]
-
-
 # ------------------------------------------------------------------ shared
 
 
@@ -126,7 +131,7 @@ class _ours:  # noqa: N801 - reads as a word of the statement
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, TaskHarborError):
             cause = getattr(error, "orig", None) or error.__cause__ or error
             raise ours(cause if isinstance(cause, Exception) else error, writes=False) from error
 
@@ -136,12 +141,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "psycopg.AsyncConnection": _psycopg_async,
     "asyncpg.Connection": _asyncpg,
     "asyncpg.PoolConnectionProxy": _asyncpg,
-    "sqlalchemy.Session": _sqlalchemy,
-    "sqlalchemy.Connection": _sqlalchemy,
-    "sqlalchemy.scoped_session": _sqlalchemy,
-    "sqlalchemy.AsyncSession": _sqlalchemy_async,
-    "sqlalchemy.AsyncConnection": _sqlalchemy_async,
-    "sqlalchemy.async_scoped_session": _sqlalchemy_async,
-    "django.BaseDatabaseWrapper": _django,
-    "django.ConnectionProxy": _django,
+    **dict.fromkeys(SQLALCHEMY, _sqlalchemy),
+    **dict.fromkeys(SQLALCHEMY_ASYNC, _sqlalchemy_async),
+    **dict.fromkeys(DJANGO, _django),
 }

@@ -16,6 +16,7 @@ from taskharbor.drivers.sqlite.joining import do_in
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.statements import Statements
+from taskharbor.drivers.sqlite.step import Hints
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -27,11 +28,19 @@ T = TypeVar("T")
 class Completion:
     """What one handle needs to open such transactions: each on a connection of its own."""
 
-    def __init__(self, location: Location, sql: Statements, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        location: Location,
+        sql: Statements,
+        clock: Clock,
+        entropy: Entropy,
+        tell: Callable[[Hints], None],
+    ) -> None:
         self._location = location
         self._sql = sql
         self._clock = clock
         self._entropy = entropy
+        self._tell = tell
 
     @asynccontextmanager
     async def transaction(
@@ -52,11 +61,13 @@ class Completion:
                 "leave BEGIN, COMMIT and ROLLBACK to ctx.transaction()"
             )
         at = now or self._clock.now()
-        [answer] = do_in(connection, lambda step: settle(step, [ack]), self._location, self._sql, at)
+        [answer], hints = do_in(connection, lambda step: settle(step, [ack]), self._location, self._sql, at)
         if not isinstance(answer, Settled):
             raise answer
         with translated(self._location.path, committing=True):
             connection.execute("commit")
+        if hints:
+            self._tell(hints)
         return answer
 
 

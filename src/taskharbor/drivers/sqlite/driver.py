@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, closing
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
+from taskharbor.drivers.borrowed import no_transaction
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
@@ -49,7 +50,14 @@ from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.statements import statements_for
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.drivers.sqlite.wakeups import Bell, Ear, Listener
-from taskharbor.errors import ConflictError, DriverClosed, JobNotFound, LeaseLost, StoreRefused
+from taskharbor.errors import (
+    ConflictError,
+    DriverClosed,
+    JobNotFound,
+    LeaseLost,
+    SchemaOutOfDate,
+    StoreRefused,
+)
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -110,6 +118,16 @@ class SqliteDriver(Driver):
         )
         self._looks = Looks(reader, self._location, self._sql, self.clock)
 
+    def check_tx(self, tx: Any) -> None:
+        """Whoever has a transaction open keeps us from making the store, and would wait for it in vain."""
+        try:
+            open_looker(self._location, schema.check).close()
+        except (StoreRefused, SchemaOutOfDate) as error:
+            raise no_transaction(
+                f"the store in {self._location.path} is not made yet, and your transaction is in the way. "
+                "Open it before you begin one, with harbor.open() or `await harbor.aopen()`"
+            ) from error
+
     async def open_to_look(self) -> Self:
         return await self._open_reader(schema.check)
 
@@ -152,7 +170,10 @@ class SqliteDriver(Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None:
             at = now or self.clock.now()
-            return do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+            answers, hints = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+            if hints:
+                self._bell.ring(hints)
+            return answers
         if self._commits is None:
             raise DriverClosed
         return self._commits.do_here(lambda step: enqueue(step, jobs), now)
@@ -200,7 +221,7 @@ class SqliteDriver(Driver):
     def do_transaction(
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
     ) -> AbstractAsyncContextManager[sqlite3.Connection]:
-        completion = Completion(self._location, self._sql, self.clock, self.entropy)
+        completion = Completion(self._location, self._sql, self.clock, self.entropy, self._bell.ring)
         return completion.transaction(ack, now, on_settled)
 
     # ------------------------------------------------------------------ time

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 import socket
+import threading
 from collections.abc import Callable
 
 import msgspec
@@ -97,17 +98,18 @@ class Folder:
 
 
 class Bell:
-    """The sending side of one handle. Used by one thread at a time."""
+    """The sending side of one handle. Safe from any thread."""
 
     def __init__(self, path: str, namespace: str) -> None:
         self._folder = Folder(path)
         self._namespace = namespace
         self._ears: dict[str, Ear | None] = {}
         self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
 
     def ring(self, hints: Hints) -> None:
-        """Tell whom it concerns. Never raises and never waits."""
-        with contextlib.suppress(OSError):
+        """Tell whom it concerns. Never raises, and waits for no listener."""
+        with self._lock, contextlib.suppress(OSError):
             for name, ear in self._listening().items():
                 if ear is not None and ear.namespace == self._namespace:
                     self._tell(name, ear, hints)
