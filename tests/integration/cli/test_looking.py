@@ -55,7 +55,7 @@ CHANGES = {
     "schedules pause": ["nightly"],
     "schedules resume": ["nightly"],
     "schedules run": ["nightly"],
-    "schedules delete": ["nightly", "--yes"],
+    "schedules delete": ["nightly"],
 }
 OTHERS = {  # they make a store, serve one for long, or need none
     "demo", "dev", "worker", "server", "scheduler", "enqueue", "bench", "version", "migrate up",

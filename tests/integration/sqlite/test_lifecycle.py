@@ -147,3 +147,30 @@ async def test_one_failing_operation_does_not_fail_its_neighbours(tmp_path):
         assert (await driver.count())["default"].ready == 2
         [waiting] = await driver.enqueue([new_job(queue="q", key=b"k")])
         assert waiting.result == "created"
+
+
+async def test_a_new_file_is_its_owners_alone(tmp_path):
+    path = tmp_path / "jobs.db"
+    before = os.umask(0)
+    try:
+        async with driver_on(path) as driver:
+            await driver.enqueue([new_job()])
+            listener = driver.wakeups(["default"], "worker-1")
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+            await listener.aclose()
+    finally:
+        os.umask(before)
+
+    assert modes == {"jobs.db": 0o600, "jobs.db-wal": 0o600, "jobs.db-shm": 0o600, "jobs.db.wake": 0o700}
+
+
+async def test_a_file_that_is_there_keeps_its_rights(tmp_path):
+    path = tmp_path / "jobs.db"
+    path.touch()
+    path.chmod(0o664)
+
+    async with driver_on(path) as driver:
+        await driver.enqueue([new_job()])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+
+    assert modes == {"jobs.db": 0o664, "jobs.db-wal": 0o664, "jobs.db-shm": 0o664}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ def open_writer(location: Location, entropy: Entropy) -> sqlite3.Connection:
     While it is set up and migrated, SQLite itself waits for others; from `ready` on, `begin` does.
     """
     _check_library()
+    _make(location.path)
     with translated(location.path):
         connection = _open(location, f"file:{_quoted(location.path)}?mode=rwc")
     try:
@@ -100,6 +102,12 @@ def _when_free(connection: sqlite3.Connection, sql: str, location: Location, ent
         threading.Event().wait(pause)
         waited += pause
         wait = min(wait * 2, _LONGEST_WAIT)
+
+
+def _make(path: str) -> None:
+    """A new file is its owner's alone: payloads concern nobody else. Its log and index get its rights."""
+    with contextlib.suppress(OSError):  # it is there, or whoever opens it next says why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _open(location: Location, uri: str) -> sqlite3.Connection:
