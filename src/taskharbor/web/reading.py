@@ -7,7 +7,8 @@ obvious way are read a second time, by a reader that sees every key.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,11 +18,9 @@ from taskharbor.web.problems import Problem
 T = TypeVar("T")
 
 _MAX_QUERY_FIELDS = 32
+_INSTANT = "an instant with its time zone, like 2026-12-01T09:00:00Z"
 _HINTS = {
-    **dict.fromkeys(
-        ("run_at", "created_after", "created_before", "ended_after", "ended_before"),
-        "an instant with its time zone, like 2026-12-01T09:00:00Z",
-    ),
+    "run_at": _INSTANT,
     "cron": "five fields: minute hour day month weekday",
 }
 _any = msgspec.json.Decoder()
@@ -76,6 +75,15 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
         return msgspec.convert(said, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _misfit(error) from None
+
+
+def read_instant(name: str, text: str) -> datetime:
+    """An instant behind the question mark. Raises Problem `validation`."""
+    try:
+        at: datetime = msgspec.convert(text, Annotated[datetime, msgspec.Meta(tz=True)])
+    except msgspec.ValidationError:
+        raise _bad_parameter(name, f"must be {_INSTANT}") from None
+    return at
 
 
 def _bad_parameter(name: str, what: str) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, link_to_next, unsealed
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.reading import read_instant, read_json, read_query
 from taskharbor.web.redaction import job_shown_to
 from taskharbor.web.reply import json_answer
 from taskharbor.web.welcome import Welcome
@@ -122,30 +123,29 @@ async def _page_in_time(call: Call, query: Query, asked: TimesQuery) -> tuple[li
     """A page of jobs that fit in time. No store looks for times itself: a few of its pages are looked
     through, and what was found until then is answered with the way to go on."""
     driver, found, cursor = await call.service.driver(), list[JobRecord](), None
+    times = {
+        name: read_instant(name, text)
+        for name in TimesQuery.__struct_fields__
+        if (text := getattr(asked, name)) is not UNSET
+    }
     for _ in range(_MOST_PAGES):
         part = msgspec.structs.replace(query, limit=query.limit - len(found))
         jobs, cursor = await find_page(call, driver, part)
-        found += [job for job in jobs if _is_in_time(job, asked)]
-        if cursor is None or len(found) == query.limit or not _asks_for_times(asked):
+        found += [job for job in jobs if _is_in_time(job, times)]
+        if cursor is None or len(found) == query.limit or not times:
             return found, cursor
         query = msgspec.structs.replace(query, cursor=unsealed(call, cursor))
     return found, cursor
 
 
-def _asks_for_times(asked: TimesQuery) -> bool:
-    return any(getattr(asked, name) is not None for name in TimesQuery.__struct_fields__)
-
-
-def _is_in_time(job: JobRecord, asked: TimesQuery) -> bool:
-    return _is_between(asked.created_after, job.created_at, asked.created_before) and _is_between(
-        asked.ended_after, job.finished_at, asked.ended_before
-    )
-
-
-def _is_between(after: datetime | None, at: datetime | None, before: datetime | None) -> bool:
-    if at is None:
-        return after is None and before is None
-    return (after is None or at > after) and (before is None or at < before)
+def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
+    at = {"created": job.created_at, "ended": job.finished_at}
+    for name, bound in times.items():
+        what, _, side = name.partition("_")
+        moment = at[what]
+        if moment is None or not (moment > bound if side == "after" else moment < bound):
+            return False
+    return True
 
 
 # ------------------------------------------------------------------ shared

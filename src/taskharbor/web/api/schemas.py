@@ -149,10 +149,12 @@ class ScheduleIn(In, frozen=True, kw_only=True):
 class TimesQuery(In, frozen=True, kw_only=True):
     """When jobs were enqueued and ended; those that have not ended have no end to fit."""
 
-    created_after: Instant | None = None
-    created_before: Instant | None = None
-    ended_after: Instant | None = None
-    ended_before: Instant | None = None
+    # Texts: a query string is read leniently, and numbers would be taken for instants. Not None when
+    # left out: the text `null` would be taken for it.
+    created_after: InstantText | UnsetType = UNSET
+    created_before: InstantText | UnsetType = UNSET
+    ended_after: InstantText | UnsetType = UNSET
+    ended_before: InstantText | UnsetType = UNSET
 
 
 class JobsQuery(TimesQuery, frozen=True, kw_only=True):
