@@ -90,8 +90,7 @@ def most_at_once(runs: list[tuple[str, float, float]]) -> int:
 @pytest.mark.parametrize("store", THERE)
 async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(ground: Ground, store: str) -> None:
     before = await deadlocks(store)
-    if has_harbor_limit := store != "redis.cluster":
-        await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
+    await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
     await ground.driver.configure_queue(QueueSettings(queue="narrow", max_running=QUEUE_LIMIT))
     count = 20 + 15 * ROUNDS
     queues = {await ground.put(payload=0.1, queue="wide" if n % 2 else "narrow"): n % 2 for n in range(count)}
@@ -109,11 +108,12 @@ async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(ground: 
 
     assert {record.state for record in records} == {JobState.COMPLETED}
     runs = spans(ground, killed)
-    assert most_at_once(runs) <= HARBOR_LIMIT or not has_harbor_limit
+    assert most_at_once(runs) <= HARBOR_LIMIT
     assert most_at_once([run for run in runs if not queues[run[0]]]) <= QUEUE_LIMIT
     began = Counter(job_id for job_id, _, _ in runs)
     for record in records:
-        assert began[record.id] <= record.starts == 1 + record.stalls
+        assert record.stalls < record.starts  # more only where a worker gave a job back without a start
+        assert 1 <= began[record.id] <= record.starts
     ground.close()
     assert await deadlocks(store) == before
 
@@ -122,8 +122,7 @@ async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(ground: 
 @pytest.mark.parametrize("store", THERE)
 async def test_a_full_limit_is_taken_over_in_time(ground: Ground, store: str) -> None:
     """The worker that has all the harbor lets out is killed: others start its jobs when the leases end."""
-    level = "wide" if store == "redis.cluster" else EVERY_QUEUE
-    await ground.driver.configure_queue(QueueSettings(queue=level, max_running=HARBOR_LIMIT))
+    await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
     late: list[float] = []
     for _ in range(TRIES):
         victim = worker(ground)
