@@ -23,6 +23,7 @@ TaskHarborError
 │   ├── DriverUnavailable              safe to try again
 │   │   └── StoreFull                  no room left; free some, then try again
 │   ├── StoreRefused                   the store cannot be used as it is; trying again will not help
+│   │   └── Forbidden                  a server knows the caller, whose rights do not reach so far
 │   └── DriverMisbehaved               an answer we cannot understand; please report
 ├── AttemptError                       why an attempt failed when its handler did not say so
 │   ├── Stalled                        its worker fell silent, or died: carries the cause of death
@@ -201,6 +202,10 @@ class StoreFull(DriverUnavailable):
 
 class StoreRefused(DriverError):
     """The store cannot be used as it is: read-only, not ours, no rights. Trying again will not help."""
+
+
+class Forbidden(StoreRefused):
+    """A server knows who calls, and does not allow this: another role or other queues are needed."""
 
 
 class DriverMisbehaved(DriverError):

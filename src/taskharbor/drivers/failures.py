@@ -81,6 +81,7 @@ _BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
     "DriverUnavailable": lambda f: errors.DriverUnavailable(f.message, done=f.data.get("done")),
     "StoreFull": lambda f: errors.StoreFull(f.message, done=f.data.get("done")),
     "StoreRefused": _of_text(errors.StoreRefused),
+    "Forbidden": _of_text(errors.Forbidden),
     "DriverMisbehaved": _of_text(errors.DriverMisbehaved),
     "SchemaOutOfDate": lambda f: errors.SchemaOutOfDate(f.message, tuple(f.data.get("pending", ()))),
 }

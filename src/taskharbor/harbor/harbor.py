@@ -241,9 +241,9 @@ class Harbor:
     ) -> Worker:
         """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
 
-        Without queues it serves every queue that the tasks name, and the default queue. It claims jobs of
-        the tasks it knows and leaves the others to other workers; `unknown_types="fail"` takes them and
-        sends them to the dead letters. A scheduler runs beside it, which fires schedules and forgets old
+        Without queues it serves those of its tasks; a task that names none has the default queue. It claims
+        jobs of the tasks it knows and leaves the others to other workers; `unknown_types="fail"` takes them
+        and sends them to the dead letters. A scheduler runs beside it, which fires schedules and forgets old
         jobs; `scheduler=False` leaves that to others. The other options are those of `Worker`.
         """
         from taskharbor.harbor.worker import HarborWorker
@@ -252,7 +252,7 @@ class Harbor:
         worker = HarborWorker(
             self.driver.another(),
             self.schedules,
-            queues=sorted({self.default_queue, *self.tasks.queues()}) if queues is None else queues,
+            queues=self.tasks.queues() or (self.default_queue,) if queues is None else queues,
             concurrency=concurrency,
             kind=kind,
             lease=duration(lease, "lease"),

@@ -15,7 +15,13 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import ConfigurationError, DriverUnavailable, InvalidArgument, TaskHarborError
+from taskharbor.errors import (
+    ConfigurationError,
+    DriverUnavailable,
+    Forbidden,
+    InvalidArgument,
+    TaskHarborError,
+)
 from taskharbor.model.checks import check_name
 from taskharbor.model.clock import Clock
 from taskharbor.model.duration import optional_duration
@@ -68,8 +74,15 @@ class Schedules:
             raise ConfigurationError(f"harbor.cron is on {names}, which is no task: add @harbor.task")
         driver = await self._client.adriver()
         owned = [msgspec.structs.replace(one, declared=True) for one in self.declared]
-        done = [await driver.put_schedule(one, now=self._client.now()) for one in owned]
+        done, refused = Stored(), None
+        for one in owned:
+            try:
+                done.append(await driver.put_schedule(one, now=self._client.now()))
+            except Forbidden as error:  # the others may be ours to store
+                refused = refused or error
         self._unstored -= {one.schedule.name for one in done}
+        if refused is not None:
+            raise refused
         return done
 
     async def arenew(self, driver: Driver) -> int:

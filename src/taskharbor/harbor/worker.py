@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.errors import Forbidden
 from taskharbor.harbor.schedules import Schedules
 from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.worker.worker import Worker
@@ -33,7 +34,7 @@ class HarborWorker(Worker):
         self._has_scheduler = scheduler and not self._timing.is_virtual
 
     async def arun(self, *, until_idle: bool = False) -> None:
-        await self._schedules.astore()
+        await self._store_schedules()
         try:
             await super().arun(until_idle=until_idle)
         finally:
@@ -41,8 +42,17 @@ class HarborWorker(Worker):
 
     def run(self, *, until_idle: bool = False) -> str:
         if self._schedules.declared or self._schedules.incomplete:
-            self._schedules.store()
+            try:
+                self._schedules.store()
+            except Forbidden as error:
+                _tell_unstored(error)
         return super().run(until_idle=until_idle)
+
+    async def _store_schedules(self) -> None:
+        try:
+            await self._schedules.astore()
+        except Forbidden as error:
+            _tell_unstored(error)
 
     async def _run_shift(self, until_idle: bool) -> str:
         if until_idle or self._timing.is_virtual:
@@ -70,3 +80,8 @@ class HarborWorker(Worker):
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.
             _log.exception("the scheduler beside worker %s has ended", self.id)
+
+
+def _tell_unstored(error: Forbidden) -> None:
+    """A worker whose token is for some queues need not be the one that brings the schedules of all."""
+    _log.warning("schedules of the code were left to programs that may store them: %s", error)

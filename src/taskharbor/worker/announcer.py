@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from taskharbor.drivers.given_up import tell_given_up
 from taskharbor.drivers.messages import GivenUp, Settled
 from taskharbor.drivers.outage import Outage
-from taskharbor.errors import DriverUnavailable, LeaseLost
+from taskharbor.errors import DriverUnavailable, Forbidden, LeaseLost
 from taskharbor.events import (
     AttemptFinished,
     AttemptsAnswered,
@@ -240,7 +240,8 @@ class Announcer:
             self._outage.failed(verb, error)
         else:
             is_told = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: it may last for hours
-            level = logging.WARNING if is_told else logging.DEBUG
+            is_final = isinstance(error, Forbidden)  # the end of the worker says it, once
+            level = logging.WARNING if is_told and not is_final else logging.DEBUG
             _log.log(level, "%s failed (%d in a row): %s", verb, failures, error)
         if DriverTrouble in self._events.heard:
             told = f"{type(error).__name__}: {error}"

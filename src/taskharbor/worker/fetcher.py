@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Exchanged, GivenUp
-from taskharbor.errors import DriverUnavailable, InvalidArgument
+from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.config import WorkerConfig
@@ -54,6 +54,7 @@ class Fetcher:
         on_claimed: Callable[[list[JobRecord], float], None],
         on_given_up: Callable[[list[GivenUp]], None],
         on_trouble: Callable[[str, BaseException, int], None],
+        on_forbidden: Callable[[Forbidden], None],
         on_idle: Callable[[], None],
         finished: Callable[[], int],
     ) -> None:
@@ -67,6 +68,7 @@ class Fetcher:
         self._on_claimed = on_claimed
         self._on_given_up = on_given_up
         self._on_trouble = on_trouble
+        self._on_forbidden = on_forbidden
         self._on_idle = on_idle
         self._finished = finished
         self._claim = Claim(
@@ -245,7 +247,9 @@ class Fetcher:
         wait = self._entropy.between(longest / 2, longest)
         self._quiet_until = self._timing.monotonic() + wait
         self._alarm.clear()
-        if not isinstance(error, DriverUnavailable):
+        if isinstance(error, Forbidden):
+            self._on_forbidden(error)  # which ends the worker: trying again would change nothing
+        elif not isinstance(error, DriverUnavailable | StoreRefused):  # which are told in a line
             _log.error("%s failed; trying again in %.1f s", verb, wait, exc_info=error)
         self._on_trouble(verb, error, self._failures)
 

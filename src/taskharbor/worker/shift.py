@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.errors import ConfigurationError, Forbidden
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
@@ -66,6 +67,8 @@ class Shift:
         self._is_hurried = False
         self._stops_when_idle = False
         self.why = ""
+        self.error: ConfigurationError | None = None
+        """Why it cannot go on, where that is known."""
 
         self._custody = custody = Custody(
             config,
@@ -93,6 +96,7 @@ class Shift:
             self._claimed,
             self.announcer.given_up,
             self.announcer.trouble,
+            self._forbidden,
             self._idle,
             lambda: self.announcer.finished,
         )
@@ -280,6 +284,16 @@ class Shift:
         else:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._fetcher.ring)
+
+    def _forbidden(self, error: Forbidden) -> None:
+        """The server will never let this worker do its work: end it, and say what would help."""
+        if self.error is None:
+            queues = ", ".join(self._config.queues)
+            self.error = ConfigurationError(
+                f"{error}. This worker serves {queues}: let it name the queues that its token is for "
+                "(--queues), or give it a token of the role worker for all of these"
+            )
+            self.stop("forbidden", now=True)
 
     def _idle(self) -> None:
         if self._stops_when_idle:

@@ -242,6 +242,8 @@ class Worker:
             self._counts = shift.announcer.counts
             self._shift = self._loop = None
             self._stops_early = False
+        if shift.error is not None:
+            raise shift.error
         return shift.why
 
     # ------------------------------------------------------------------ handlers and where they run

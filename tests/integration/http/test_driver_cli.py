@@ -33,6 +33,16 @@ if __name__ == "__main__":
     print(greet.enqueue("Ada").id)
 """
 
+MAIL_APP = """
+from taskharbor import Harbor
+
+harbor = Harbor()
+
+@harbor.task(queue="mail")
+async def greet(name: str) -> str:
+    return f"hello, {name}"
+"""
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -42,9 +52,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder: Path = tmp_path_factory.mktemp("app")
     (folder / "app.py").write_text(APP)
     kept, texts = TokenFile(folder / "tokens.json", SystemClock()), {}
+    (folder / "mail.py").write_text(MAIL_APP)
     for role in ("worker", "operator", "viewer"):
         texts[role], token = new_token(Entropy(), role, SystemClock().now())
         kept.add(token)
+    texts["mail worker"], token = new_token(Entropy(), "worker", SystemClock().now(), queues=("mail",))
+    kept.add(token)
 
     with HttpServer(f"sqlite:///{folder}/jobs.db", tokens=folder / "tokens.json") as server:
 
@@ -88,3 +101,31 @@ def test_what_goes_wrong_has_its_words_and_its_exit_code(run, role, command, cod
 
     assert done.returncode == code, done.stderr
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("mail:harbor",), ("app:harbor", "--queues", "mail")], ids=["its tasks", "told"]
+)
+def test_a_token_for_the_queues_of_the_tasks_is_enough_for_a_worker(run, arguments):
+    put = run("operator", "app.py")
+    worked = run("mail worker", "-m", "taskharbor", "worker", *arguments, "--burst")
+    shown = run("operator", "-m", "taskharbor", "jobs", "show", put.stdout.strip(), "--json")
+
+    assert worked.returncode == 0, worked.stderr
+    assert json.loads(shown.stdout)["state"] == "completed"
+    assert "Traceback" not in worked.stderr
+
+
+@pytest.mark.parametrize(
+    ("role", "processes", "words"),
+    [("mail worker", "1", "'default'"), ("mail worker", "2", "'default'"), ("viewer", "1", "role worker")],
+)
+def test_a_worker_that_is_not_allowed_ends_with_one_line_that_says_what_helps(run, role, processes, words):
+    done = run(role, "-m", "taskharbor", "worker", "app:harbor", "--processes", processes)
+    told = [line for line in done.stderr.splitlines() if "does not allow this" in line and "queues" in line]
+
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
+    assert [line for line in told if "--queues" in line]
+    assert len([line for line in told if "--queues" in line]) <= int(processes)

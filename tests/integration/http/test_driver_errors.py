@@ -204,7 +204,7 @@ async def test_a_role_that_is_too_small_is_named(tokens):
     async with connect(tokens.url("viewer")) as driver:
         with pytest.raises(StoreRefused, match="enqueue needs the role producer or worker"):
             await driver.enqueue(new_jobs(1))
-        with pytest.raises(StoreRefused, match="this token has the role viewer"):
+        with pytest.raises(StoreRefused, match="this caller has the role viewer"):
             await asyncio.to_thread(driver.enqueue_blocking, new_jobs(1))
 
 

@@ -13,6 +13,7 @@ from taskharbor.drivers.http.answer import Answer, NotHttp
 from taskharbor.errors import (
     DriverMisbehaved,
     DriverUnavailable,
+    Forbidden,
     InvalidArgument,
     StoreRefused,
     TaskHarborError,
@@ -85,7 +86,7 @@ def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarb
         case 401:
             return StoreRefused(f"{where} does not take this token: it is wrong, expired or revoked")
         case 403:
-            return StoreRefused(f"{where} does not allow this: {detail}")
+            return Forbidden(f"{where} does not allow this: {detail}")
         case 404:
             return StoreRefused(f"{where} is a TaskHarbor server without this verb: {detail}")
         case 400 | 413 | 415 | 422 | 431:

@@ -9,6 +9,7 @@ from taskharbor.drivers.http.answer import Answer
 from taskharbor.errors import (
     DriverMisbehaved,
     DriverUnavailable,
+    Forbidden,
     InvalidArgument,
     JobNotFound,
     StoreRefused,
@@ -46,7 +47,7 @@ def error_of(answer: Answer, address: Address = WHERE) -> TaskHarborError:
     [
         (400, InvalidArgument, "refused the call: the detail; nothing was done"),
         (401, StoreRefused, "wants a token, and there is none: set TASKHARBOR_TOKEN"),
-        (403, StoreRefused, "does not allow this: the detail"),
+        (403, Forbidden, "does not allow this: the detail"),
         (404, StoreRefused, "without this verb: the detail"),
         (413, InvalidArgument, "nothing was done"),
         (415, InvalidArgument, "nothing was done"),
