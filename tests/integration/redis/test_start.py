@@ -1,6 +1,7 @@
 """What a driver says before it starts work: the server it cannot use, and why."""
 
 import asyncio
+import json
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -8,11 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import redis
 
+from taskharbor.cli.main import run
 from taskharbor.drivers import connect
 from taskharbor.errors import ConfigurationError, DriverUnavailable, StoreRefused
-from taskharbor.model.settlement import Ack, Fail
-from taskharbor.testing.conformance.kit import START, new_job, running, settle_one
+from taskharbor.testing.conformance.kit import START, new_job
 from taskharbor.testing.servers import ValkeyServer, free_port
 
 
@@ -46,29 +48,6 @@ async def test_a_user_without_scripting_rights_is_told_at_start(own_server, admi
 
     assert "may not do this" in said
     assert "EVALSHA" in said
-
-
-async def test_a_user_with_the_documented_rights_can_work(own_server, admin):
-    admin.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~{taskharbor}:*", *RIGHTS)
-    async with connect(at(own_server, "worker:secret@")) as driver:
-        await settle_one(driver, Ack((await running(driver)).lease))
-        await settle_one(driver, Fail((await running(driver, key=b"key")).lease, "broken"))
-        await driver.enqueue([new_job()], now=START)
-        assert (await driver.count(now=START))["kit"].total == 3
-        assert (await driver.info()).details["maxmemory_policy"] == "noeviction"
-
-
-RIGHTS = (
-    "+@read",
-    "+@write",
-    "+@connection",
-    "+evalsha",
-    "+script|load",
-    "+info",
-    "+time",
-    "+config|get",
-    "+blpop",
-)
 
 
 async def test_a_database_that_does_not_exist_is_told(own_server):
@@ -199,3 +178,37 @@ async def test_tls_is_spoken_and_the_certificate_is_checked(own_server, certific
             assert await driver.get([job.id], now=START) != [None]
         async with connect(f"{place}?tls_verify=false"):
             pass
+
+
+@pytest.mark.parametrize(("save", "kept"), [("", "D0"), ("3600 1", "D1")])
+async def test_a_server_that_may_lose_jobs_is_warned_about_once_with_what_helps(save, kept, caplog):
+    with ValkeyServer(settings={"save": save}) as server, caplog.at_level("INFO", "taskharbor.drivers.redis"):
+        for _ in range(3):
+            async with connect(at(server)) as driver, driver.another():
+                assert (await driver.info()).durability == kept
+
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"class {kept}" in warning
+    assert "`appendonly yes`" in warning
+    assert f"durability={kept}" in warning
+
+
+async def test_whoever_asked_for_that_class_or_only_looks_is_not_warned(caplog):
+    with ValkeyServer() as server:
+        async with await connect(at(server)).open_to_look() as driver:
+            assert await driver.count() == {}
+        with redis.Redis(port=server.port) as admin:
+            assert admin.dbsize() == 0, "and looking leaves an empty server empty"
+        async with connect(at(server, options="?durability=D0")):
+            pass
+
+    assert not caplog.records
+
+
+async def test_doctor_says_what_to_set_on_the_server(capsys):
+    with ValkeyServer() as server:
+        code = await asyncio.to_thread(run, ["doctor", "--json", "--url", at(server)])
+
+    [store] = [item for item in json.loads(capsys.readouterr().out)["items"] if item["check"] == "store"]
+    assert (code, store["level"]) == (0, "warn")
+    assert "appendonly yes" in store["fix"]

@@ -78,9 +78,15 @@ async def _store(session: Session) -> list[Finding]:
     text = f"{info.store} at {session.out.safe(info.location)}, {middle * 1000:.1f} ms, {told}"
     if middle > _SLOW_SECONDS:
         return [Finding("warn", "store", text, "every claim waits this long: move closer to the store")]
-    if info.durability == "D0":
-        return [Finding("warn", "store", text, "jobs are gone when the process ends: use sqlite:///jobs.db")]
+    if info.durability in ("D0", "D1"):
+        return [Finding("warn", "store", text, _KEEP.get(info.driver, _KEEP["memory"]))]
     return [Finding("ok", "store", text)]
+
+
+_KEEP = {
+    "memory": "jobs are gone when the process ends: use sqlite:///jobs.db",
+    "redis": "jobs can be lost when the server dies: set `appendonly yes` in its configuration",
+}
 
 
 async def _round_trip(session: Session) -> float:

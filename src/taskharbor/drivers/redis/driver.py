@@ -119,9 +119,8 @@ class RedisDriver(Driver):
             raise
         # What this server can do, which the class cannot know.
         self.__dict__["capabilities"] = replace(type(self).capabilities, durable=seen.durability != "D0")
-        if seen.durability in ("D0", "D1"):
-            kept = seen.details["persistence"]
-            log.warning("%s keeps jobs only by class %s (%s)", self.address.shown, seen.durability, kept)
+        if not self._only_looks:  # what looks at it shows it, or has nothing to lose
+            health.advise(seen, self.address)
 
     def _make_parts(self, server: Server) -> None:
         keys = self._keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -12,6 +13,8 @@ from taskharbor.drivers.redis.lineage import followed_until, parsed
 from taskharbor.drivers.redis.server import Server
 from taskharbor.errors import DriverError, StoreRefused
 from taskharbor.model.clock import instant
+
+log = logging.getLogger("taskharbor.drivers.redis")
 
 _OLDEST = (7, 0)
 _SAFE_POLICY = "noeviction"
@@ -29,6 +32,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     used_memory: int
     appends: bool
     fsync: str  # always, everysec, no; '' when the server does not tell
+    tells_settings: bool = True  # whether our user may read CONFIG, which alone knows fsync and save
     saves: bool
     replicas: int
     writes_replicas: int  # min-replicas-to-write: how many must follow before a write is taken
@@ -67,6 +71,7 @@ async def look(server: Server) -> Health:
     time, info_text = await server.together([("TIME",), ("INFO",)])
     info = parsed(info_text)
     settings = await _settings(server)
+    has_saved = int(info.get("rdb_last_bgsave_time_sec", "-1")) >= 0  # since it was started
     return Health(
         at=instant(int(time[0]) * 1_000_000 + int(time[1])),
         product="Valkey" if "valkey_version" in info else "Redis",
@@ -77,7 +82,8 @@ async def look(server: Server) -> Health:
         used_memory=int(info.get("used_memory", "0")),
         appends=info.get("aof_enabled") == "1",
         fsync=settings.get("appendfsync", ""),
-        saves=bool(settings.get("save", "")),
+        tells_settings=bool(settings),
+        saves=bool(settings.get("save", "")) if settings else has_saved,
         replicas=int(info.get("connected_slaves", "0")),
         writes_replicas=int(settings.get("min-replicas-to-write", "0")),
         last_save_ok=info.get("rdb_last_bgsave_status", "ok") == "ok"
@@ -100,10 +106,46 @@ def check(health: Health, address: Address) -> None:
     asked = address.durability
     if asked is not None and health.durability < asked:
         kept = health.details["persistence"]
+        hidden = "" if health.tells_settings else f" Our user may not see more of it: allow {_SEES}."
         raise StoreRefused(
             f"the server keeps jobs by class {health.durability} ({kept}), {asked} was asked for: "
-            f"{_HOW[asked]}, ask for less, or say unsafe=true in the URL"
+            f"{_HOW[asked]}, ask for less, or say unsafe=true in the URL.{hidden}"
         )
+
+
+def advise(health: Health, address: Address) -> None:
+    """Say once per process and server what may be lost, and the setting that helps.
+
+    A class that the URL asks for was chosen, and needs no warning.
+    """
+    if not health.tells_settings and health.appends and _is_first(address, "settings"):
+        log.info(
+            "%s does not tell our user how often it flushes, so jobs count as kept by class %s; %s for "
+            "the user would tell it, and the passwords of the server, too",
+            address.shown,
+            health.durability,
+            _SEES,
+        )
+    loses = _LOSES.get(health.durability)
+    is_chosen = address.durability is not None or address.unsafe
+    if loses is None or is_chosen or not _is_first(address, health.durability):
+        return
+    log.warning(
+        "%s keeps jobs only by class %s (%s): %s. %s; durability=%s in the URL accepts it as it is",
+        address.shown,
+        health.durability,
+        health.details["persistence"],
+        loses,
+        HOW_TO_KEEP,
+        health.durability,
+    )
+
+
+def _is_first(address: Address, what: str) -> bool:
+    if (told := (address.shown, what)) in _told:
+        return False
+    _told.add(told)
+    return True
 
 
 def evicts(policy: str) -> str | None:
@@ -121,6 +163,13 @@ def policy_in(info: bytes) -> str:
     return parsed(info).get("maxmemory_policy", _SAFE_POLICY)
 
 
+HOW_TO_KEEP = "Set `appendonly yes` in the server's configuration (now: CONFIG SET appendonly yes)"
+_SEES = "+config|get"
+_LOSES = {
+    "D0": "they are gone when it stops",
+    "D1": "what came after the last snapshot is gone when it dies",
+}
+_told: set[tuple[str, str]] = set()
 _HOW = {
     "D1": "set save or appendonly yes",
     "D2": "set appendonly yes",

@@ -106,12 +106,15 @@ class ClusterDriver(Driver):
         self._backroom = Backroom(self.another)
         try:
             await self._home.server.open()
-            classes = [seen.durability for seen in await self._look_at_nodes()]
+            seen = await self._look_at_nodes()
+            classes = [one.durability for one in seen]
             await self._home.open()
         except BaseException:
             await self.do_close()
             raise
         self.__dict__["capabilities"] = replace(type(self).capabilities, durable=min(classes) != "D0")
+        if not self._only_looks:
+            health.advise(min(seen, key=lambda one: one.durability), self.address)
 
     async def _look_at_nodes(self) -> list[health.Health]:
         """Every primary must be fit: each holds some of the queues."""
