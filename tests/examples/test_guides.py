@@ -15,6 +15,8 @@ PAGES = [
     "guides/testing.md",
     "guides/simulation.md",
     "guides/workers.md",
+    "guides/retries.md",
+    "reference/context.md",
     "guides/routing.md",
     "guides/limits.md",
     "guides/cancellation.md",

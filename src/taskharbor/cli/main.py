@@ -64,6 +64,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 _TAKES_VALUE = {"--url", "--app", "-A", "--output", "-o"}
+_COMPLETING = "_TASKHARBOR_COMPLETE"
 _SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PROFILE"}
 
 
@@ -78,6 +79,9 @@ def main() -> NoReturn:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and answer its exit code."""
+    if _COMPLETING in os.environ:  # the shell asks, and hands the words over in variables
+        words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        return _call(_commands_to_complete(words.split()), [])
     args = _globals_behind_the_command(_without_settings_flags(list(argv)))
     first = args[0] if args else "--help"
     if first in ("--help", "-h"):
@@ -86,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
     if first in ("version", "--version") and set(args[1:]) <= {"--json"}:
         _print_version(as_json="--json" in args)
         return 0
-    if _wants_completion(args):
+    if args[0].startswith(("--install-completion", "--show-completion")):
         return _call(list(COMMANDS), args)
     if first not in COMMANDS:
         return _unknown(first)
@@ -159,9 +163,9 @@ def _globals_behind_the_command(args: list[str]) -> list[str]:
     return named + flags + args[depth:] if args else flags or args
 
 
-def _wants_completion(args: list[str]) -> bool:
-    asked = args[0].startswith(("--install-completion", "--show-completion"))
-    return asked or "_TASKHARBOR_COMPLETE" in os.environ
+def _commands_to_complete(words: list[str]) -> list[str]:
+    """The command whose flags or sub-commands are asked for; all of them while it is being typed."""
+    return [words[1]] if len(words) > 2 and words[1] in COMMANDS else list(COMMANDS)
 
 
 def _unknown(name: str) -> int:

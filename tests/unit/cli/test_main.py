@@ -104,6 +104,29 @@ def test_a_typing_error_is_a_usage_error(shell: Shell, args: list[str]) -> None:
     assert answer.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("taskharbor jo", "jobs"),
+        ("taskharbor jobs ca", "cancel"),
+        ("taskharbor jobs list --st", "--state"),
+        ("taskharbor tokens create --role op", "operator"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["bash", "zsh"])
+def test_a_shell_gets_its_completions(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, words: str, offered: str
+) -> None:
+    monkeypatch.setenv("_TASKHARBOR_COMPLETE", f"complete_{kind}")
+    monkeypatch.setenv("COMP_WORDS" if kind == "bash" else "_TYPER_COMPLETE_ARGS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+
+    told = shell.bare()
+
+    assert offered in told.out
+    assert "Usage" not in told.out
+
+
 def test_an_unknown_command_gets_a_hint(shell: Shell) -> None:
     assert "Did you mean 'jobs'?" in shell.bare("jbos").err
 
