@@ -60,8 +60,8 @@ async def test_a_job_lives_its_life_and_nothing_is_asked_for_in_vain(
     async with connect(harbors_user) as driver:
         await settle_one(driver, Ack((await running(driver)).lease))
 
-    asked = {entry["object"] for entry in refusals(own_server.port)}
-    assert asked <= {"config|get"}, "which is asked for, and told, and not needed"
+    asked = {entry[b"object"] for entry in refusals(own_server.port)}
+    assert asked == {b"config|get"}, "which is asked for, and told, and not needed"
 
 
 async def test_what_the_user_may_not_see_of_durability_is_told_once(
