@@ -16,6 +16,8 @@ from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Fail
 from tests.unit.cli.conftest import Shell
 
+GONE = "01a1de6c-6ff6-738c-9f3a-6aa1afc95af6"  # a job that a worker reports and that is not there
+
 
 def test_queues_list_has_numbers_settings_and_the_age_of_the_oldest(shell: Shell) -> None:
     shell.enqueue(queue="mail")
@@ -79,7 +81,7 @@ def test_workers_are_listed_with_what_they_do(shell: Shell) -> None:
     async def report(driver: Driver) -> None:
         await driver.report_worker(
             WorkerReport(
-                worker_id="w-1", kind="gpu", queues=("mail",), concurrency=4, running=("a",), host="h", pid=3
+                worker_id="w-1", kind="gpu", queues=("mail",), concurrency=4, running=(GONE,), host="h", pid=3
             )
         )
 
@@ -102,7 +104,7 @@ def test_workers_are_ranked_by_latency_with_what_each_runs(shell: Shell) -> None
             new = NewJob(id=Entropy().job_id(SystemClock().now()), type=f"{name}.job")
             await driver.enqueue([new] if seconds else [])
             running = tuple(job.id for job in await driver.reserve(claim))
-            report = WorkerReport(worker_id=name, concurrency=4, running=(*running, "gone"))
+            report = WorkerReport(worker_id=name, concurrency=4, running=(*running, GONE))
             samples = [Sample("t", timedelta(seconds=seconds))] if seconds else []
             await driver.report_worker(report, samples)
 
