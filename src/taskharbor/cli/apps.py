@@ -13,9 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 from taskharbor.cli.config import chosen_include
 from taskharbor.cli.session import was_said
-from taskharbor.drivers.loading import DEFAULT_URL, masked
+from taskharbor.drivers.loading import DEFAULT_URL
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
+from taskharbor.model.secrets import masked
 from taskharbor.settings.store import store_url
 from taskharbor.tasks.discovery import import_modules
 from taskharbor.worker.worker import Worker

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,11 +10,10 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.secrets import masked
 
 ENTRY_POINTS = "taskharbor.drivers"
 DEFAULT_URL = "sqlite:///taskharbor.db"
-
-_SECRET_OPTION = re.compile(r"([?&](?:password|passwd|sslpassword|token)=)[^&#]*", re.IGNORECASE)
 
 # scheme → (module:class, the extra that brings what it needs)
 _BUILT_IN: dict[str, tuple[str, str | None]] = {
@@ -81,18 +79,3 @@ def _load(target: str, scheme: str, extra: str | None) -> Any:
         raise ConfigurationError(
             f"{scheme}:// needs {error.name}, which is not installed: pip install 'taskharbor[{extra}]'"
         ) from error
-
-
-def masked(url: str) -> str:
-    """The URL with its password or token hidden, for messages and logs."""
-    url = _SECRET_OPTION.sub(r"\1***", url)
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "***"
-    host = parts.netloc.rpartition("@")[2]
-    if parts.scheme in ("http", "https") and parts.username is not None:  # a token may stand there alone
-        return parts._replace(netloc=f"***@{host}").geturl()
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()

@@ -20,11 +20,9 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import QueueRules, Retention
 from taskharbor.model.schedule import StoredSchedule, is_undeclared
+from taskharbor.model.secrets import redacted
 
 View = dict[str, Any]
-
-HIDDEN = "***"
-_SECRET_WORDS = ("password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "credential")
 
 
 def job_view(job: JobRecord, *, is_full: bool = False, reveal: bool = False) -> View:
@@ -172,22 +170,6 @@ def instant_text(at: datetime | None) -> str | None:
 
 def seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
-
-
-def redacted(value: Any) -> Any:
-    """The same value with everything under a secret-sounding name hidden."""
-    if isinstance(value, dict):
-        return {
-            name: HIDDEN if _is_secret(name) and item is not None else redacted(item)
-            for name, item in value.items()
-        }
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    return value
-
-
-def _is_secret(name: object) -> bool:
-    return isinstance(name, str) and any(word in name.lower().replace("-", "_") for word in _SECRET_WORDS)
 
 
 def _value_view(name: str, data: bytes | None, codec: str, reveal: bool) -> View:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from taskharbor.events import AttemptFinished, AttemptWentWrong, EventBus
 from taskharbor.middleware import running
+from taskharbor.model.secrets import HIDDEN, is_secret_name, redacted
 from taskharbor.observe.plain_text import clean, without_passwords
 
 PREFIX = "taskharbor_"
@@ -162,7 +163,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     """What a record carries beyond the usual; in our own lines the prefix would say nothing."""
-    return {name.removeprefix(PREFIX): value for name, value in vars(record).items() if name not in _USUAL}
+    return {
+        name.removeprefix(PREFIX): HIDDEN if is_secret_name(name) else redacted(value)
+        for name, value in vars(record).items()
+        if name not in _USUAL
+    }
 
 
 def _message(record: logging.LogRecord) -> str:

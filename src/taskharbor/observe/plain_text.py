@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+
+from taskharbor.model.secrets import HIDDEN, secrets_in, without_url_secrets
 
 # Whole sequences first, so that no tail of one is left as text: CSI, then OSC and its relatives up
 # to their terminator, then two-character escapes; in both the 7-bit and the 8-bit (C1) spelling.
@@ -15,12 +16,6 @@ _SEQUENCES = re.compile(
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]"
 )
-# It begins at the "://" and not with the name before it: a search for the name begins anew at each letter
-# of a long word. A slash ends every part, so no two matches look at the same letters.
-_CREDENTIALS = re.compile(r"(?P<user>://[^\s:/@]*+):[^\s/]*@")
-_SECRET_PARAMETER = re.compile(
-    r"(?P<name>[?&](?:sslpassword|password|passwd|token|secret)=)[^&\s]*", re.IGNORECASE
-)
 
 
 def clean(text: str) -> str:
@@ -29,17 +24,7 @@ def clean(text: str) -> str:
 
 
 def without_passwords(text: str, *urls: str | None) -> str:
-    """The text with the passwords of all URLs in it hidden, and those of `urls` wherever they stand."""
-    for url in urls:
-        password = _password_of(url)
-        if password:
-            text = text.replace(password, "***")
-    text = _CREDENTIALS.sub(r"\g<user>:***@", text)
-    return _SECRET_PARAMETER.sub(r"\g<name>***", text)
-
-
-def _password_of(url: str | None) -> str | None:
-    try:
-        return urlsplit(url or "").password
-    except ValueError:
-        return None
+    """The text with the secrets of all URLs in it hidden, and those of `urls` wherever they stand."""
+    for secret in {secret for url in urls for secret in secrets_in(url)}:
+        text = text.replace(secret, HIDDEN)
+    return without_url_secrets(text)

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.loading import masked
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.duration import shown
+from taskharbor.model.secrets import masked
 from taskharbor.settings.parsing import parsed
 from taskharbor.settings.schema import PREFIX, SECTIONS, SETTINGS, Setting, Values
 
@@ -228,7 +228,7 @@ def _printable(setting: Setting, value: Any) -> str:
         return shown(value)
     if isinstance(value, tuple):
         return ",".join(value)
-    return masked(value) if setting.name == "url" else str(value)
+    return masked(value) if isinstance(value, str) and "://" in value else str(value)
 
 
 def _nearest(name: str) -> str:

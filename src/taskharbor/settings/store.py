@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from taskharbor.drivers.loading import masked
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.secrets import masked
 from taskharbor.settings.loading import load_settings
 
 _BORROWED = "env:"

@@ -14,11 +14,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.messages import DriverInfo, Page
-from taskharbor.drivers.views import HIDDEN, View, job_view, redacted
+from taskharbor.drivers.views import View, job_view
 from taskharbor.model.codec import CODEC_HEADER
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.schedule import StoredSchedule
+from taskharbor.model.secrets import HIDDEN, redacted
 from taskharbor.web.auth import Principal
 
 _HIDDEN = b'"***"'

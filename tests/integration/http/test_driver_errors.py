@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from taskharbor.drivers import connect
-from taskharbor.drivers.loading import masked
 from taskharbor.drivers.messages import CancelResult, Query
 from taskharbor.drivers.wire import Role
 from taskharbor.errors import DriverMisbehaved, DriverUnavailable, InvalidArgument, JobNotFound, StoreRefused
@@ -23,6 +22,7 @@ from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
+from taskharbor.model.secrets import masked
 from taskharbor.testing.conformance.kit import START, claim, new_job, new_jobs
 from taskharbor.testing.http_server import HttpServer, fresh_http_url
 from taskharbor.testing.servers import free_port

@@ -2,9 +2,10 @@
 
 import pytest
 
-from taskharbor.drivers.loading import _load, connect, masked
+from taskharbor.drivers.loading import _load, connect
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.secrets import masked
 
 
 @pytest.mark.parametrize(

@@ -195,3 +195,14 @@ def test_a_process_that_is_told_how_to_log_does_so(stderr: Callable[[], str]) ->
     logging.getLogger("app").warning("loud")
 
     assert stderr().splitlines()[0].endswith("level=warning logger=app message=loud")
+
+
+@pytest.mark.parametrize("how", [LogFormat.JSON, LogFormat.LOGFMT, LogFormat.CONSOLE])
+def test_a_field_with_a_secret_name_is_hidden(stderr: Callable[[], str], how: LogFormat) -> None:
+    log_to_stderr(how, LogLevel.INFO)
+    secret = {"user_pwd": PASSWORD, "request": {"headers": [{"Cookie": PASSWORD}], "max_tokens": 512}}
+    logging.getLogger("app").info("login", extra=secret)
+
+    said = stderr()
+    assert PASSWORD not in said
+    assert how is LogFormat.CONSOLE or "512" in said

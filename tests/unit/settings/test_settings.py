@@ -224,3 +224,20 @@ def test_the_page_lists_every_setting_with_its_variable():
     ]
 
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://one,two/main?sentinel_password=hunter2",
+        "postgresql://db/jobs?listen_url=postgresql://ada:hunter2@direct/jobs",
+        "postgresql://db/jobs?listen_url=postgresql%3A%2F%2Fada%3Ahunter2%40direct%2Fjobs",
+        "postgresql://ada:hun/hunter2@db/jobs",
+        "https://hunter2@jobs.example.net",
+    ],
+)
+def test_what_is_shown_hides_every_secret_in_a_url(tmp_path, url):
+    shown = {one.name: one.value for one in load(tmp_path, TASKHARBOR_URL=url).shown()}
+
+    assert "hunter2" not in str(shown)
+    assert "***" in shown["url"]

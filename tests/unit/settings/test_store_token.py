@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers.http.address import address_of
-from taskharbor.drivers.loading import masked
+from taskharbor.model.secrets import masked
 from taskharbor.settings.store import store_url
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers.http.address import address_of
-from taskharbor.drivers.loading import masked
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.secrets import masked
 
 
 @pytest.mark.parametrize(
