@@ -3,10 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import psycopg
 import pytest
 
-from taskharbor.testing.servers import postgres_url
+from taskharbor.testing.servers import postgres_url, run_name
+
+SCHEMA = f"th_migrate_{run_name()}"
 
 
 def taskharbor(*words: str) -> subprocess.CompletedProcess[str]:
@@ -15,9 +19,11 @@ def taskharbor(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def url() -> str:
+def url() -> Iterator[str]:
     base = postgres_url()
-    return f"{base}{'&' if '?' in base else '?'}schema=th_migrate_command"
+    yield f"{base}{'&' if '?' in base else '?'}schema={SCHEMA}"
+    with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute(f"drop schema if exists {SCHEMA} cascade".encode())
 
 
 def test_an_empty_database_is_migrated_by_the_command_that_the_error_names(url: str) -> None:
@@ -40,5 +46,5 @@ def test_an_empty_database_is_migrated_by_the_command_that_the_error_names(url: 
 def test_the_scripts_carry_the_name_of_the_schema(url: str) -> None:
     printed = taskharbor("migrate", "sql", "--url", url)
 
-    assert "th_migrate_command" in printed.stdout
+    assert SCHEMA in printed.stdout
     assert "{schema}" not in printed.stdout

@@ -18,8 +18,9 @@ from taskharbor.errors import (
     StoreRefused,
     TaskHarborError,
 )
-from taskharbor.testing.servers import PostgresServer, free_port, postgres_url
+from taskharbor.testing.servers import PostgresServer, free_port, postgres_url, run_name
 
+BARE = f"bare_{run_name()}"
 SECRET = "hunter2-geheim"
 
 
@@ -159,9 +160,8 @@ async def test_a_listener_that_cannot_connect_keeps_the_password_to_itself(
 def bare_url() -> Iterator[str]:
     """A schema that nobody has migrated."""
     with psycopg.connect(postgres_url(), autocommit=True) as connection:
-        connection.execute("drop schema if exists bare cascade")
-        yield f"{postgres_url()}?schema=bare"
-        connection.execute("drop schema if exists bare cascade")
+        yield f"{postgres_url()}?schema={BARE}"
+        connection.execute(f"drop schema if exists {BARE} cascade".encode())
 
 
 async def test_many_migrate_at_once_and_each_migration_is_applied_once(bare_url: str) -> None:
@@ -190,11 +190,11 @@ async def test_the_script_for_hands_does_the_same(bare_url: str) -> None:
 async def test_a_step_ahead_that_only_adds_is_fine_and_one_that_takes_away_is_not(bare_url: str) -> None:
     migrate_blocking(bare_url)
     with psycopg.connect(postgres_url(), autocommit=True) as connection:
-        connection.execute("insert into bare.migration (name) values ('9001_more.pre')")
+        connection.execute(f"insert into {BARE}.migration (name) values ('9001_more.pre')".encode())
         async with connect(bare_url) as driver:
             assert await driver.count() == {}
 
-        connection.execute("insert into bare.migration (name) values ('9002_less.post')")
+        connection.execute(f"insert into {BARE}.migration (name) values ('9002_less.post')".encode())
 
     error = await refusal(bare_url)
     assert isinstance(error, SchemaOutOfDate)

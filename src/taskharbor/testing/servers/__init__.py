@@ -8,7 +8,7 @@ the process that started it, however that ends. Postgres refuses to run as root:
 an account that already exists, and nothing but that one folder changes hands.
 
 `TASKHARBOR_TEST_POSTGRES_URL` and `TASKHARBOR_TEST_REDIS_URL` name servers to use instead; see
-`postgres_url()` and `redis_url()`.
+`postgres_url()` and `redis_url()`. What tests make there has the name of their run, and goes with it.
 """
 
 from taskharbor.testing.servers.postgres import (
@@ -17,7 +17,7 @@ from taskharbor.testing.servers.postgres import (
     postgres_binaries,
     postgres_url,
 )
-from taskharbor.testing.servers.process import free_port
+from taskharbor.testing.servers.process import free_port, run_name
 from taskharbor.testing.servers.valkey import (
     ValkeyCluster,
     ValkeyServer,
@@ -39,4 +39,5 @@ __all__ = [
     "postgres_binaries",
     "postgres_url",
     "redis_url",
+    "run_name",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pwd
@@ -12,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from taskharbor.testing.servers.process import Server, for_this_process, wheel
+from taskharbor.testing.servers.process import Server, for_this_process, run_name, wheel
 
 _migrated: set[str] = set()
 
@@ -21,6 +22,7 @@ _migrated: set[str] = set()
 def postgres_url() -> str:
     """The Postgres that tests use: the one that the environment names, else one of this process."""
     if named := os.environ.get("TASKHARBOR_TEST_POSTGRES_URL"):
+        atexit.register(_forget, named, os.getpid())
         return named
     return for_this_process(PostgresServer()).url
 
@@ -36,7 +38,7 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
     from taskharbor.drivers.postgres.schema import migrate_blocking
 
     url = postgres_url()
-    store = f"{url}{'&' if '?' in url else '?'}schema=test_{os.getpid()}"
+    store = f"{url}{'&' if '?' in url else '?'}schema=test_{run_name()}"
     with psycopg.connect(url, autocommit=True) as connection:
         for one in (store, f"{store}&namespace={namespace}"):
             schema = address_of(one).schema
@@ -46,6 +48,16 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
                 _migrated.add(schema)
             _empty(connection, schema)
     return store
+
+
+def _forget(url: str, pid: int) -> None:
+    """Leave a server that is not ours as it was."""
+    import psycopg
+
+    if os.getpid() == pid:
+        with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
+            for schema in _migrated:
+                connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
 
 
 def _empty(connection: Any, schema: str) -> None:

@@ -14,11 +14,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
 
 _START_SECONDS = 30.0
 _STEP_SECONDS = 0.02
@@ -120,6 +122,16 @@ def for_this_process(server: Server) -> Server:
     server.start()
     atexit.register(server.close)
     return server
+
+
+def run_name() -> str:
+    """A name that no other process and no earlier run has: named servers outlive both, pids come again."""
+    return f"{_token()}_{os.getpid()}"
+
+
+@cache
+def _token() -> str:
+    return Entropy().token()[:8]
 
 
 def free_port() -> int:

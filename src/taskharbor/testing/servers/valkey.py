@@ -12,7 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from taskharbor.testing.servers.process import Server, for_this_process, free_port, wait_until, wheel
+from taskharbor.testing.servers.process import (
+    Server,
+    for_this_process,
+    free_port,
+    run_name,
+    wait_until,
+    wheel,
+)
 
 _numbers: list[int] = []
 
@@ -21,6 +28,7 @@ _numbers: list[int] = []
 def redis_url() -> str:
     """The Redis or Valkey that tests use: the one that the environment names, else one of this process."""
     if named := os.environ.get("TASKHARBOR_TEST_REDIS_URL"):
+        atexit.register(_forget, named, os.getpid())
         return named
     # It keeps what it is told, as a real one does, and the tests need not wait for the disk.
     return for_this_process(ValkeyServer(settings={"appendonly": "yes", "appendfsync": "everysec"})).url
@@ -35,7 +43,17 @@ def fresh_redis_url() -> str:
     if "TASKHARBOR_TEST_REDIS_URL" not in os.environ and len(_numbers) % 50 == 0:
         with redis.Redis.from_url(url) as server:  # ours alone: nobody misses what earlier tests left
             server.flushall()
-    return f"{url}{'&' if '?' in url else '?'}namespace=test-{os.getpid()}-{_numbers[-1]}"
+    return f"{url}{'&' if '?' in url else '?'}namespace=test-{run_name()}-{_numbers[-1]}"
+
+
+def _forget(url: str, pid: int) -> None:
+    """Leave a server that is not ours as it was."""
+    import redis
+
+    if os.getpid() == pid:
+        with contextlib.suppress(redis.RedisError), redis.Redis.from_url(url.partition("?")[0]) as server:
+            for key in server.scan_iter(f"{{test-{run_name()}-*", count=1000):
+                server.delete(key)
 
 
 @cache
@@ -50,7 +68,7 @@ def cluster_url() -> str:
 def fresh_cluster_url() -> str:
     """An empty namespace on `cluster_url()`; every call gives a new one."""
     _numbers.append(len(_numbers))
-    return f"{cluster_url()}?namespace=test-{os.getpid()}-{_numbers[-1]}"
+    return f"{cluster_url()}?namespace=test-{run_name()}-{_numbers[-1]}"
 
 
 class ValkeyServer(Server):
