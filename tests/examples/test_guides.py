@@ -16,6 +16,7 @@ PAGES = [
     "guides/simulation.md",
     "guides/workers.md",
     "guides/retries.md",
+    "guides/transactions.md",
     "reference/context.md",
     "guides/routing.md",
     "guides/limits.md",

@@ -104,9 +104,9 @@ def schedule_columns(now: datetime) -> Sequence[Column]:
     return (
         Column("SCHEDULE", lambda entry: entry["name"]),
         Column("RULE", lambda entry: entry["cron"] or f"every {span_text(entry['every_s'])}"),
-        Column("ZONE", lambda entry: entry["timezone"]),
-        Column("TYPE", lambda entry: entry["type"]),
-        Column("QUEUE", lambda entry: entry["queue"]),
+        Column("ZONE", lambda entry: entry["timezone"], is_below=True),
+        Column("TYPE", lambda entry: entry["type"], is_below=True),
+        Column("QUEUE", lambda entry: entry["queue"], is_below=True),
         Column("NEXT", lambda entry: _next_tick(entry, now), raw=_field("next_tick_at")),
         Column("LAST", lambda entry: ago(entry["fired_at"], now) or "never", raw=_field("fired_at")),
     )

@@ -91,6 +91,9 @@ class Output:
         from rich.text import Text
 
         console = self.console()
+        if not items:
+            self.say("(none)")  # a bare heading looks as if something were missing
+            return
         for pieces in fitted_table(columns, items, self.width or 80):
             # Text, so that nothing in it is taken as markup; soft_wrap, so that rich cuts nothing.
             console.print(Text.assemble(*pieces), soft_wrap=True)

@@ -131,11 +131,10 @@ class _Strip:
     def is_empty(self) -> bool:
         return all(text in ("-", "0") for text in self.texts)
 
-    @property
-    def least(self) -> int:
+    def least(self, narrowest: int) -> int:
         """As narrow as it may be wrapped; numbers and ids are never broken."""
         is_whole = self.column.is_number or self.column.is_id
-        return self.width if is_whole else min(self.width, max(_cells(self.title), _NARROWEST))
+        return self.width if is_whole else min(self.width, max(_cells(self.title), narrowest))
 
 
 def _fitted(columns: Sequence[Column], items: Sequence[Mapping[str, Any]], width: int) -> _Layout:
@@ -196,11 +195,12 @@ class _Layout:
 
     def wrap(self, width: int) -> None:
         """Take from the widest, one character at a time, until it fits or nothing can be taken."""
-        while self.taken > width:
-            wrapping = [strip for strip in self.beside if strip.width > strip.least]
-            if not wrapping:
-                return
-            max(wrapping, key=lambda strip: strip.width).width -= 1
+        for narrowest in (_NARROWEST, _NARROWEST // 2):
+            while self.taken > width:
+                wrapping = [strip for strip in self.beside if strip.width > strip.least(narrowest)]
+                if not wrapping:
+                    break
+                max(wrapping, key=lambda strip: strip.width).width -= 1
 
 
 def _row_lines(layout: _Layout, row: int, width: int) -> Iterator[list[tuple[str, str]]]:
@@ -212,10 +212,22 @@ def _row_lines(layout: _Layout, row: int, width: int) -> Iterator[list[tuple[str
             style = _STATE_STYLES.get(strip.texts[row], "")
             pieces += [(_padded(strip, text), style), (" " * _GAP, "")]
         yield _stripped(pieces)
+    for line in _below_lines(layout, row, max(width - _GAP, _NARROWEST)):
+        yield [(" " * _GAP + line, "dim")]
+
+
+def _below_lines(layout: _Layout, row: int, width: int) -> list[str]:
+    """What goes below a row, as many parts on one line as fit."""
+    lines: list[str] = []
     for strip in layout.below:
-        if strip.texts[row] != "-":
-            told = f"{strip.title.lower()}: {strip.texts[row]}"
-            yield from ([("  " + line, "dim")] for line in wrapped(told, max(width - 2, _NARROWEST)))
+        if strip.texts[row] == "-":
+            continue
+        part = f"{strip.title.lower()}: {strip.texts[row]}"
+        if lines and _cells(lines[-1]) + _GAP + _cells(part) <= width:
+            lines[-1] += " " * _GAP + part
+        else:
+            lines += wrapped(part, width)
+    return lines
 
 
 def _joined(cells: Sequence[tuple[_Strip, str]]) -> str:

@@ -17,6 +17,7 @@ import pytest
 from taskharbor.drivers import Driver, connect
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.schedule import Schedule
 
 APP = """
 from datetime import timedelta
@@ -91,6 +92,17 @@ class Command:
             return job_id
 
         return str(asyncio.run(self._in_store(go)))
+
+    def schedule(self, name: str, type: str, queue: str) -> None:
+        """Put a schedule in, with a long rule in a zone with a long name."""
+        template = NewJob(id="", type=type, queue=queue)
+        zone = "America/Argentina/Buenos_Aires"
+        schedule = Schedule(name=name, template=template, cron="*/5 8-18 * * mon-fri", timezone=zone)
+
+        async def go(driver: Driver) -> None:
+            await driver.put_schedule(schedule)
+
+        asyncio.run(self._in_store(go))
 
     def job(self, job_id: str) -> JobRecord:
         """Look at a job without a command."""

@@ -115,6 +115,7 @@ def busy(taskharbor: Command) -> Command:
         "worker", "--handle", "billing.invoices.send_reminder=fail", "--burst", "-q", "billing-reminders"
     )
     taskharbor("queues", "pause", "media")
+    taskharbor.schedule("office-hours-report-for-customers", "reports.customers", "media-transcoding")
     taskharbor("tokens", "create", "--role", "viewer", "--note", "for the people on call: " + "names " * 10)
     return taskharbor
 
@@ -128,8 +129,8 @@ def busy(taskharbor: Command) -> Command:
         ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
         ("dlq list", ["TYPE", "KIND", "billing.invoices.", "billing-reminders", "error"]),
         ("queues list", ["QUEUE", "billing-reminders", "media", "paused"]),
-        ("workers list", ["WORKER", "BUSY"]),
-        ("schedules list", ["SCHEDULE", "NEXT"]),
+        ("workers list", ["(none)"]),
+        ("schedules list", ["SCHEDULE", "NEXT", "office-hours-report", "Argentina", "media-transcoding"]),
         ("tokens list", ["ROLE", "viewer", "for the people on call"]),
         ("migrate status", ["up to date"]),
         ("bench -n 10", ["JOBS/S", "one by one"]),

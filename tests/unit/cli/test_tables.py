@@ -51,6 +51,18 @@ def test_a_long_text_goes_below_its_row_and_is_kept_whole():
     ]
 
 
+def test_short_parts_share_a_line_below_the_row():
+    zone = Column("ZONE", lambda item: "UTC", is_below=True)
+    queue = Column("QUEUE", lambda item: "q" * 30, is_below=True)
+
+    assert lines((TYPE, zone, queue), [job()], 40) == ["TYPE", "send", "  zone: UTC", f"  queue: {'q' * 30}"]
+    assert lines((TYPE, AGE, zone, ERROR), [job(error="boom")], 24) == [
+        "TYPE  AGE",
+        "send  3m ago",
+        "  zone: UTC  error: boom",
+    ]
+
+
 def test_then_empty_columns_and_those_that_can_be_spared_are_left_out():
     empty = Column("KEY", lambda item: None)
 
