@@ -1,4 +1,4 @@
-"""Thirty-four bugs that queues have had, planted into the memory store or the worker, one at a time.
+"""Thirty-six bugs that queues have had, planted into the memory store or the worker, one at a time.
 
 Each names the promises that must catch it. `plant` gets pytest's monkeypatch; `world` says what kind
 of world the bug lives in, so that few seeds are enough.
@@ -7,6 +7,7 @@ of world the bug lives in, so that few seeds are enough.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory import MemoryDriver, driver, records, store
-from taskharbor.drivers.messages import Exchanged
+from taskharbor.drivers.messages import CancelAnswer, CancelResult, Exchanged
 from taskharbor.errors import DriverUnavailable, LeaseMismatch
 from taskharbor.model import limits, transitions
 from taskharbor.model.clock import EPOCH
@@ -396,10 +397,27 @@ class CountsFirst(TwoSteps):
             del gates.room
 
 
-async def _a_moment():
+class ClaimsCrosswise(TwoSteps):
+    """Claims under a limit that wait for each other, until the store gives one of them up."""
+
+    _waiting: ClassVar[Counter[int]] = Counter()
+
+    async def do_reserve(self, claim, now):
+        at_the_gate = id(self._store)
+        self._waiting[at_the_gate] += 1
+        try:
+            await _a_moment()
+            if self._waiting[at_the_gate] > 1:
+                raise DriverUnavailable("deadlock detected", done=False)
+            return await super().do_reserve(claim, self.clock.now())
+        finally:
+            self._waiting[at_the_gate] -= 1
+
+
+async def _a_moment(seconds=0.02):
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
-    loop.call_later(0.02, woken.cancel)
+    loop.call_later(seconds, woken.cancel)
     with suppress(asyncio.CancelledError):
         await woken
 
@@ -424,6 +442,24 @@ def _only_a_flag(patch):
         return replace(job, cancel_requested=True, updated_at=now, version=job.version + 1)
 
     patch.setattr(driver, "cancelled", broken)
+
+
+class LosesSight(TwoSteps):
+    """A cancel that looks where a job stands, waits for its lock, and gives up when it is gone from there."""
+
+    async def do_cancel(self, ids, now):
+        later = await self._later(ids, now)
+        await _a_moment(0.5)
+        now = self.clock.now()
+        moved = later - await self._later(ids, now)
+        found = await super().do_cancel([job_id for job_id in ids if job_id not in moved], now)
+        answers = {job_id: CancelAnswer(job_id, CancelResult.NOT_FOUND, None, now, 0) for job_id in moved}
+        answers |= zip((job_id for job_id in ids if job_id not in moved), found, strict=True)
+        return [answers[job_id] for job_id in ids]
+
+    async def _later(self, ids, now):
+        jobs = await self.do_get(ids, now)
+        return {job.id for job in jobs if job is not None and job.state is JobState.SCHEDULED}
 
 
 def _retry_revives(patch):
@@ -661,5 +697,21 @@ ZOO = [
         promises={"I4", "Z6"},
         plant=_lost_reply_is_a_failure,
         world=rough(faults=CALLS),
+    ),
+    Bug(
+        name="ZOO35 cancel loses a job that falls due",
+        promises={"I1"},
+        plant=_nothing,
+        make=LosesSight,
+        is_stepwise=True,
+        world=calm("cancels", "delays", workers=2, slots=1, jobs=120),
+    ),
+    Bug(
+        name="ZOO36 claims under a limit wait crosswise",
+        promises={"L9"},
+        plant=_nothing,
+        make=ClaimsCrosswise,
+        is_stepwise=True,
+        world=calm("limits", "batches", workers=5, jobs=120),
     ),
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from taskharbor.testing.history.arrivals import Arrivals
 from taskharbor.testing.history.book import Book, Interval
+from taskharbor.testing.history.denials import check_denials, check_failures
 from taskharbor.testing.history.ends import (
     check_all_ended,
     check_dead_letters,
@@ -39,6 +40,8 @@ def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
     if terms.is_exact:
         Order(book).walk(history)
         check_snapshots(history, book)
+    check_denials(history, book)
+    check_failures(history, book)
     check_dead_letters(history, book)
     check_runs(history, book)
     check_expiries(history, book)

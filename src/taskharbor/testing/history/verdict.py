@@ -35,6 +35,7 @@ PROMISES = {
     "L3": "every expired lease is reclaimed",
     "L7": "no claim goes empty while a job could run",
     "L8": "no hot loop: waits between two tries are kept, idle workers poll slowly",
+    "L9": "no call fails while nothing is wrong with the store",
     "Z6": "a job runs again only after a retry or a lease that expired for a reason",
 }
 """The names of the promises; docs/operations/guarantees.md says them at length."""

@@ -80,6 +80,17 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         tale(RUNNING, end("release"), grant(at=25, version=4, token="t2", starts=2)),
         EXACT,
     ),
+    (
+        "denied while it was being stored",
+        tale(cancel(-1, "not_found", version=0), STORED, grant(), end("ack"), look(30, "completed")),
+        LOOSE,
+    ),
+    ("denied after it was pruned", tale(DONE, cancel(50, "not_found", version=0)), LOOSE),
+    (
+        "a call that failed in a fault",
+        tale(STORED, fault(1), refuse("reserve", 5, "DriverUnavailable")),
+        Terms(is_exact=True, faults_are_marked=True),
+    ),
     ("cancelled while it waits", tale(STORED, cancel(5), look(9, "cancelled", version=2, starts=0)), DRAINED),
     (
         "cancelled while it runs",
