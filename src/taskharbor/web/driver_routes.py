@@ -26,6 +26,7 @@ from taskharbor.web.call import Call
 from taskharbor.web.driver_claims import Claims
 from taskharbor.web.driver_rights import Narrowed, WorkerNames, check_amounts, check_queues, told_to_audit
 from taskharbor.web.driver_wakeups import HintStream, wakeup_lines
+from taskharbor.web.duplicates import own_duplicates
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.redaction import shown_to
@@ -181,6 +182,8 @@ class DriverVerbs:
             answer = await getattr(driver, verb.name)(**arguments)
         else:
             answer = await Narrowed(principal, driver).call(verb.name, arguments)
+        if verb.name == "enqueue":
+            answer = await own_duplicates(call, driver, arguments["jobs"], answer)
         return wire.encode(shown_to(principal, answer))
 
     def _hello(self, driver: Driver) -> Hello:

@@ -293,6 +293,42 @@ async def test_failures_cannot_be_sent_to_the_queue_of_another(ground: Ground) -
     assert (by_route.status_code, by_verb.status_code, own.status_code) == (403, 403, 200)
 
 
+# ------------------------------------------------------------------ keys of others
+
+
+async def test_an_idempotency_key_does_not_lead_to_the_job_of_another_producer(ground: Ground) -> None:
+    mine, other = ground.tokens["producer"], make_token(ground.file, "producer")
+    operator = ground.tokens["operator"]
+    ground.app.service.authenticator._tokens.load()  # type: ignore[union-attr]
+    body = {"type": "pay", "queue": "mail", "payload": {"card": 1}, "idempotency_key": "order-7"}
+    job_id = (await ground("POST", "/api/jobs", body, token=mine)).json()["id"]
+    guess = {**body, "payload": {}}
+
+    again = await ground("POST", "/api/jobs", body, token=mine)
+    alone = await ground("POST", "/api/jobs", guess, token=other)
+    batch = await ground("POST", "/api/jobs/batch", {"jobs": [guess]}, token=other)
+    new = NewJob(id=THEIRS[:-1] + "9", type="pay", queue="mail", payload=b"{}", idempotency_key=b"order-7")
+    verb = await ground.verb("enqueue", other, {"jobs": [new]})
+    seen = await ground("POST", "/api/jobs", guess, token=operator)
+
+    assert (again.status_code, again.json()["id"]) == (200, job_id)
+    assert alone.status_code == 409
+    assert (batch.json()["items"][0]["result"], verb.json()[0]["result"]) == ("duplicate", "duplicate")
+    assert verb.json()[0]["id"] == new.id
+    assert not [answer for answer in (alone, batch, verb) if job_id in answer.text + str(answer.headers)]
+    assert seen.json()["id"] == job_id, "who may list jobs could find it anyway"
+
+
+async def test_an_id_of_another_queue_says_nothing_about_its_job(ground: Ground) -> None:
+    sent = {"jobs": [NewJob(id=THEIRS, type="type-theirs", queue="mail")]}
+
+    [told] = (await ground.verb("enqueue", ground.narrow["operator"], sent)).json()
+    [whole] = (await ground.verb("enqueue", ground.tokens["operator"], sent)).json()
+
+    assert (told["result"], told["version"]) == ("duplicate", 0)
+    assert whole["version"] > 0
+
+
 # ------------------------------------------------------------------ audit
 
 

@@ -24,6 +24,7 @@ from taskharbor.tasks.request import JobRequest, template_of
 from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
 from taskharbor.web.call import Call
+from taskharbor.web.duplicates import own_duplicates
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.reading import read_json
@@ -55,6 +56,7 @@ async def enqueue(call: Call) -> Response:
     answer = await client.aenqueue_one(job)
     if body.id is not None:
         await refuse_other_content(service, [body], [job], [answer])
+    await _refuse_key_of_another(call, job, answer)
     call.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
     headers = {"Location": f"{call.scope.get('root_path', '')}/api/jobs/{answer.id}"}
@@ -87,6 +89,7 @@ async def _enqueued(call: Call, bodies: Sequence[JobIn]) -> Response:
     jobs = traced(call, jobs)
     answers = await service.harbor.client.aenqueue_jobs(jobs)
     await refuse_other_content(service, bodies, jobs, answers)
+    answers = await own_duplicates(call, await service.driver(), jobs, answers)
     call.audited = {"jobs": len(answers)}
     is_repeat = all(answer.result is EnqueueResult.DUPLICATE for answer in answers)
     return Reply(batch_text(answers), headers=_REPLAYED if is_repeat else None)
@@ -291,6 +294,17 @@ async def refuse_other_content(
             raise Problem(
                 "duplicate-job", f"job {job.id} is known with another content, and was left as it is"
             )
+
+
+async def _refuse_key_of_another(call: Call, job: NewJob, answer: Enqueued) -> None:
+    """Raises Problem `duplicate-job` when the key leads to a job that the caller may not hear of."""
+    if answer.result is not EnqueueResult.DUPLICATE:
+        return
+    [shown] = await own_duplicates(call, await call.service.driver(), [job], [answer])
+    if shown is not answer:
+        raise Problem(
+            "duplicate-job", "this idempotency key or id belongs to a job of others; nothing was stored"
+        )
 
 
 def view(answer: Enqueued) -> EnqueuedOut:
