@@ -67,6 +67,8 @@ class AttemptFinished(Event, frozen=True, kw_only=True):
     error: str | None = None
     failure_kind: str | None = None
     is_copy: bool = False
+    trace: str | None = None
+    """The traceback of what a handler raised, without the frames of the worker."""
 
 
 class AttemptWentWrong(AttemptFinished, frozen=True, kw_only=True):

@@ -8,18 +8,24 @@ URLs are hidden, whoever wrote them into a message; payloads and tokens never ge
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import math
 import os
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from typing import Any, TextIO
 
-from taskharbor.events import AttemptFinished, AttemptWentWrong, EventBus
+from taskharbor.drivers.messages import Settled
+from taskharbor.events import AttemptsAnswered, AttemptWentWrong, EventBus, WorkerStopped
 from taskharbor.middleware import running
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.outcome import Released, Snoozed, Succeeded
 from taskharbor.model.secrets import HIDDEN, is_secret_name, redacted
+from taskharbor.model.state import JobState
 from taskharbor.observe.plain_text import clean, without_passwords
 
 PREFIX = "taskharbor_"
@@ -86,32 +92,97 @@ class JobContext(logging.Filter):
 # ------------------------------------------------------------------ a line per attempt
 
 
+_WENT_WELL: dict[type, str] = {Succeeded: "completed", Snoozed: "snoozed", Released: "released"}
+LINES_A_SECOND = 500
+"""So many attempts that went well have a line each; of more in one second only the number is told.
+
+A line costs more than a small job does: with one for each, a worker would do a third of them.
+"""
+
+
 def tell_attempts(events: EventBus) -> None:
-    """A line for every attempt that failed; for those that went well too where somebody watches.
+    """A line for every attempt: ERROR when it failed for good, WARNING when it is tried again, else INFO.
 
-    A line costs more than a small job does, so without a terminal success is told at debug level only;
-    where that level is off, attempts that go well are not even heard of.
+    Failures come with their traceback. Above the level of INFO attempts that go well are not even heard of;
+    at debug level each of them has its line, however many there are.
     """
-    success = logging.INFO if sys.stderr.isatty() else logging.DEBUG
-    wanted = AttemptFinished if _log.isEnabledFor(success) else AttemptWentWrong
-    events.listen(partial(_attempt, success), wanted)
+    events.listen(_went_wrong, AttemptWentWrong)
+    if _log.isEnabledFor(logging.INFO):
+        successes = _Successes(math.inf if _log.isEnabledFor(logging.DEBUG) else LINES_A_SECOND)
+        events.listen(successes.answered, AttemptsAnswered)
+        events.listen(successes.tell_the_rest, WorkerStopped)
 
 
-def _attempt(success: int, event: AttemptFinished) -> None:
-    level = success if event.error is None else logging.WARNING
-    if not _log.isEnabledFor(level):
-        return
-    said = f": {event.error}" if event.error else ""
-    told = {
-        "taskharbor_job_id": event.job_id,
-        "taskharbor_task": event.type,
-        "taskharbor_queue": event.queue,
-        "taskharbor_attempt": event.attempt,
-        "taskharbor_worker": event.worker_id,
-        "outcome": event.outcome,
-        "seconds": round(event.seconds, 6),
+def _went_wrong(event: AttemptWentWrong) -> None:
+    level = logging.ERROR if event.state == JobState.FAILED else logging.WARNING
+    if _log.isEnabledFor(level):
+        about = (event.job_id, event.type, event.queue, event.attempt, event.worker_id)
+        _say(level, about, event.outcome, event.seconds, f": {event.error}", event.trace)
+
+
+def _say(
+    level: int,
+    about: tuple[str, str, str, int, str],
+    outcome: str,
+    seconds: float,
+    error: str = "",
+    trace: str | None = None,
+) -> None:
+    job_id, task, queue, attempt, worker = about
+    extra = {
+        "taskharbor_job_id": job_id,
+        "taskharbor_task": task,
+        "taskharbor_queue": queue,
+        "taskharbor_attempt": attempt,
+        "taskharbor_worker": worker,
+        "outcome": outcome,
+        "seconds": round(seconds, 6),
     }
-    _log.log(level, "%s %s in %.3f s%s", event.type, event.outcome, event.seconds, said, extra=told)
+    words, values = "%s %s in %.3f s%s", (task, outcome, seconds, error)
+    record = _log.makeRecord(_log.name, level, __file__, 0, words, values, None, "attempt", extra)
+    record.exc_text = trace.rstrip() if trace else None  # every formatter shows it, as that of an exception
+    _log.handle(record)
+
+
+class _Successes:
+    """Tells of attempts that went well, in batches as they come from the store, and not too many at once."""
+
+    def __init__(self, lines_a_second: float) -> None:
+        self._most = lines_a_second
+        self._clock = SystemClock()
+        self._second = 0.0
+        self._lines = 0
+        self._more: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def answered(self, batch: AttemptsAnswered) -> None:
+        now = self._clock.monotonic()
+        if now - self._second >= 1.0:
+            self.tell_the_rest()
+            self._second, self._lines = now, 0
+        for held, answer in zip(batch.attempts, batch.answers, strict=True):
+            outcome = _WENT_WELL.get(type(held.outcome))
+            if outcome is None or not isinstance(answer, Settled):
+                continue
+            record = held.record
+            if self._lines < self._most:
+                self._lines += 1
+                about = (record.id, record.type, record.queue, record.attempts + 1, batch.worker_id)
+                seconds = 0.0 if held.started is None else held.ended - held.started
+                _say(logging.INFO, about, outcome, seconds)
+            else:
+                self._more[record.type] += 1
+        if self._more and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(1.0, self.tell_the_rest)
+
+    def tell_the_rest(self, _event: object = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._more:
+            tasks = ", ".join(f"{count} {task}" for task, count in sorted(self._more.items()))
+            _log.info("%d more went well within a second: %s", self._more.total(), tasks)
+            self._more.clear()
 
 
 # ------------------------------------------------------------------ formats
@@ -172,17 +243,19 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 def _message(record: logging.LogRecord) -> str:
     text = record.getMessage()
+    trace = _trace(record)
+    return f"{text}\n{trace}" if trace else text
+
+
+def _trace(record: logging.LogRecord) -> str:
     if record.exc_info:
-        text += "\n" + logging.Formatter().formatException(record.exc_info)
-    return text
+        return logging.Formatter().formatException(record.exc_info)
+    return record.exc_text or ""
 
 
 def _trace_lines(record: logging.LogRecord) -> list[str]:
     """Indented, so that nothing in an error's text can pass for an event of its own."""
-    if not record.exc_info:
-        return []
-    trace = logging.Formatter().formatException(record.exc_info)
-    return [f"    {clean(line)}" for line in trace.splitlines()]
+    return [f"    {clean(line)}" for line in _trace(record).splitlines()]
 
 
 def _instant(record: logging.LogRecord) -> str:

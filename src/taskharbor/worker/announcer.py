@@ -154,6 +154,7 @@ class Announcer:
             error=error,
             failure_kind=outcome.kind if isinstance(outcome, Failed) else None,
             is_copy=record.speculates_on is not None,
+            trace=outcome.trace if isinstance(outcome, Failed) else None,
         )
 
     # ------------------------------------------------------------------ trouble

@@ -8,7 +8,9 @@ time is over (watch.py), and an attempt that ended too late is a timeout all the
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from contextvars import Token
@@ -42,6 +44,10 @@ from taskharbor.worker.timing import Timing
 from taskharbor.worker.transaction import Transactions
 
 DONE = Succeeded()
+
+_HERE = os.path.dirname(__file__)
+_OUR_FRAMES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "middleware.py"))
+_ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 
 class Runner:
@@ -217,15 +223,34 @@ def describe(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str | None:
-    """The end of the traceback: there it says what happened."""
+    """The end of the traceback, without the frames of the worker: there it says what happened."""
     try:
-        text = "".join(traceback.format_exception(error, limit=-30))
+        told = traceback.TracebackException.from_exception(error, limit=-30)
+        _leave_out_the_worker(told)
+        text = "".join(told.format())
     except BaseException:  # noqa: BLE001 - the same
         return None
     text = text[-TRACE_LIMIT:]
     while len(text.encode("utf-8", "replace")) > TRACE_LIMIT:
         text = text[len(text) // 8 + 1 :]
     return safe_text(text, TRACE_LIMIT)
+
+
+def _leave_out_the_worker(told: traceback.TracebackException | None) -> None:
+    """Take out the frames between the worker and the handler, in the error and in what led to it."""
+    seen: set[int] = set()
+    waiting = [told]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        kept = [frame for frame in one.stack if not frame.filename.startswith(_OUR_FRAMES)]
+        while kept and kept[0].filename.startswith(_ASYNCIO):
+            del kept[0]  # how the handler's coroutine was run
+        if kept:
+            one.stack[:] = kept
+        waiting += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
 
 
 def _snoozed(wish: Snooze) -> Outcome:

@@ -175,7 +175,10 @@ def test_logs_have_three_forms_and_one_line_per_event(taskharbor: Command) -> No
     as_logfmt = taskharbor("worker", "app:harbor", "--burst", "--log-format", "logfmt").err
 
     records = [json.loads(line) for line in as_json.splitlines()]
-    assert any(record.get("task") == "boom" and record["level"] == "warning" for record in records)
+    [told] = [record for record in records if record.get("task") == "boom"]
+    assert told["level"] == "error"
+    assert 'raise RuntimeError("no luck")' in told["message"]
+    assert "taskharbor/worker" not in told["message"]
     assert any("task=boom" in line and "outcome=failed" in line for line in as_logfmt.splitlines())
 
 

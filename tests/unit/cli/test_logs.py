@@ -3,11 +3,14 @@
 import json
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from taskharbor.cli.logs import LogFormat, LogLevel, StderrHandler, log_to_stderr, tell_attempts
-from taskharbor.events import AttemptFinished, AttemptWentWrong, EventBus
+from taskharbor.events import AttemptWentWrong, EventBus
+from taskharbor.harbor import Harbor
+from taskharbor.observe import logs
 
 
 @pytest.fixture
@@ -86,34 +89,103 @@ def test_the_level_holds_and_a_second_call_replaces_the_first(stderr: Callable[[
     assert [line.split()[-1] for line in stderr().splitlines()] == ["message=loud"]
 
 
-@pytest.mark.parametrize(("error", "level"), [(None, "debug"), ("boom", "warning")])
-def test_an_attempt_is_told_with_its_job(stderr: Callable[[], str], error: str | None, level: str) -> None:
-    bus = EventBus()
-    log_to_stderr(LogFormat.JSON, LogLevel.DEBUG)  # nobody watches here: success is for debugging
-    tell_attempts(bus)
-    event = AttemptFinished if error is None else AttemptWentWrong
-
-    bus.emit(
-        event(
-            job_id="j", type="t", queue="q", worker_id="w", kind="any", attempt=2, fence=1, outcome="retried",
-            state="ready", seconds=0.25, error=error,
-        )
-    )  # fmt: skip
-
-    record = json.loads(stderr())
-    assert (record["level"], record["job_id"], record["attempt"], record["outcome"]) == (
-        level,
-        "j",
-        2,
-        "retried",
-    )
+def went_wrong(**fields: Any) -> AttemptWentWrong:
+    told = {
+        "job_id": "j", "type": "t", "queue": "q", "worker_id": "w", "kind": "any", "attempt": 2, "fence": 1,
+        "outcome": "retried", "state": "ready", "seconds": 0.25, "error": "ValueError: boom",
+        "trace": "Traceback (most recent call last):\n  File app.py\nValueError: boom\n",
+    }  # fmt: skip
+    return AttemptWentWrong(**{**told, **fields})
 
 
-def test_without_a_terminal_and_debugging_attempts_that_go_well_are_not_heard_of(
-    stderr: Callable[[], str],
+@pytest.mark.parametrize(
+    ("outcome", "state", "level"),
+    [("retried", "ready", "warning"), ("failed", "failed", "error"), ("stalled", "failed", "error")],
+)
+def test_a_failure_is_told_with_its_job_and_as_an_error_when_it_is_final(
+    stderr: Callable[[], str], outcome: str, state: str, level: str
 ) -> None:
     bus = EventBus()
-    log_to_stderr(LogFormat.JSON, LogLevel.INFO)
+    log_to_stderr(LogFormat.JSON, LogLevel.WARNING)
+    tell_attempts(bus)
+
+    bus.emit(went_wrong(outcome=outcome, state=state))
+
+    record = json.loads(stderr())
+    said = (record["level"], record["job_id"], record["attempt"], record["outcome"])
+    assert said == (level, "j", 2, outcome)
+    first, *trace = record["message"].splitlines()
+    assert first == f"t {outcome} in 0.250 s: ValueError: boom"
+    assert trace == ["Traceback (most recent call last):", "  File app.py", "ValueError: boom"]
+
+
+def test_for_people_the_traceback_stands_below_its_line(stderr: Callable[[], str]) -> None:
+    bus = EventBus()
+    log_to_stderr(LogFormat.CONSOLE, LogLevel.WARNING)
+    tell_attempts(bus)
+
+    bus.emit(went_wrong(trace="Traceback\n  postgres://me:geheim@host\n"))
+
+    line, *trace = stderr().splitlines()
+    assert line.endswith("WARNING t retried in 0.250 s: ValueError: boom job_id=j attempt=2")
+    assert trace == ["    Traceback", "      postgres://me:***@host"]
+
+
+def test_a_formatter_of_ones_own_shows_the_traceback_too(caplog: pytest.LogCaptureFixture) -> None:
+    bus = EventBus()
+    tell_attempts(bus)
+
+    bus.emit(went_wrong())
+
+    assert "  File app.py" in logging.Formatter().format(caplog.records[0])
+
+
+def test_above_info_attempts_that_go_well_are_not_heard_of(stderr: Callable[[], str]) -> None:
+    bus = EventBus()
+    log_to_stderr(LogFormat.JSON, LogLevel.WARNING)
     tell_attempts(bus)
 
     assert bus.heard == {AttemptWentWrong}
+
+
+class StoppedClock:
+    def monotonic(self) -> float:
+        return 7.0
+
+
+def drained(count: int, level: LogLevel) -> None:
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    async def send() -> None: ...
+
+    log_to_stderr(LogFormat.JSON, level)
+    tell_attempts(harbor.events)
+    with harbor:
+        harbor.enqueue_many([send.call() for _ in range(count)])
+        harbor.worker(scheduler=False).run(until_idle=True)
+
+
+def test_each_attempt_that_went_well_has_a_line(stderr: Callable[[], str]) -> None:
+    drained(3, LogLevel.INFO)
+
+    records = [json.loads(line) for line in stderr().splitlines()]
+    lines = [record for record in records if record["logger"] == "taskharbor.job"]
+    assert {
+        (line["level"], line["task"], line["queue"], line["attempt"], line["outcome"]) for line in lines
+    } == {("info", "send", "default", 1, "completed")}
+    assert len({line["job_id"] for line in lines}) == 3
+
+
+@pytest.mark.parametrize(("level", "lines", "rest"), [(LogLevel.INFO, 5, True), (LogLevel.DEBUG, 40, False)])
+def test_of_very_many_only_the_number_is_told_unless_one_is_debugging(
+    stderr: Callable[[], str], monkeypatch: pytest.MonkeyPatch, level: LogLevel, lines: int, rest: bool
+) -> None:
+    monkeypatch.setattr(logs, "LINES_A_SECOND", 5)
+    monkeypatch.setattr(logs, "SystemClock", StoppedClock)  # all of it within one second
+
+    drained(40, level)
+
+    said = stderr()
+    assert said.count('"outcome": "completed"') == lines
+    assert ("35 more went well within a second: 35 send" in said) is rest

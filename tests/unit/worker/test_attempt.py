@@ -18,6 +18,7 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import Handler
 from taskharbor.testing.clock import turn_loop
 from taskharbor.worker import JobContext
+from taskharbor.worker.attempt import stopped_by, trace_of
 
 EXACT = RetryPolicy(jitter=0.0)
 
@@ -587,3 +588,47 @@ async def test_nothing_is_said_about_a_start_that_nobody_listens_for(yard):
     await outcome_of(yard, handler)
     assert [event.attempt for event in yard.heard(JobStarted)] == [1]
     assert yard.heard(JobStarted)[0].waited_seconds == 0.0
+
+
+# ------------------------------------------------------------------ tracebacks
+
+
+async def passing_on(ctx, job, call_next):
+    return await call_next(ctx, job)
+
+
+async def breaks_late(ctx, job):
+    await turn_loop()
+    try:
+        dict[str, str]()["paper"]
+    except KeyError as error:
+        raise ValueError("no print") from error
+
+
+def breaks_in_thread(ctx, job):
+    raise ValueError("no print")
+
+
+@pytest.mark.parametrize("handler", [breaks_late, breaks_in_thread])
+async def test_a_traceback_shows_the_users_frames_and_none_of_the_worker(yard, handler):
+    worker = yard.worker({"work": handler})
+    worker.use(passing_on)
+    await yard.put(max_attempts=1)
+    await yard.run_until_idle(worker)
+
+    [event] = yard.heard(AttemptFinished)
+    trace = event.trace
+    assert "in passing_on" in trace
+    assert f"in {handler.__name__}" in trace
+    assert "ValueError: no print" in trace
+    assert ("KeyError: 'paper'" in trace) is (handler is breaks_late)
+    assert "taskharbor/worker" not in trace
+    assert "taskharbor/middleware" not in trace
+
+
+def test_a_traceback_that_is_all_our_own_is_kept():
+    with pytest.raises(AttributeError) as caught:
+        stopped_by(None, timedelta(0))  # type: ignore[arg-type]
+
+    caught.value.__traceback__ = caught.tb.tb_next  # without the frame of this test
+    assert "in stopped_by" in (trace_of(caught.value) or "")

@@ -63,7 +63,7 @@ def test_a_trace_that_cannot_be_written_is_left_out(monkeypatch):
     def broken(*_: Any, **__: Any) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("traceback.format_exception", broken)
+    monkeypatch.setattr("traceback.TracebackException.from_exception", broken)
 
     assert trace_of(ValueError()) is None
 
