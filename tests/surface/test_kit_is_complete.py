@@ -30,7 +30,7 @@ PLAN = {
     "R": 14,  # looking and retention
     "S": 10,  # clocks
     "U": 12,  # crashes midway
-    "V": 12,  # lifecycle
+    "V": 13,  # lifecycle
     "X": 7,  # lost records
 }
 NUMBERS = {f"{letter}{number:02}" for letter, count in PLAN.items() for number in range(1, count + 1)}

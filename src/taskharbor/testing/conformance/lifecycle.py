@@ -32,6 +32,7 @@ from taskharbor.testing.conformance.kit import (
     reserve_one,
     running,
     settle_one,
+    unchanged,
 )
 
 
@@ -112,6 +113,25 @@ async def test_two_namespaces_of_one_store_do_not_know_each_other(
     record = await get_one(driver, job.id)
     assert (record.state, record.version) == (JobState.RUNNING, job.version)
     assert await found_ids(driver) == [job.id]
+
+
+async def test_a_handle_that_only_looks_sees_what_is_there_and_changes_nothing(driver: Driver) -> None:
+    """V13: every verb that looks, beside a handle that works."""
+    capable = driver.capabilities
+    job = await running(driver)
+    await enqueue_one(driver)
+
+    async with unchanged(driver, job.id), await driver.another().open_to_look() as second:
+        assert second.capabilities == capable
+        assert await second.get([job.id], now=START) == await driver.get([job.id], now=START)
+        assert await found_ids(second) == await found_ids(driver)
+        assert await second.count(now=START) == await driver.count(now=START)
+        assert await second.queues(now=START) == await driver.queues(now=START)
+        assert await second.workers(now=START) == []
+        assert await second.types(now=START) == []
+        assert await second.schedules(now=START) == []
+        assert await second.pending_migrations() == []
+        assert (await second.info()).schema == (await driver.info()).schema
 
 
 async def test_errors_leave_nothing_open_behind_them(driver: Driver) -> None:
