@@ -53,6 +53,11 @@ def other_namespace_url() -> None:
     """Nor has it two harbors."""
 
 
+@pytest.fixture
+def lose_record() -> None:
+    """Nor an entry beside its records."""
+
+
 class CutOffDriver(toy.ToyDriver):  # type: ignore[name-defined, misc]
     """Settles, and then cannot be reached."""
 
