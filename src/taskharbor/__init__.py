@@ -12,6 +12,7 @@ __all__ = [
     "AsyncTask",
     "Cancel",
     "Client",
+    "FailedJob",
     "Harbor",
     "Job",
     "JobContext",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from taskharbor.model.retry import RetryPolicy
     from taskharbor.model.speculation import Speculate
     from taskharbor.model.state import JobState
+    from taskharbor.tasks.failed import FailedJob
     from taskharbor.tasks.request import JobRequest
     from taskharbor.worker.context import JobContext
     from taskharbor.worker.worker import Worker
@@ -71,6 +73,7 @@ _HOMES = {
     "taskharbor.model.retry": ("RetryPolicy",),
     "taskharbor.model.speculation": ("Speculate",),
     "taskharbor.model.state": ("JobState",),
+    "taskharbor.tasks.failed": ("FailedJob",),
     "taskharbor.tasks.request": ("JobRequest",),
     "taskharbor.worker.context": ("JobContext",),
     "taskharbor.worker.worker": ("Worker",),

@@ -17,6 +17,7 @@ TaskHarborError
 │   │   ├── JobNotInflight             it is not running (any more)
 │   │   ├── LeaseMismatch              it runs under another token
 │   │   └── LeaseExpired               the token is right, its time is over
+│   ├── WrongQueue                     the job is of another queue than the caller said
 │   └── NotAllowedInState              e.g. requeue a running job; carries verb and state
 ├── DriverError                        the store failed; the cause is chained
 │   ├── DriverClosed                   close() was called, or open() was not
@@ -123,6 +124,16 @@ class RateLimited(ConflictError):
             f"queue {queue!r} is over its enqueue rate; nothing was stored, "
             f"try again in {retry_after.total_seconds():.3f} s"
         )
+
+
+class WrongQueue(ConflictError):
+    """The job is of another queue than the caller said. Nothing was changed."""
+
+    def __init__(self, job_id: str, queue: str, wanted: str) -> None:
+        self.job_id = job_id
+        self.queue = queue
+        self.wanted = wanted
+        super().__init__(f"job {job_id} is of queue {queue}, not of {wanted}; nothing was changed")
 
 
 class LeaseLost(ConflictError):

@@ -23,6 +23,7 @@ PAGES = [
     "guides/cancellation.md",
     "guides/speculation.md",
     "guides/schedules.md",
+    "guides/failure-jobs.md",
 ]
 
 

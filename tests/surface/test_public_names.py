@@ -13,6 +13,7 @@ PUBLIC = [
     "AsyncTask",
     "Cancel",
     "Client",
+    "FailedJob",
     "Harbor",
     "Job",
     "JobContext",

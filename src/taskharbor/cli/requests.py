@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -14,13 +14,35 @@ from taskharbor.cli.exits import UsageProblem
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import DEFAULT_QUEUE, NewJob
+from taskharbor.model.job import DEFAULT_QUEUE, NewJob, Update
 from taskharbor.tasks.request import JobRequest, template_of
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
 
 _CODEC = JsonCodec()
+
+
+class UpdateLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may change about the job that already waits under the same key; see Update."""
+
+    data: bool = True
+    run_at: bool | Literal["if_later", "if_earlier"] = True
+    retry: bool = True
+    reset_counts: bool | None = None
+
+
+def update_of(pairs: list[str], parse: Callable[[str], Any]) -> UpdateLine | None:
+    """What --update data=false --update run_at=if_later says."""
+    if not pairs:
+        return None
+    try:
+        return msgspec.convert(dict(_argument(pair, parse) for pair in pairs), UpdateLine)
+    except msgspec.ValidationError as error:
+        raise UsageProblem(
+            f"--update {' '.join(pairs)}: {error}; it takes data, retry and reset_counts (true or false) "
+            "and run_at (true, false, if_later or if_earlier)"
+        ) from None
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +62,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority: int | None = None
     requires: str | None = None
     key: str | None = None
+    update: UpdateLine | None = None
     idempotency_key: str | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -72,6 +95,8 @@ def _job_of_task(line: Line, harbor: Harbor, job_id: str, payload: Any) -> NewJo
 def _options(line: Line) -> dict[str, Any]:
     """What a line says about its job, by the names of JobRequest."""
     said = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
+    if line.update is not None:
+        said["update"] = Update(**msgspec.structs.asdict(line.update))
     return {name: value for name, value in said.items() if value is not None and value != {}}
 
 

@@ -39,7 +39,7 @@ from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
 from taskharbor.model.state import JobState
-from taskharbor.tasks.request import JobRequest, said_by, template_of
+from taskharbor.tasks.request import JobRequest, as_key, said_by, template_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -271,10 +271,19 @@ class Client:
             raise JobNotFound(job_id)
         return answer
 
+    def cancel_waiting(self, queue: str, key: str | bytes) -> bool:
+        """Cancel the waiting or blocked job of a key, and leave a running one alone; was there one?"""
+        return self.block(self.acancel_waiting, queue, key)
+
+    async def acancel_waiting(self, queue: str, key: str | bytes) -> bool:
+        driver = (await self._connections.here()).driver
+        return await driver.cancel_waiting(queue, as_key(key, "key") or b"", now=self.now())
+
     def retry(
         self,
         job_id: str,
         *,
+        queue: str | None = None,
         edit: Edit = NO_EDIT,
         reset_counts: bool = True,
         run_at: datetime | None = None,
@@ -282,19 +291,23 @@ class Client:
     ) -> JobHandle[Any]:
         """Let a completed, failed or cancelled job run again under the same id, changed by `edit`.
 
+        With `queue` it must be of that queue: a guard for callers that were handed an id.
+
         Raises:
             JobNotFound: there is no such job.
             NotAllowedInState: it is not over.
             DuplicateJob: another job of its key already waits.
+            WrongQueue: it is of another queue than `queue`.
         """
         return self.block(
-            self.aretry, job_id, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
+            self.aretry, job_id, queue=queue, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
         )
 
     async def aretry(
         self,
         job_id: str,
         *,
+        queue: str | None = None,
         edit: Edit = NO_EDIT,
         reset_counts: bool = True,
         run_at: datetime | None = None,
@@ -303,6 +316,7 @@ class Client:
         driver = (await self._connections.here()).driver
         [answer] = await driver.requeue(
             [job_id],
+            queue=queue,
             edit=edit,
             reset_counts=reset_counts,
             run_at=run_at,

@@ -68,6 +68,7 @@ from taskharbor.errors import (
     InvalidArgument,
     JobNotFound,
     LeaseLost,
+    WrongQueue,
 )
 from taskharbor.model.checks import (
     MAX_BATCH,
@@ -366,6 +367,7 @@ class Driver(OneJobForms, DriverSteps):
         self,
         ids: Sequence[str],
         *,
+        queue: str | None = None,
         edit: Edit = NO_EDIT,
         reset_counts: bool = True,
         run_at: datetime | None = None,
@@ -379,12 +381,28 @@ class Driver(OneJobForms, DriverSteps):
         cancel request, result, progress and finished_at; with `reset_counts` also attempts,
         stalls and the last error. A keyed job whose key runs becomes blocked; one whose key
         waits or is blocked is refused with DuplicateJob; one that is not over with NotAllowedInState.
+        With `queue`, a job of another queue is refused with WrongQueue.
         """
         now = self._check(now)
         check_ids(ids)
         check_edit(edit, self.max_payload)
         check_when(run_at, delay, now or self.clock.now())
-        return await self.do_requeue(ids, edit, reset_counts, run_at, delay, now) if ids else []
+        wrong = {} if queue is None else await self._of_other_queues(ids, queue, now)
+        asked = [job_id for job_id in ids if job_id not in wrong]
+        answers = iter(await self.do_requeue(asked, edit, reset_counts, run_at, delay, now) if asked else [])
+        return [wrong[job_id] if job_id in wrong else next(answers) for job_id in ids]
+
+    async def _of_other_queues(
+        self, ids: Sequence[str], queue: str, now: datetime | None
+    ) -> dict[str, ConflictError]:
+        """A job never changes its queue: what is read here still holds in the step that follows."""
+        check_name(queue, "queue")
+        found = zip(ids, await self.do_get(ids, now), strict=True)
+        return {
+            job_id: WrongQueue(job.id, job.queue, queue)
+            for job_id, job in found
+            if job is not None and job.queue != queue
+        }
 
     async def delete(
         self, ids: Sequence[str], *, now: datetime | None = None

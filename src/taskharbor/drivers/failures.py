@@ -44,6 +44,7 @@ _CARRIED: dict[type[errors.TaskHarborError], tuple[str, ...]] = {
     errors.LeaseLost: ("job_id",),
     errors.DuplicateJob: ("job_id", "existing_id"),
     errors.NotAllowedInState: ("job_id", "verb", "state"),
+    errors.WrongQueue: ("job_id", "queue", "wanted"),
     errors.RateLimited: ("queue", "retry_after"),
     errors.InvalidLeaseDuration: ("lease_for",),
     errors.DriverUnavailable: ("done",),
@@ -74,6 +75,7 @@ _BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
     "NotAllowedInState": lambda f: errors.NotAllowedInState(
         f.data["job_id"], verb=f.data["verb"], state=f.data["state"]
     ),
+    "WrongQueue": lambda f: errors.WrongQueue(f.data["job_id"], f.data["queue"], f.data["wanted"]),
     "RateLimited": lambda f: errors.RateLimited(f.data["queue"], _span(f.data["retry_after"])),
     "InvalidLeaseDuration": lambda f: errors.InvalidLeaseDuration(_span(f.data["lease_for"])),
     "InvalidArgument": _of_text(errors.InvalidArgument),

@@ -171,6 +171,7 @@ _VERBS = (
         "requeue",
         list[Requeued | Failure],
         ids=list[str],
+        queue=(str | None, None),
         edit=(Edit, NO_EDIT),
         reset_counts=(bool, True),
         run_at=(datetime | None, None),

@@ -22,12 +22,13 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration, duration, optional_duration
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
+from taskharbor.model.job import DEFAULT_QUEUE, FAILURE_TYPE, JobRecord
 from taskharbor.model.retry import ErrorKind, RetryPolicy
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
 from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
 from taskharbor.tasks.discovery import import_modules
+from taskharbor.tasks.failed import FailedJob, failure_handler
 from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+OnFailure = TypeVar("OnFailure", bound=Callable[[FailedJob], Any])
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
@@ -193,6 +195,19 @@ class Harbor:
             return task
 
         return declare
+
+    def on_failure(self, queue: str, **options: Any) -> Callable[[OnFailure], OnFailure]:
+        """Call a function with a `FailedJob` for every job that fails for good and is told to this queue.
+
+        Queues tell theirs once they are configured to: `harbor.queue("mail").configure(fail_queue=queue)`.
+        The options are those of `harbor.task`; attempts and backoff are the failure job's own.
+        """
+
+        def make(function: OnFailure) -> OnFailure:
+            self.task(name=FAILURE_TYPE, queue=queue, **options)(failure_handler(function))
+            return function
+
+        return make
 
     # ------------------------------------------------------------------ jobs
 

@@ -70,6 +70,13 @@ class QueueControl:
         found = await driver.count([self.name], now=self._client.now())
         return found.get(self.name, Counts())
 
+    def cancel_waiting(self, key: str | bytes) -> bool:
+        """Cancel the waiting or blocked job of a key, and leave a running one alone; was there one?"""
+        return self._client.cancel_waiting(self.name, key)
+
+    async def acancel_waiting(self, key: str | bytes) -> bool:
+        return await self._client.acancel_waiting(self.name, key)
+
     def _settings(self, settings: QueueSettings | None, said: dict[str, Any]) -> QueueSettings:
         if settings is not None and settings.queue != self.name:
             raise InvalidArgument(f"these settings are for {settings.queue!r}, and this is {self.name!r}")

@@ -37,6 +37,8 @@ from taskharbor.model.state import JobState
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 
 HISTORY_LENGTH = 10
+CANCELLED_WAITING = "cancelled while it waited"
+"""The reason that such a job keeps; one that ran keeps what its worker said."""
 UPDATE_ALL = Update()
 
 # ------------------------------------------------------------------ in
@@ -260,7 +262,13 @@ def cancelled(job: JobRecord, now: datetime) -> JobRecord:
     if job.state is JobState.RUNNING:
         return replace(job, cancel_requested=True, updated_at=now, version=job.version + 1)
     return replace(
-        job, state=JobState.CANCELLED, finished_at=now, update=None, updated_at=now, version=job.version + 1
+        job,
+        state=JobState.CANCELLED,
+        last_error=CANCELLED_WAITING,
+        finished_at=now,
+        update=None,
+        updated_at=now,
+        version=job.version + 1,
     )
 
 

@@ -129,7 +129,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
     "PruneRequest": {"limit": _LIMIT},
     "CancelRequest": {"ids": _IDS},
     "CancelWaitingRequest": {"queue": NAME, "key": KEY},
-    "RequeueRequest": {"ids": _IDS, "run_at": INSTANT, "delay": SPAN},
+    "RequeueRequest": {"ids": _IDS, "queue": NAME, "run_at": INSTANT, "delay": SPAN},
     "DeleteRequest": {"ids": _IDS},
     "SpeculateRequest": {"job_id": ID},
     "GetRequest": {"ids": _IDS},

@@ -115,6 +115,7 @@ TABLE: dict[str, Rights] = {
     "configure_queue": _change(_OPERATOR, Limited.OWN),
     "pause_queue": _change(_OPERATOR, Limited.OWN),
     "resume_queue": _change(_OPERATOR, Limited.OWN),
+    "cancel_waiting": _change(_PRODUCER, Limited.OWN),
     "scale": _look(_VIEWER, Limited.OWN),
     "list_workers": _look(_VIEWER, Limited.OWN, hidden=True),
     "stats": _look(_VIEWER, Limited.OWN),

@@ -194,6 +194,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("PATCH", "/api/queues/q"): {"operator", "admin"},
     ("POST", "/api/queues/q/pause"): {"operator", "admin"},
     ("POST", "/api/queues/q/resume"): {"operator", "admin"},
+    ("POST", "/api/queues/q/cancel"): {"producer", "operator", "admin"},
     ("GET", "/api/workers"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/stats"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/schedules"): {"viewer", "worker", "operator", "admin"},

@@ -49,6 +49,30 @@ async def test_settings_are_changed_one_by_one_and_taken_away_by_null(api: Api) 
     assert {name: whole[name] for name in after} == after
 
 
+async def test_the_waiting_job_of_a_key_is_cancelled_by_its_key(api: Api) -> None:
+    job = (await api("POST", "/api/jobs", {"type": "t", "queue": "mail", "key": "customer/7"})).json()
+
+    first = await api("POST", "/api/queues/mail/cancel", {"key": "customer/7"})
+    again = await api("POST", "/api/queues/mail/cancel", {"key": "customer/7"})
+
+    assert (first.json(), again.json()) == ({"cancelled": True}, {"cancelled": False})
+    found = (await api("GET", f"/api/jobs/{job['id']}")).json()
+    assert (found["state"], found["last_error"]) == ("cancelled", "cancelled while it waited")
+    assert (await api("POST", "/api/queues/mail/cancel", {})).status_code == 422
+    assert (await api("POST", "/api/queues/*/cancel", {"key": "k"})).status_code == 404
+
+
+async def test_a_retry_can_insist_on_a_queue(api: Api) -> None:
+    job = (await api("POST", "/api/jobs", {"type": "t", "queue": "mail"})).json()
+    await api("POST", f"/api/jobs/{job['id']}/cancel")
+
+    refused = await api("POST", f"/api/jobs/{job['id']}/retry", {"queue": "other"})
+    done = await api("POST", f"/api/jobs/{job['id']}/retry", {"queue": "mail"})
+
+    assert (refused.status_code, done.status_code) == (409, 200)
+    assert "of queue mail, not of other" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -148,3 +148,32 @@ def test_an_app_checks_the_arguments(shell: Shell, app: str, args: list[str], wo
     assert answer.code == 2
     assert word in answer.err
     assert shell("queues", "list", "--json").json["items"] == []
+
+
+def test_update_flags_say_what_changes_about_a_job_that_waits(shell: Shell) -> None:
+    first = shell("enqueue", "t", "n=1", "--key", "k", "--in", "1h", "--json").json["id"]
+
+    second = shell(
+        "enqueue", "t", "n=2", "--key", "k", "--update", "data=false", "--update", "run_at=if_earlier"
+    )
+
+    job = shell.get(first)
+    assert second.code == 0
+    assert (job.payload, job.run_at, job.state) == (b'{"n":1}', None, "ready")
+    wrong = shell("enqueue", "t", "--key", "k", "--update", "data=perhaps")
+    assert wrong.code == 2
+    assert "data, retry and reset_counts (true or false)" in wrong.err
+    assert shell("enqueue", "t", "--key", "k", "--update", "nosuch=1").code == 2
+
+
+def test_lines_of_a_file_may_say_update_and_get_that_of_the_flags(shell: Shell, tmp_path: Path) -> None:
+    job_id = shell("enqueue", "t", "n=1", "--key", "k", "--in", "1h", "--json").json["id"]
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"type": "t", "payload": {"n": 2}, "key": "k", "update": {"run_at": false}}\n')
+
+    assert shell("enqueue", "-f", str(file)).code == 0
+    assert (shell.get(job_id).payload, shell.get(job_id).state) == (b'{"n":2}', "scheduled")
+    file.write_text('{"payload": {"n": 3}}\n')
+    flags = ("--key", "k", "--update", "data=false", "--update", "run_at=false")
+    assert shell("enqueue", "t", "-f", str(file), *flags).code == 0
+    assert shell.get(job_id).payload == b'{"n":2}'

@@ -314,3 +314,29 @@ def test_a_wrong_word_is_a_usage_error_that_names_it(shell: Shell, args: list[st
     assert answer.code == 2
     assert word in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_the_waiting_job_of_a_key_is_cancelled_by_its_key(shell: Shell) -> None:
+    job_id = shell.enqueue(queue="mail", key=b"customer/7")
+
+    assert shell("jobs", "cancel", "--key", "customer/7").code == 3
+    answer = shell("jobs", "cancel", "--key", "customer/7", "--queue", "mail", "--json")
+
+    assert answer.json == {"queue": "mail", "key": "customer/7", "cancelled": True}
+    assert (shell.get(job_id).state, shell.get(job_id).last_error) == (
+        "cancelled",
+        "cancelled while it waited",
+    )
+    assert shell("jobs", "cancel", "--queue", "mail").code == 2
+    assert shell("jobs", "cancel", job_id, "--key", "k").code == 2
+
+
+def test_a_retry_that_names_a_queue_refuses_jobs_of_others(shell: Shell) -> None:
+    job_id = shell.enqueue(queue="mail")
+    shell("jobs", "cancel", job_id)
+
+    refused = shell("jobs", "retry", job_id, "--queue", "default")
+    done = shell("jobs", "retry", job_id, "--queue", "mail")
+
+    assert (refused.code, done.code) == (5, 0)
+    assert shell.get(job_id).state == "ready"

@@ -32,6 +32,8 @@ def test_queues_list_has_numbers_settings_and_the_age_of_the_oldest(shell: Shell
 
 
 def test_a_queue_is_paused_and_resumed(shell: Shell) -> None:
+    shell.enqueue(queue="mail")
+
     assert shell("queues", "pause", "mail", "--json").json["paused"] is True
     assert shell("queues", "resume", "mail", "--json").json["paused"] is False
 
@@ -251,3 +253,19 @@ def test_version_has_a_json_form(shell: Shell) -> None:
     assert shell.bare("--version").out == f"taskharbor {__version__}\n"
     assert shell.bare("version", "--json").json["taskharbor"] == __version__
     assert shell.bare("version", "-o", "json").json["taskharbor"] == __version__
+
+
+def test_a_queue_that_nobody_knows_is_not_paused_by_a_typing_error(shell: Shell) -> None:
+    shell.enqueue(queue="mail")
+
+    refused = shell("queues", "pause", "mial")
+    paused = shell("queues", "pause", "mail")
+    new = shell("queues", "pause", "later", "--new")
+
+    assert (refused.code, paused.code, new.code) == (3, 0, 0)
+    assert "no queue is named mial" in refused.err
+    assert "there are: mail" in refused.err
+    names = {row["name"]: row["paused"] for row in shell("queues", "list", "--json").json["items"]}
+    assert names == {"later": True, "mail": True}
+    assert shell("queues", "resume", "mial").code == 3
+    assert shell("queues", "pause", "--all").code == 0

@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from taskharbor import AsyncTask, Task
+from taskharbor import AsyncTask, FailedJob, Task
 from taskharbor.drivers import connect
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import EnqueueResult
-from taskharbor.errors import ConfigurationError, InvalidArgument, JobNotFound, PayloadError, UnknownTask
+from taskharbor.errors import (
+    ConfigurationError,
+    InvalidArgument,
+    JobNotFound,
+    PayloadError,
+    UnknownTask,
+    WrongQueue,
+)
 from taskharbor.harbor import Harbor, store_url
 from taskharbor.model.codec import CODEC_HEADER, MsgpackCodec
 from taskharbor.model.job import Update
@@ -513,3 +520,69 @@ def test_a_function_of_main_that_wants_a_process_is_told_why():
 
     with pytest.raises(ConfigurationError, match="defined in __main__"):
         harbor.worker().run(until_idle=True)
+
+
+def test_failures_for_good_are_told_to_a_function(harbor):
+    told = []
+
+    @harbor.task(queue="mail", max_attempts=1)
+    def boom(n: int) -> None:
+        raise RuntimeError("no luck")
+
+    @harbor.on_failure("mail-failed")
+    def tell(failed: FailedJob) -> None:
+        told.append(failed)
+
+    harbor.queue("mail").configure(fail_queue="mail-failed")
+    job = boom.using(key="k").enqueue(7)
+    harbor.worker().run(until_idle=True)
+
+    [failed] = told
+    assert (failed.id, failed.type, failed.queue, failed.key) == (job.id, "boom", "mail", "k")
+    assert (failed.payload, failed.error, failed.kind) == (b'{"n":7}', "RuntimeError: no luck", "error")
+    assert (failed.attempts, failed.stalls) == (1, 0)
+    assert tell.__name__ == "tell"
+
+
+def test_an_async_function_hears_of_failures_too(harbor):
+    told = []
+
+    @harbor.task(max_attempts=1)
+    def boom() -> None:
+        raise RuntimeError("no luck")
+
+    @harbor.on_failure("failed")
+    async def tell(failed: FailedJob) -> None:
+        told.append(failed.type)
+
+    harbor.queue("*").configure(fail_queue="failed")
+    boom.enqueue()
+    harbor.worker().run(until_idle=True)
+
+    assert told == ["boom"]
+    with pytest.raises(ConfigurationError, match="goes on a function"):
+        harbor.on_failure("failed")("text")
+
+
+def test_the_waiting_job_of_a_key_is_cancelled_and_a_running_one_is_not(harbor):
+    @harbor.task(queue="mail")
+    def send() -> None: ...
+
+    job = send.using(key="k").enqueue()
+
+    assert harbor.queue("mail").cancel_waiting("k")
+    assert not harbor.queue("mail").cancel_waiting(b"k")
+    assert not harbor.client.cancel_waiting("mail", "other")
+    assert (job.state, job.record.last_error) == (JobState.CANCELLED, "cancelled while it waited")
+
+
+def test_a_retry_can_insist_on_a_queue(harbor):
+    @harbor.task(queue="mail")
+    def send() -> None: ...
+
+    job = send.enqueue()
+    job.cancel()
+
+    with pytest.raises(WrongQueue, match="of queue mail, not of other"):
+        harbor.client.retry(job.id, queue="other")
+    assert harbor.client.retry(job.id, queue="mail").state is JobState.READY

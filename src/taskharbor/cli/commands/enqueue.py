@@ -13,7 +13,7 @@ import typer
 
 from taskharbor.cli.exits import DONE, UsageProblem
 from taskharbor.cli.parameters import parse_duration, parse_instant, parse_pair, parse_value
-from taskharbor.cli.requests import Line, jobs_of, new_job, payload_of
+from taskharbor.cli.requests import Line, jobs_of, new_job, payload_of, update_of
 from taskharbor.cli.session import Session, with_store_made
 from taskharbor.cli.waiting import wait_for
 from taskharbor.drivers.messages import Enqueued
@@ -72,6 +72,14 @@ async def command(
         int | None, typer.Option("--max-attempts", min=1, help="How often it may be tried.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="One waiting and one running job per key.")] = None,
+    update: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--update",
+            metavar="NAME=VALUE",
+            help="With --key, what may change about a job that waits: data, run_at, retry, reset_counts.",
+        ),
+    ] = None,
     idempotency_key: Annotated[
         str | None,
         typer.Option(
@@ -112,6 +120,7 @@ async def command(
         timeout_s=None if timeout is None else timeout.total_seconds(),
         max_attempts=max_attempts,
         key=key,
+        update=update_of(update or [], parse_value),
         idempotency_key=idempotency_key,
         headers=dict(parse_pair(header) for header in headers or ()),
     )

@@ -12,7 +12,7 @@ import typer
 from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches, refused
 from taskharbor.cli.columns import job_columns
 from taskharbor.cli.details import job_lines, why_lines
-from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND
+from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem
 from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
 from taskharbor.cli.session import Session, with_store, with_store_to_look
@@ -22,7 +22,7 @@ from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.drivers.views import instant_text, job_view
 from taskharbor.errors import JobNotFound
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.state import TERMINAL, WAITING, JobState
 
 app = typer.Typer(no_args_is_help=True)
@@ -136,13 +136,16 @@ async def retry(
         bool,
         typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
     ] = False,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="Refuse jobs of other queues than this one.")
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
     """Let finished jobs wait again: failed, cancelled or completed ones. With --where: failed ones."""
     search = parse_where(where)
     check_choice(job_ids or [], search)
-    step = requeue_step(session, delay, keep_counts)
+    step = requeue_step(session, delay, keep_counts, queue)
     if job_ids and not dry_run:
         return await for_ids(session, job_ids, step)
     if job_ids:
@@ -164,10 +167,23 @@ async def cancel(
     session: Session,
     job_ids: JobIds = None,
     where: WhereFlag = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="The waiting job of this key, with --queue; a running one goes on."),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="The queue of --key; default when left out.")
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
     """Cancel jobs: waiting ones at once, running ones as soon as their worker hears of it."""
+    if key is not None:
+        if job_ids or where or dry_run:
+            raise UsageProblem("--key names one job: leave out ids, --where and --dry-run")
+        return await _cancel_key(session, queue or DEFAULT_QUEUE, key)
+    if queue is not None:
+        raise UsageProblem("--queue is for --key; to cancel a whole queue: --where queue:NAME")
     search = parse_where(where)
     check_choice(job_ids or [], search)
     if job_ids and dry_run:
@@ -185,15 +201,25 @@ async def cancel(
     )
 
 
+async def _cancel_key(session: Session, queue: str, key: str) -> int:
+    was_there = await session.driver.cancel_waiting(queue, key.encode())
+    said = "cancelled" if was_there else "no job of this key waits"
+    view = {"queue": queue, "key": key, "cancelled": was_there}
+    session.out.document(view, [f"{key} in {queue}: {said}"])
+    return DONE if was_there else NOT_FOUND
+
+
 def narrowed(where: Where, *, queue: str | None, state: str | None, type: str | None) -> Where:
     """The search with what its flags say on top."""
     said = {"queue": queue, "type": type, "states": parse_states(state) if state else None}
     return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
 
 
-def requeue_step(session: Session, delay: timedelta | None, keep_counts: bool) -> Step:
+def requeue_step(
+    session: Session, delay: timedelta | None, keep_counts: bool, queue: str | None = None
+) -> Step:
     async def step(ids: Sequence[str]) -> list[Answer]:
-        answers = await session.driver.requeue(ids, delay=delay, reset_counts=not keep_counts)
+        answers = await session.driver.requeue(ids, queue=queue, delay=delay, reset_counts=not keep_counts)
         return [
             Answer(id=one.id, result="retried", state=one.state.value)
             if isinstance(one, Requeued)

@@ -9,7 +9,7 @@ import typer
 from msgspec import UNSET
 
 from taskharbor.cli.columns import queue_columns, settings_of
-from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.exits import NothingThere, UsageProblem
 from taskharbor.cli.parameters import NONE, parse_count, parse_rate, parse_retention
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.views import queue_view, rules_view
@@ -18,6 +18,7 @@ from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 app = typer.Typer(no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names of queues.")]
+New = Annotated[bool, typer.Option("--new", help="Also queues that nobody has used yet.")]
 Harbor = Annotated[bool, typer.Option("--all", help="The whole harbor, whatever queue.")]
 
 
@@ -32,16 +33,18 @@ async def list_queues(session: Session) -> None:
 
 @app.command()
 @with_store
-async def pause(session: Session, queues: Names = None, everything: Harbor = False) -> None:
+async def pause(session: Session, queues: Names = None, everything: Harbor = False, new: New = False) -> None:
     """Stop handing out jobs of these queues; running ones go on, new ones may come in."""
-    await _set_paused(session, queues, everything, paused=True)
+    await _set_paused(session, queues, everything, paused=True, new=new)
 
 
 @app.command()
 @with_store
-async def resume(session: Session, queues: Names = None, everything: Harbor = False) -> None:
+async def resume(
+    session: Session, queues: Names = None, everything: Harbor = False, new: New = False
+) -> None:
     """Hand out jobs of these queues again."""
-    await _set_paused(session, queues, everything, paused=False)
+    await _set_paused(session, queues, everything, paused=False, new=new)
 
 
 @app.command("set")
@@ -127,12 +130,30 @@ async def set_rules(
     await _configure(session, settings)
 
 
-async def _set_paused(session: Session, queues: list[str] | None, everything: bool, *, paused: bool) -> None:
+async def _set_paused(
+    session: Session, queues: list[str] | None, everything: bool, *, paused: bool, new: bool
+) -> None:
     names = [EVERY_QUEUE] if everything else queues
     if not names or (everything and queues):
         raise UsageProblem("give queues, or --all for the whole harbor")
+    if not everything and not new:
+        await _refuse_unknown(session, names)
     for name in names:
         await _configure(session, QueueSettings(queue=name, paused=paused))
+
+
+async def _refuse_unknown(session: Session, names: list[str]) -> None:
+    """A name that nobody knows is most likely a typing error, and the queue that was meant goes on."""
+    known = {info.queue for info in await session.driver.queues()}
+    known |= {queue for worker in await session.driver.workers() for queue in worker.report.queues}
+    known |= set(session.harbor.tasks.queues()) if session.harbor is not None else set()
+    unknown = [name for name in names if name not in known and name != EVERY_QUEUE]
+    if unknown:
+        there = ", ".join(sorted(known - {EVERY_QUEUE})) or "none"
+        raise NothingThere(
+            f"no queue is named {', '.join(unknown)}: nothing has jobs, settings or workers there; "
+            f"there are: {there}. Nothing was changed; --new means a queue that is yet to come"
+        )
 
 
 async def _configure(session: Session, settings: QueueSettings) -> None:

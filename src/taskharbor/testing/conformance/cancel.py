@@ -41,7 +41,10 @@ LATER = START + SECOND
 
 @pytest.mark.parametrize("state", [JobState.READY, JobState.SCHEDULED, JobState.BLOCKED])
 async def test_a_waiting_job_is_cancelled_at_once(driver: Driver, state: JobState) -> None:
-    """H01 H02 H03 R003-24 R003-25: the whole record; it is never handed out, whatever the time."""
+    """H01 H02 H03 R003-20 R003-24 R003-25: the whole record, with a reason.
+
+    It is never handed out, whatever the time.
+    """
     job = await in_state(driver, state)
 
     [answer] = await driver.cancel([job.id], now=LATER)
@@ -51,6 +54,7 @@ async def test_a_waiting_job_is_cancelled_at_once(driver: Driver, state: JobStat
     assert after == msgspec.structs.replace(
         job,
         state=JobState.CANCELLED,
+        last_error="cancelled while it waited",
         finished_at=LATER,
         update=None,
         updated_at=LATER,

@@ -17,6 +17,7 @@ from taskharbor.errors import (
     LeaseExpired,
     LeaseMismatch,
     NotAllowedInState,
+    WrongQueue,
 )
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import FAILURE_TYPE, FailureKind, Lease
@@ -28,6 +29,7 @@ from taskharbor.testing.conformance.kit import (
     LEASE,
     MICROSECOND,
     MINUTE,
+    OTHER_QUEUE,
     OTHER_WORKER,
     QUEUE,
     SECOND,
@@ -230,6 +232,22 @@ async def test_whatever_is_over_can_be_requeued(driver: Driver, state: JobState)
         version=over.version + 1,
     )
     assert (await reserve_one(driver, now=now, lanes=("gpu",))).id == over.id
+
+
+async def test_a_requeue_that_names_a_queue_leaves_jobs_of_others_alone(driver: Driver) -> None:
+    """R001-27: each item for itself."""
+    mine = await in_state(driver, JobState.FAILED)
+    other = await in_state(driver, JobState.FAILED, queue=OTHER_QUEUE)
+
+    answers = await driver.requeue([other.id, mine.id, UNKNOWN_ID], queue=QUEUE, now=END)
+
+    assert await get_one(driver, other.id, now=END) == other
+    assert isinstance(answers[0], WrongQueue)
+    assert (answers[0].job_id, answers[0].queue, answers[0].wanted) == (other.id, OTHER_QUEUE, QUEUE)
+    assert isinstance(answers[1], Requeued)
+    assert isinstance(answers[2], JobNotFound)
+    with pytest.raises(InvalidArgument):
+        await driver.requeue([mine.id], queue="*", now=END)
 
 
 async def test_a_cancelled_job_lives_again_without_its_cancel_request(driver: Driver) -> None:

@@ -310,6 +310,7 @@ class ReferenceModel(Ending):
                 self._drop_copy(job.id, now)
             return CancelAnswer(job.id, CancelResult.REQUESTED, job.state, now, job.version)
         job.update = None
+        job.last_error = "cancelled while it waited"
         self._touch(job, now)
         self._end(job, JobState.CANCELLED, now)
         return CancelAnswer(job.id, CancelResult.CANCELLED, job.state, now, job.version)

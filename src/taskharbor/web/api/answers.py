@@ -208,6 +208,12 @@ class QueuesOut(Out, frozen=True, kw_only=True):
     items: list[QueueOut]
 
 
+class CancelWaitingOut(Out, frozen=True, kw_only=True):
+    """Whether a job of the key waited."""
+
+    cancelled: bool
+
+
 class ScaleOut(Out, frozen=True, kw_only=True):
     """What an autoscaler needs. Running jobs count, so that no busy worker is taken away."""
 

@@ -107,6 +107,7 @@ async def retry(call: Call) -> Response:
     driver = await call.service.driver()
     [answer] = await driver.requeue(
         [job.id],
+        queue=asked.queue,
         edit=_edit(call, asked),
         reset_counts=asked.reset_counts,
         run_at=asked.run_at,

@@ -14,8 +14,8 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
-from taskharbor.web.api.answers import QueueOut, QueuesOut, RulesOut, ScaleOut
-from taskharbor.web.api.schemas import NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
+from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, RulesOut, ScaleOut
+from taskharbor.web.api.schemas import CancelWaitingIn, NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
 from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
@@ -55,6 +55,19 @@ async def pause(call: Call) -> Response:
 
 async def resume(call: Call) -> Response:
     return await _store(call, QueueSettings(queue=_queue_of(call), paused=False))
+
+
+async def cancel_waiting(call: Call) -> Response:
+    """Cancel the waiting job of a key; a running one goes on."""
+    read_query(call.scope["query_string"], NoQuery)
+    queue = _queue_of(call)
+    if queue == EVERY_QUEUE:
+        raise Problem("not-found", "a key belongs to one queue; name it")
+    asked = read_json(await call.body(_MAX_BODY), CancelWaitingIn)
+    driver = await call.service.driver()
+    was_there = await driver.cancel_waiting(queue, asked.key.encode(), now=call.service.now())
+    call.audited = {"queue": queue, "cancelled": was_there}
+    return json_answer({"cancelled": was_there})
 
 
 async def scale(call: Call) -> Response:
@@ -176,6 +189,16 @@ OPERATIONS = [
             ("pause", pause, "Let no more jobs of a queue start; those that run go on"),
             ("resume", resume, "Let the jobs of a queue start again"),
         )
+    ),
+    Operation(
+        method="POST",
+        path="/api/queues/{queue}/cancel",
+        name="cancel_waiting",
+        handler=cancel_waiting,
+        summary="Cancel the waiting job of a key, and leave a running one alone",
+        body=CancelWaitingIn,
+        answer=CancelWaitingOut,
+        problems=("malformed", "not-found", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
     Operation(
         method="GET",

@@ -74,6 +74,12 @@ class JobIn(In, frozen=True, kw_only=True):
     payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
+class CancelWaitingIn(In, frozen=True, kw_only=True):
+    """The key whose waiting job is not wanted any more."""
+
+    key: Key
+
+
 class BatchIn(In, frozen=True, kw_only=True):
     """Jobs to be stored in one step: all of them, or none."""
 
@@ -81,8 +87,12 @@ class BatchIn(In, frozen=True, kw_only=True):
 
 
 class RetryIn(In, frozen=True, kw_only=True):
-    """When a finished job runs again, and what changes about it; what is left out stays."""
+    """When a finished job runs again, and what changes about it; what is left out stays.
 
+    With `queue` it must be of that queue.
+    """
+
+    queue: JobName | None = None
     run_at: Instant | None = None
     delay_s: Seconds | None = None
     reset_counts: bool = True
