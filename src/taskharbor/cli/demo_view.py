@@ -56,7 +56,9 @@ class Watcher:
     async def look(self) -> Glance:
         counts = await self._driver.count(self._queues)
         for queue in self._queues:
-            page = await self._driver.find(Query(queue=queue, newest_first=True, limit=_WATCHED))
+            page = await self._driver.find(
+                Query(queue=queue, newest_first=True, limit=_WATCHED, payloads=False)
+            )
             for job in reversed(page.jobs):
                 self._notice(job)
         workers = await self._driver.workers()

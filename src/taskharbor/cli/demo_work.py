@@ -37,7 +37,7 @@ class Ledger:
         found: dict[str, JobRecord | None] = {}
         for start in range(0, len(ids), _AT_ONCE):
             part = ids[start : start + _AT_ONCE]
-            found |= zip(part, await driver.get(part), strict=True)
+            found |= zip(part, await driver.get(part, payloads=False), strict=True)
         return found
 
 
@@ -186,7 +186,7 @@ class Producer:
         """Cancel the long reports as soon as they run; that is what they are for."""
         if not self.to_cancel_running:
             return
-        jobs = await driver.get(self.to_cancel_running)
+        jobs = await driver.get(self.to_cancel_running, payloads=False)
         running = [job.id for job in jobs if job is not None and job.state is _S.RUNNING]
         if running:
             await driver.cancel(running)

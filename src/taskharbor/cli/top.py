@@ -75,7 +75,7 @@ async def _troubled(driver: Driver) -> list[JobRecord]:
     """Each state for itself: many new ready jobs must not hide those that wait for another try."""
     found: list[JobRecord] = []
     for state in (JobState.FAILED, JobState.SCHEDULED, JobState.READY):
-        page = await driver.find(Query(states=(state,), newest_first=True, limit=LOOKED_AT))
+        page = await driver.find(Query(states=(state,), newest_first=True, limit=LOOKED_AT, payloads=False))
         found += (job for job in page.jobs if job.last_error is not None)
     return found
 

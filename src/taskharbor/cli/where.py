@@ -77,6 +77,7 @@ class Where:
             claimed_by=_exact(self.worker),
             failure_kind=self.kind,
             newest_first=newest_first,
+            payloads=False,
         )
 
     def fits(self, job: JobRecord, now: datetime) -> bool:

@@ -79,7 +79,7 @@ async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None)
         JobNotFound: there is no such job.
     """
     at = now or (await driver.info()).at
-    [job] = await driver.get([job_id], now=now)
+    [job] = await driver.get([job_id], payloads=False, now=now)
     if job is None:
         raise JobNotFound(job_id)
     if not job.state.is_waiting:
@@ -106,7 +106,7 @@ async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None)
 async def _key_holder(driver: Driver, job: JobRecord, now: datetime | None) -> JobRecord | None:
     if job.key is None or job.state is not JobState.BLOCKED:
         return None
-    query = Query(queue=job.queue, key=job.key, states=(JobState.RUNNING,), limit=1)
+    query = Query(queue=job.queue, key=job.key, states=(JobState.RUNNING,), limit=1, payloads=False)
     while True:
         page = await driver.find(query, now=now)
         if page.jobs or page.cursor is None:
@@ -118,7 +118,7 @@ async def _ahead(driver: Driver, job: JobRecord, now: datetime | None) -> tuple[
     """How many ready jobs of the same queue and lane a claim prefers; counted up to a bound."""
     if job.state is not JobState.READY:
         return 0, True
-    query = Query(queue=job.queue, states=(JobState.READY,), limit=MAX_PAGE)
+    query = Query(queue=job.queue, states=(JobState.READY,), limit=MAX_PAGE, payloads=False)
     count = 0
     for _ in range(_PAGES_EXAMINED):
         page = await driver.find(query, now=now)

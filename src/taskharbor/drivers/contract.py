@@ -87,7 +87,7 @@ from taskharbor.model.checks import (
 from taskharbor.model.clock import Clock, SystemClock, utc
 from taskharbor.model.edit import NO_EDIT, Edit, check_edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
@@ -444,11 +444,18 @@ class Driver(OneJobForms, DriverSteps):
 
     # ------------------------------------------------------------------ looking
 
-    async def get(self, ids: Sequence[str], *, now: datetime | None = None) -> list[JobRecord | None]:
-        """The records of these ids, in this order; unknown → None. An alias gives the job it stands for."""
+    async def get(
+        self, ids: Sequence[str], *, payloads: bool = True, now: datetime | None = None
+    ) -> list[JobRecord | None]:
+        """The records of these ids, in this order; unknown → None. An alias gives the job it stands for.
+
+        `payloads=False` leaves payloads and results where they are, as in a Query.
+        """
         now = self._check(now)
         check_ids(ids)
-        return await self.do_get(ids, now) if ids else []
+        if not ids:
+            return []
+        return await self.do_get(ids, now) if payloads else await self.do_look(ids, now)
 
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
         """Jobs in enqueue order, page by page. Neither tokens nor settled tokens are listed.
@@ -459,7 +466,8 @@ class Driver(OneJobForms, DriverSteps):
         """
         now = self._check(now)
         check_query(query)
-        return await self.do_find(query, now)
+        page = await self.do_find(query, now)
+        return page if query.payloads else Page([without_payload(job) for job in page.jobs], page.cursor)
 
     async def count(
         self, queues: Sequence[str] | None = None, *, now: datetime | None = None

@@ -176,6 +176,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     newest_first: bool = False
     limit: int = 50
     cursor: str | None = None
+    payloads: bool = True
+    """False leaves payloads and results where they are: the jobs come with none. For whoever shows neither:
+    they may be a megabyte each."""
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.errors import ConflictError, InvalidArgument, JobNotFound, LeaseLost, TaskHarborError
 from taskharbor.model.edit import Edit
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
@@ -131,8 +131,15 @@ class DriverSteps(ABC):
     @abstractmethod
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]: ...
 
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        """`do_get` without payloads and results; a store that can leave them unread does."""
+        found = await self.do_get(ids, now)
+        return [None if job is None else without_payload(job) for job in found]
+
     @abstractmethod
-    async def do_find(self, query: Query, now: datetime | None) -> Page: ...
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        """With `query.payloads` false, payloads and results may be left unread."""
+        ...
 
     @abstractmethod
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]: ...

@@ -24,7 +24,7 @@ async def unclaimed(
     now: datetime | None = None,
 ) -> dict[Want, str]:
     """What is wanted and not there, each with a job that wants it: of jobs that were ready at `before`."""
-    query = Query(queue=queue, states=(JobState.READY,), limit=page)
+    query = Query(queue=queue, states=(JobState.READY,), limit=page, payloads=False)
     found: dict[Want, str] = {}
     for job in (await driver.find(query, now=now)).jobs:
         wanted = {"queue": queue, "lane": job.requires, "type_name": job.type}

@@ -180,7 +180,7 @@ _VERBS = (
     _verb("delete", list[Deleted | Failure], ids=list[str]),
     _verb("configure_queue", QueueRules, settings=QueueSettings),
     _verb("speculate", Speculated | Failure, job_id=str, head_start=(HeadStart | None, None)),
-    _verb("get", list[JobRecord | None], ids=list[str]),
+    _verb("get", list[JobRecord | None], ids=list[str], payloads=(bool, True)),
     _verb("find", Page, query=Query),
     _verb("count", dict[str, Counts], queues=(list[str] | None, None)),
     _verb("queues", list[QueueInfo]),

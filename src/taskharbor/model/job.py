@@ -199,3 +199,10 @@ def job_of(record: JobRecord) -> Job:
         stalls=record.stalls,
         starts=record.starts,
     )
+
+
+def without_payload(job: JobRecord) -> JobRecord:
+    """The record as it is listed where nobody looks at payloads and results."""
+    if not job.payload and job.result is None:
+        return job
+    return msgspec.structs.replace(job, payload=b"", result=None)

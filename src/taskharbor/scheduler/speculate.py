@@ -76,7 +76,9 @@ class SpeculateOnStragglers:
 
     async def _running(self) -> AsyncIterator[JobRecord]:
         """Newest first: workers go on to newer jobs meanwhile, and a look that way would run after them."""
-        query: Query | None = Query(states=(JobState.RUNNING,), limit=self._page, newest_first=True)
+        query: Query | None = Query(
+            states=(JobState.RUNNING,), limit=self._page, newest_first=True, payloads=False
+        )
         while query is not None:
             page = await self._driver.find(query, now=self._now.given)
             for job in page.jobs:

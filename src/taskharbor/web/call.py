@@ -8,10 +8,11 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
-from taskharbor.web.auth import HEAD, NOBODY, Principal, require_every_queue, require_queue
+from taskharbor.web.auth import HEAD, LOOPBACK, NOBODY, Principal, require_every_queue, require_queue
 from taskharbor.web.direct import DIRECT, Direct
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import REQUEST_ID
+from taskharbor.web.room import SMALL
 from taskharbor.web.service import Service
 
 
@@ -23,6 +24,7 @@ class Call(HTTPConnection):
         self.service = service
         self.principal: Principal = NOBODY
         self._receive = receive
+        self._room_taken = 0
         self.audited: dict[str, Any] = {}
         """What the audit log should know besides who, what and how it ended."""
 
@@ -56,17 +58,20 @@ class Call(HTTPConnection):
     async def body(self, limit: int) -> bytes:
         """The whole body. A larger or slower one is refused, and its connection is given up."""
         self._refuse_foreign_body()
-        announced = self.head(b"content-length")
-        if announced is not None and _is_over(announced, limit):
+        announced = self._announced()
+        if announced is not None and announced > limit:
             raise _too_large(limit)
+        size = limit if announced is None else announced
         direct: Direct | None = self.scope.get(DIRECT)
         if direct is not None:
             body = direct.body(self._receive)
             if body is None:
+                await self._take_room(size)
                 return await self._read(limit)
             if len(body) > limit:
                 raise _too_large(limit)
             return body
+        await self._take_room(size)
         try:
             async with asyncio.timeout(self.service.config.request_seconds):
                 return await self._read(limit)
@@ -74,6 +79,27 @@ class Call(HTTPConnection):
             raise Problem(
                 "timeout", "the body took too long to arrive; nothing was done", headers=_CLOSE
             ) from None
+
+    def _announced(self) -> int | None:
+        """The length of the body as the caller says it; Python reads no numbers of thousands of digits."""
+        said = self.head(b"content-length")
+        return None if said is None or not said.isdigit() else int(said[:_MOST_DIGITS])
+
+    async def _take_room(self, size: int) -> None:
+        """For a body that is not here yet. Of one in chunks nobody knows the size: as much as is allowed."""
+        if size <= SMALL:
+            return
+        who, room = self.principal.name, self.service.room
+        await room.take(
+            who, size, self.service.config.request_seconds / 2, share=self.principal is not LOOPBACK
+        )
+        self._room_taken = size
+
+    def done(self) -> None:
+        """The call was answered: what it held is free again."""
+        if self._room_taken:
+            self.service.room.give_back(self.principal.name, self._room_taken)
+            self._room_taken = 0
 
     async def optional_body(self, limit: int) -> bytes:
         """The same where a body may be left out: then it is empty."""
@@ -119,12 +145,8 @@ class Disconnected(Exception):
 
 
 _JSON = b"application/json"
-_MOST_DIGITS = 18  # Python refuses to read numbers of thousands of digits, with an error of its own
+_MOST_DIGITS = 18
 _CLOSE = {"Connection": "close"}
-
-
-def _is_over(announced: bytes, limit: int) -> bool:
-    return announced.isdigit() and (len(announced) > _MOST_DIGITS or int(announced) > limit)
 
 
 def _too_large(limit: int) -> Problem:

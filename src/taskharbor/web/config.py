@@ -35,6 +35,13 @@ class ServerConfig:
     max_batch_bytes: int = 16 * 1024 * 1024
     """The largest body of a batch or a driver verb; other bodies go by the payload limit."""
 
+    max_answer_bytes: int = 16 * 1024 * 1024
+    """About the most bytes of jobs in one answer: longer lists come in more pages, more ids in more calls."""
+
+    max_bytes_under_way: int = 64 * 1024 * 1024
+    """Bodies over 64 KiB that are held at the same time, all callers together; one caller has half of it. One
+    more waits for a moment, and is then told to come back. As much may wait unread in answers."""
+
     max_header_bytes: int = 16 * 1024
     request_seconds: float = 10.0
     """How long a request may take to arrive, headers and body together."""
@@ -84,6 +91,8 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.max_connections < 1:
             raise ConfigurationError("max_connections must be at least 1")
+        if self.max_answer_bytes < 1 or self.max_bytes_under_way < 1:
+            raise ConfigurationError("max_answer_bytes and max_bytes_under_way must be at least 1")
         if self.max_connections_per_address is not None and self.max_connections_per_address < 0:
             raise ConfigurationError("max_connections_per_address must not be negative; 0 means no limit")
         if self.request_seconds <= 0 or self.max_wait_seconds <= 0 or self.write_seconds <= 0:

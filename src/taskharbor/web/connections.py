@@ -61,8 +61,15 @@ class _Reader:
 class Connections:
     """The connections of one server."""
 
-    def __init__(self, most: int, most_per_address: int | None = None, write_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        most: int,
+        most_per_address: int | None = None,
+        write_seconds: float = 30.0,
+        most_unread: int = 64 * 1024 * 1024,
+    ) -> None:
         self.most = most
+        self._most_unread = most_unread
         self._share = most_per_address
         self._write_seconds = write_seconds
         self._addresses: dict[Connection, str] = {}
@@ -70,6 +77,8 @@ class Connections:
         self._theirs: dict[str, dict[Connection, float]] = {}
         """By address, and by the time since when they keep us waiting: the first is the longest."""
         self._readers: dict[Connection, _Reader] = {}
+        self._paused: dict[Connection, None] = {}
+        """Those with long answers that they have not read, the first since longest."""
         self._untold: Counter[Reason] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
@@ -109,6 +118,7 @@ class Connections:
             del self._held[address]
         self._no_longer_theirs(connection, address)
         self._readers.pop(connection, None)
+        self._paused.pop(connection, None)
 
     def their_turn(self, connection: Connection, now: float) -> None:
         """From now on the caller keeps us waiting; one who does so already goes on to."""
@@ -121,8 +131,20 @@ class Connections:
         if address is not None:
             self._no_longer_theirs(connection, address)
 
+    def stops_reading(self, connection: Connection, now: float) -> None:
+        """More waits for the caller than it has taken. What waits for all of them has a limit, too."""
+        self.their_turn(connection, now)
+        if connection in self._addresses:
+            self._paused[connection] = None
+        while len(self._paused) > 1 and sum(one.unsent() for one in self._paused) > self._most_unread:
+            slowest = next(iter(self._paused))
+            self.leave(slowest)
+            self.count("unread")
+            slowest.give_up()
+
     def reads(self, connection: Connection, now: float) -> None:
         """The caller has read much of what waited."""
+        self._paused.pop(connection, None)
         reader = self._readers.get(connection)
         if reader is not None:
             reader.since = now

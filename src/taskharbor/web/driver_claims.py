@@ -38,7 +38,7 @@ class Claims:
         wait: timedelta = arguments.pop("wait", NO_TIME)
         if wait > NO_TIME:
             return await self._claimed_within(wait, call, driver, arguments, kept)
-        answer: list[JobRecord] | Exchanged = await getattr(driver, verb)(**arguments)
+        answer = await self._service.portions.claim(driver, verb, arguments)
         jobs = answer.claimed if isinstance(answer, Exchanged) else answer
         if jobs and _is_over(call.disconnected()):
             self._give_back_soon(driver, jobs, arguments["now"], kept)
@@ -77,7 +77,8 @@ class Claims:
         until = clock.monotonic() + min(seconds, self._service.config.max_wait_seconds)
         while not gone.done():
             await welcome.check()
-            jobs = await driver.reserve(**arguments)
+            claimed = await self._service.portions.claim(driver, "reserve", arguments)
+            jobs = claimed.claimed if isinstance(claimed, Exchanged) else claimed
             left = until - clock.monotonic()
             if jobs or left <= 0 or stopping.is_set():
                 return jobs

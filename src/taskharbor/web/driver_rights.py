@@ -55,6 +55,7 @@ async def check_amounts(call: Call, driver: Driver, verb: str, arguments: Argume
             require_queue(call.principal, known.template.queue)
         elif len(there) >= call.service.config.max_schedules:
             raise Problem("rate-limited", f"there are {len(there)} schedules already; nothing was stored")
+        call.service.portions.check_schedules(there.values(), arguments["schedule"])
 
 
 def told_to_audit(verb: str, arguments: Arguments) -> dict[str, Any]:
@@ -205,7 +206,7 @@ class Narrowed:
         ]
 
     async def _known(self, ids: Sequence[str]) -> set[str]:
-        records = await self._driver.get(ids)
+        records = await self._driver.get(ids, payloads=False)
         pairs = zip(ids, records, strict=True)
         return {job_id for job_id, record in pairs if record is not None and self._may_use(record.queue)}
 

@@ -22,13 +22,16 @@ from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.checks import check_name, check_worker_id
+from taskharbor.web.body_sizes import largest_body
 from taskharbor.web.call import Call
 from taskharbor.web.driver_claims import Claims
 from taskharbor.web.driver_rights import Narrowed, WorkerNames, check_amounts, check_queues, told_to_audit
 from taskharbor.web.driver_wakeups import HintStream, wakeup_lines
 from taskharbor.web.duplicates import own_duplicates
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.portions import Portioned
 from taskharbor.web.problems import Problem, problem_of
+from taskharbor.web.reading import refuse_double_keys
 from taskharbor.web.redaction import shown_to
 from taskharbor.web.repeats import Kept, Repeats
 from taskharbor.web.reply import Reply
@@ -63,6 +66,7 @@ _PROBLEMS = (
     "lease-lost",
     "cannot-tell",
     "payload-too-large",
+    "answer-too-large",
     "unsupported-media-type",
     "too-busy",
 )
@@ -112,7 +116,7 @@ class DriverVerbs:
 
     async def _do(self, verb: Verb, call: Call) -> Response:
         self._check_headers(call)
-        sent = await call.body(self._service.config.max_batch_bytes)
+        sent = await call.body(largest_body(verb.name, self._service.config, self._service.harbor.driver))
         arguments = self._arguments(verb, sent)
         if _rights(verb).is_audited:
             call.audited = told_to_audit(verb.name, arguments)
@@ -133,6 +137,7 @@ class DriverVerbs:
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
         try:
             arguments = wire.read_request(verb.name, body)
+            refuse_double_keys(body)
         except msgspec.ValidationError as error:
             raise Problem("validation", f"{error}; nothing was done") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -178,10 +183,12 @@ class DriverVerbs:
             case "reserve" | "exchange":
                 return wire.encode(await self._claims.claimed(verb.name, call, driver, arguments, kept))
         principal = call.principal
+        shown = None if principal.sees_payloads else partial(shown_to, principal)
+        portioned: Any = Portioned(driver, self._service.portions, shown)
         if principal.queues is None:
-            answer = await getattr(driver, verb.name)(**arguments)
+            answer = await getattr(portioned, verb.name)(**arguments)
         else:
-            answer = await Narrowed(principal, driver).call(verb.name, arguments)
+            answer = await Narrowed(principal, portioned).call(verb.name, arguments)
         if verb.name == "enqueue":
             answer = await own_duplicates(call, driver, arguments["jobs"], answer)
         return wire.encode(shown_to(principal, answer))

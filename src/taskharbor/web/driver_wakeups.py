@@ -85,13 +85,13 @@ async def _concerns(call: Call, driver: Driver, hint: Wakeup) -> bool:
     """Whether the caller may hear of it: a job of another queue is not there for a token of some."""
     if hint.job_id is None or call.principal.queues is None:
         return True
-    [job] = await driver.get([hint.job_id], now=call.service.now())
+    [job] = await driver.get([hint.job_id], payloads=False, now=call.service.now())
     return job is not None and call.principal.may_use(job.queue)
 
 
 async def _cancelled(call: Call, driver: Driver, worker_id: str) -> list[str]:
     """The jobs of this worker that should stop: it may not have heard of it."""
-    query = Query(states=(JobState.RUNNING,), claimed_by=worker_id, limit=1000)
+    query = Query(states=(JobState.RUNNING,), claimed_by=worker_id, limit=1000, payloads=False)
     found: list[str] = []
     for _ in range(_MOST_PAGES):
         page = await driver.find(query, now=call.service.now())

@@ -75,6 +75,12 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call(self._service, scope, receive)
+        try:
+            await self._serve(call, scope, receive, send)
+        finally:
+            call.done()
+
+    async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._by_method.get(scope["method"])
         try:
             if operation is None:

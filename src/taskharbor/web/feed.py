@@ -156,7 +156,9 @@ class Feed:
         self._queues = views
 
     async def _look_at_jobs(self, driver: Driver, ids: list[str]) -> None:
-        for job_id, job in zip(ids, await driver.get(ids, now=self._now()) if ids else [], strict=True):
+        for job_id, job in zip(
+            ids, await driver.get(ids, payloads=False, now=self._now()) if ids else [], strict=True
+        ):
             version, _ = self._jobs.get(job_id, (None, {}))
             if job is None:
                 if (known := self._jobs.pop(job_id, None)) is not None:

@@ -32,7 +32,11 @@ def unsealed(call: Call, cursor: str | None) -> str | None:
 
 
 async def find_page(call: Call, driver: Driver, query: Query) -> tuple[list[JobRecord], str | None]:
-    """One page, without the jobs of queues that the caller may not see, and where to go on."""
+    """One page, without the jobs of queues that the caller may not see, and where to go on.
+
+    Lists show no payloads, so none are read.
+    """
+    query = msgspec.structs.replace(query, payloads=False)
     try:
         page = await driver.find(query, now=call.service.now())
     except InvalidArgument:

@@ -27,6 +27,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "cannot-tell": (409, "Not known whether it was done", False),
     "timeout": (408, "Request took too long", True),
     "payload-too-large": (413, "Payload too large", False),
+    "answer-too-large": (413, "Answer too large", False),
     "unsupported-media-type": (415, "Unsupported media type", False),
     "validation": (422, "Invalid request", False),
     "headers-too-large": (431, "Headers too large", False),

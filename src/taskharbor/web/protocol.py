@@ -161,7 +161,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.crowd.their_turn(self, self.loop.time())
 
     def pause_writing(self) -> None:
-        self.crowd.their_turn(self, self.loop.time())
+        self.crowd.stops_reading(self, self.loop.time())
         super().pause_writing()
 
     def resume_writing(self) -> None:

@@ -7,6 +7,7 @@ obvious way are read a second time, by a reader that sees every key.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -17,7 +18,9 @@ from taskharbor.web.problems import Problem
 
 T = TypeVar("T")
 
+MAX_VALUES = 500_000
 _MAX_QUERY_FIELDS = 32
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _INSTANT = "an instant with its time zone, like 2026-12-01T09:00:00Z"
 _HINTS = {
     "run_at": _INSTANT,
@@ -34,6 +37,7 @@ def read_json(body: bytes, kind: type[T]) -> T:
         Problem: `malformed` for what is no JSON, `validation` for JSON that does not fit.
     """
     try:
+        _refuse_too_many_values(body)
         plain = _encoder.encode(_any.decode(body))
         if plain != body:
             _refuse_double_keys(body)
@@ -44,6 +48,18 @@ def read_json(body: bytes, kind: type[T]) -> T:
         raise Problem("malformed", "the body is nested too deep to be read") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise _unreadable(body) from None
+
+
+def _refuse_too_many_values(body: bytes) -> None:
+    """Each costs everybody some time, however short it is. Texts are left out where they would matter."""
+    if _signs(body) > MAX_VALUES and _signs(_TEXT.sub(b"", body)) > MAX_VALUES:
+        raise Problem(
+            "validation", f"the body has more than {MAX_VALUES} values; send it in parts. Nothing was done"
+        )
+
+
+def _signs(body: bytes) -> int:
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def _decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
@@ -108,6 +124,12 @@ def _unreadable(body: bytes) -> Problem:
     except ValueError:
         return Problem("malformed", "the body is not JSON in UTF-8")
     return Problem("validation", "NaN, Infinity and lone surrogates have no place in JSON; nothing was done")
+
+
+def refuse_double_keys(body: bytes) -> None:
+    """Raises Problem `validation` for JSON in which an object names a key twice."""
+    if _encoder.encode(_any.decode(body)) != body:  # programs write it as we do: then nothing was dropped
+        _refuse_double_keys(body)
 
 
 def _refuse_double_keys(body: bytes) -> None:

@@ -17,8 +17,10 @@ from taskharbor.web.auth import Authenticate, Authenticator
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.connections import Connections
 from taskharbor.web.feed import Feed
+from taskharbor.web.portions import Portions
 from taskharbor.web.quota import QueueQuota
 from taskharbor.web.rates import Buckets
+from taskharbor.web.room import Room
 from taskharbor.web.seldom import Seldom
 from taskharbor.web.streams import Places
 from taskharbor.web.tokens import TokenFile
@@ -53,9 +55,14 @@ class Service:
         self.audit = AuditLog()
         self.seldom = Seldom(self.clock)
         self.connections = Connections(
-            config.max_connections, config.max_connections_per_address, config.write_seconds
+            config.max_connections,
+            config.max_connections_per_address,
+            config.write_seconds,
+            config.max_bytes_under_way,
         )
         """Those of our own server; mounted in another one, that is that one's business."""
+        self.portions = Portions(config.max_answer_bytes)
+        self.room = Room(config.max_bytes_under_way)
         self.buckets = Buckets(config.rate_per_second, self.clock)
         self.driver_buckets = Buckets(config.driver_rate_per_second, self.clock)
         self.quota = QueueQuota(config.max_queues_per_token)

@@ -102,7 +102,9 @@ class Settler:
         Raises:
             DriverError: the records cannot be read; call it again.
         """
-        records = await self._driver.get([held.record.id for held in unclear], now=self._timing.stated())
+        records = await self._driver.get(
+            [held.record.id for held in unclear], payloads=False, now=self._timing.stated()
+        )
         for held, record in zip(unclear, records, strict=True):
             if record is not None and record.settled_token in held.tokens_sent:
                 answer = Settled(record.id, record.state, record.updated_at, record.version)

@@ -135,3 +135,45 @@ def test_a_stream_of_hints_for_nobody_is_refused_before_it_begins(
 )
 def test_a_header_that_cannot_be_meant_is_refused(server: Server, header: tuple[bytes, bytes]) -> None:
     assert server.post("promote", b"{}", header)[0] == 422
+
+
+# ------------------------------------------------------------------ what is too much, or said twice
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("get", b'{"ids":[],"ids":[]}'),
+        ("count", b'{"queues":null, "queues":null}'),
+        ("enqueue", b'{"jobs":[{"id":"' + b"0" * 36 + b'","type":"a","type":"b"}]}'),
+        ("count", b'{"queues":null,"queu\\u0065s":null}'),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(verb: str, body: bytes) -> None:
+    with in_process() as server:
+        status, answer = server.post(verb, body)
+
+    assert status == 422
+    assert b"twice" in answer or b"Expected" in answer
+
+
+@pytest.mark.parametrize(
+    ("verb", "size", "is_taken"),
+    [
+        ("hello", 64 * 1024, False),
+        ("queues", 64 * 1024, False),
+        ("find", 64 * 1024, False),
+        ("get", 500 * 1024, True),
+        ("get", 1024 * 1024, False),
+        ("cancel", 1024 * 1024, False),
+        ("reserve", 2 * 1024 * 1024, False),
+        ("requeue", 3 * 1024 * 1024, False),
+        ("enqueue", 15 * 1024 * 1024, True),
+        ("enqueue", 17 * 1024 * 1024, False),
+    ],
+)
+def test_only_verbs_that_bring_jobs_have_large_bodies(verb: str, size: int, is_taken: bool) -> None:
+    with in_process() as server:
+        status, _ = server.post(verb, b"{" + b" " * size)
+
+    assert status == (400 if is_taken else 413)

@@ -127,7 +127,7 @@ async def purge(
 async def _dead_letters(session: Session, ids: Sequence[str]) -> list[JobRecord]:
     """Only failed jobs are dead letters, even though the store can retry and forget any finished one."""
     letters = []
-    for job_id, job in zip(ids, await session.driver.get(ids), strict=True):
+    for job_id, job in zip(ids, await session.driver.get(ids, payloads=False), strict=True):
         if job is None or job.state is not JobState.FAILED:
             raise NotADeadLetter(job_id, None if job is None else job.state.value)
         letters.append(job)

@@ -214,7 +214,7 @@ def _of_schedule(entry: StoredSchedule, workers: list[WorkerInfo], now: datetime
 
 async def _leases(session: Session) -> list[Finding]:
     """Leases that ran out a while ago: nobody claims or sweeps."""
-    page = await session.driver.find(Query(states=(JobState.RUNNING,), limit=1000))
+    page = await session.driver.find(Query(states=(JobState.RUNNING,), limit=1000, payloads=False))
     now = (await session.driver.info()).at
     over = [job for job in page.jobs if job.lease_expires_at is not None and job.lease_expires_at <= now]
     if not over:

@@ -262,7 +262,7 @@ async def _dry_ids(session: Session, ids: Sequence[str], fitting: frozenset[JobS
         return Answer(id=job_id, result=result, state=job.state.value)
 
     async def step(part: Sequence[str]) -> list[Answer]:
-        jobs = await session.driver.get(part)
+        jobs = await session.driver.get(part, payloads=False)
         return [told(job_id, job) for job_id, job in zip(part, jobs, strict=True)]
 
     return await for_ids(session, ids, step)

@@ -18,6 +18,7 @@ from taskharbor.drivers.http.address import Address, address_of
 from taskharbor.drivers.http.blocking import Blocking
 from taskharbor.drivers.http.calls import Calls
 from taskharbor.drivers.http.lines import Lines
+from taskharbor.drivers.http.replies import AnswerTooLarge
 from taskharbor.drivers.http.requests import Requests
 from taskharbor.drivers.http.wakeups import RemoteWakeups
 from taskharbor.drivers.messages import (
@@ -263,7 +264,23 @@ class HttpDriver(Driver):
     # ------------------------------------------------------------------ looking
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        records: list[JobRecord | None] = await self._ask("get", ids=ids, now=now)
+        names = list(dict.fromkeys(ids))
+        found = dict(zip(names, await self._get_some(names, now), strict=True))
+        return [found[job_id] for job_id in ids]
+
+    async def _get_some(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        """A server has a limit of bytes for an answer: then half of them are asked for at a time."""
+        try:
+            records: list[JobRecord | None] = await self._ask("get", ids=ids, now=now)
+        except AnswerTooLarge:
+            if len(ids) == 1:
+                raise
+            half = len(ids) // 2
+            return [*await self._get_some(ids[:half], now), *await self._get_some(ids[half:], now)]
+        return records
+
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        records: list[JobRecord | None] = await self._ask("get", ids=ids, payloads=False, now=now)
         return records
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:

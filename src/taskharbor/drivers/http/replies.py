@@ -25,6 +25,10 @@ _BUSY = (502, 503, 504)
 _WE_SPEAK = str(wire.PROTOCOL)
 
 
+class AnswerTooLarge(InvalidArgument):
+    """The server would have to say more than it may at once: ask for less."""
+
+
 class _Problem(msgspec.Struct):
     """What we read of problem+json. `failure` is the error itself, where the verb had one."""
 
@@ -89,6 +93,8 @@ def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarb
             return Forbidden(f"{where} does not allow this: {detail}")
         case 404:
             return StoreRefused(f"{where} is a TaskHarbor server without this verb: {detail}")
+        case 413 if problem.type == f"{_PROBLEM}answer-too-large":
+            return AnswerTooLarge(f"{where} refused the call: {detail}; nothing was done")
         case 400 | 413 | 415 | 422 | 431:
             return InvalidArgument(f"{where} refused the call: {detail}; nothing was done")
         case 408 | 429 | 503:

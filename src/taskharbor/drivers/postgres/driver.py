@@ -281,6 +281,9 @@ class PostgresDriver(Driver):
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         return await self._looking.get(ids, now)
 
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._looking.get(ids, now, payloads=False)
+
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         return await self._looking.find(query, now)
 

@@ -34,15 +34,18 @@ class Looking:
         self._connections = connections
         self._sql = statements
 
-    async def get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        rows = await self._rows("get", list(ids), now)
+    async def get(
+        self, ids: Sequence[str], now: datetime | None, *, payloads: bool = True
+    ) -> list[JobRecord | None]:
+        statement = self._sql.looking("get", payloads)
+        rows = await self._connections.rows(statement, list(ids), now, writes=False)
         found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
         return [found.get(place) for place in range(1, len(ids) + 1)]
 
     async def find(self, query: Query, now: datetime | None) -> Page:
         codes = _codes(query)
         statement = self._sql.directed(
-            "find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first
+            "find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first, query.payloads
         )
         after = seq_of(query)
         if after is None:

@@ -36,6 +36,9 @@ COLUMNS = """
 """
 """A whole record, from `place p` and `job j`; the order of `record_of`."""
 
+COLUMNS_WITHOUT_PAYLOAD = COLUMNS.replace("j.payload", "''::bytea").replace("p.result", "null::bytea")
+"""The same for listings that show neither payload nor result: what is not asked for is not read."""
+
 _strings = msgspec.json.Decoder(dict[str, str])
 _story = msgspec.json.Decoder()
 

@@ -16,7 +16,7 @@ import msgspec
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.rows import COLUMNS, flags_of, headers_text, span_us
+from taskharbor.drivers.postgres.rows import COLUMNS, COLUMNS_WITHOUT_PAYLOAD, flags_of, headers_text, span_us
 from taskharbor.drivers.sqlfiles import SqlFiles
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.job import NO_TIME, NewJob
@@ -35,14 +35,20 @@ class Statements:
             "{channel}": f"'{address.channel}'",
         }
         self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
+        blanks["{columns}"] = COLUMNS_WITHOUT_PAYLOAD
+        self._lean = {name: _filled(FILES[name], blanks) for name in ("get", "find_few", "find_walk")}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
 
-    def directed(self, name: str, newest_first: bool) -> str:
+    def looking(self, name: str, payloads: bool) -> str:
+        """A statement that gives records, with payloads and results or without."""
+        return self._texts[name] if payloads else self._lean[name]
+
+    def directed(self, name: str, newest_first: bool, payloads: bool = True) -> str:
         """A listing statement for one of the two directions."""
         order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
-        return _filled(self._texts[name], order)
+        return _filled(self.looking(name, payloads), order)
 
 
 _OLDEST_FIRST = {"{order}": "asc", "{beyond}": ">", "{last}": "max"}

@@ -142,7 +142,7 @@ class RedisDriver(Driver):
     async def _check_rights(self) -> None:
         """No scripts, or a user that may not call them: found out now and not at the first job."""
         try:
-            await self._server.run("get", [self._keys.data], "", writes=False)
+            await self._server.run("get", [self._keys.data], "", "", writes=False)
         except DriverMisbehaved as error:
             raise StoreRefused(f"the server runs no scripts: {error}") from error
         except StoreRefused as error:
@@ -271,6 +271,9 @@ class RedisDriver(Driver):
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         return await self._looking.get(ids, now)
+
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._looking.get(ids, now, payloads=False)
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         return await self._looking.find(query, now)

@@ -44,9 +44,12 @@ class Looking:
         self._books = books
         self._orphans = orphans
 
-    async def get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+    async def get(
+        self, ids: Sequence[str], now: datetime | None, *, payloads: bool = True
+    ) -> list[JobRecord | None]:
+        lean = "" if payloads else "1"
         reply = await self._server.run(
-            "get", [self._keys.data], stated(now), *map(id_bytes, ids), writes=False
+            "get", [self._keys.data], stated(now), lean, *map(id_bytes, ids), writes=False
         )
         at = instant(int(reply[0]))
         return [shown(_record(parts), at) if parts else None for parts in reply[1:]]
@@ -80,6 +83,7 @@ class Looking:
             _EXAMINED_PER_PAGE if is_filtered else query.limit,
             shelves,
             signs,
+            "" if query.payloads else "1",
             writes=False,
         )
         at = instant(int(reply[0]))

@@ -285,6 +285,9 @@ class SqliteDriver(Driver):
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         return await self._look(lambda step: looking.get(step, ids), now)
 
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._look(lambda step: looking.get(step, ids, payloads=False), now)
+
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         return await self._look(lambda step: looking.find(step, query), now)
 

@@ -27,14 +27,15 @@ _BEFORE_ALL_RANKS = -(1 << 62)
 # ------------------------------------------------------------------ by id
 
 
-def get(step: Step, ids: Sequence[str]) -> list[JobRecord | None]:
+def get(step: Step, ids: Sequence[str], *, payloads: bool = True) -> list[JobRecord | None]:
     """The records of these ids, in this order. An alias gives the job it stands for."""
     records = Records(step)
-    found = {row[1]: records.record(row) for row in step.all("get", ids=json_text(ids))}
+    name = "get" if payloads else "look"
+    found = {row[1]: records.record(row) for row in step.all(name, ids=json_text(ids))}
     missing = [job_id for job_id in ids if job_id not in found]
     if missing:
         stands_for: dict[str, int] = dict(step.all("get_alias", ids=json_text(missing)))
-        targets = records.by_seqs(list(set(stands_for.values()))) if stands_for else {}
+        targets = records.by_seqs(list(set(stands_for.values())), payloads=payloads) if stands_for else {}
         found |= {job_id: targets[seq] for job_id, seq in stands_for.items() if seq in targets}
     return [None if (job := found.get(job_id)) is None else _without_token(job) for job_id in ids]
 
@@ -54,14 +55,14 @@ def find(step: Step, query: Query) -> Page:
         seqs += _seqs_in(step, query, low, high, query.limit + 1 - len(seqs))
         if len(seqs) > query.limit:
             seqs.pop()
-            return Page(_listed(step, seqs), cursor_after(query, seqs[-1]))
+            return Page(_listed(step, seqs, query.payloads), cursor_after(query, seqs[-1]))
         after = low if query.newest_first else high
     is_all = after is None or next(_ranges(step, query, after), None) is None
-    return Page(_listed(step, seqs), None if is_all else cursor_after(query, after or 0))
+    return Page(_listed(step, seqs, query.payloads), None if is_all else cursor_after(query, after or 0))
 
 
-def _listed(step: Step, seqs: list[int]) -> list[JobRecord]:
-    jobs = Records(step).by_seqs(seqs)
+def _listed(step: Step, seqs: list[int], payloads: bool) -> list[JobRecord]:
+    jobs = Records(step).by_seqs(seqs, payloads=payloads)
     return [replace(jobs[seq], token=None, settled_token=None) for seq in seqs]
 
 

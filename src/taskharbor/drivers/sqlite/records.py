@@ -77,8 +77,8 @@ class Records:
     def at(self, seq: int) -> JobRecord | None:
         return self._read(self._step.one("get_seqs", seqs=json_text([seq])))
 
-    def by_seqs(self, seqs: Sequence[int]) -> dict[int, JobRecord]:
-        rows = self._step.all("get_seqs", seqs=json_text(seqs))
+    def by_seqs(self, seqs: Sequence[int], *, payloads: bool = True) -> dict[int, JobRecord]:
+        rows = self._step.all("get_seqs" if payloads else "look_seqs", seqs=json_text(seqs))
         return {row[0]: self.record(row) for row in rows}
 
     def slot(self, queue: str, key: bytes) -> KeySlot:

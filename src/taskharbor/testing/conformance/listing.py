@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Counts, Query
@@ -308,6 +309,33 @@ async def test_a_query_that_makes_no_sense_is_refused(driver: Driver, fields: di
 
 
 # ------------------------------------------------------------------ counts and queues
+
+
+async def test_a_look_without_payloads_leaves_payloads_and_results_out(driver: Driver) -> None:
+    """R01 R02: nothing else; for whoever shows neither they would be a megabyte per job to carry."""
+    big = b'"' + b"x" * 70_000 + b'"'
+    small = await enqueue_one(driver, payload=b'{"a":1}')
+    large = await enqueue_one(
+        driver, payload=big, headers={"a": "b"}, queue=OTHER_QUEUE, type="kit-" + "t" * 100
+    )
+    middle = await enqueue_one(driver, payload=b"y" * 300, key=b"k", idempotency_key=b"i")
+    plain = await enqueue_one(driver, payload=b"")
+    done = await reserve_one(driver)
+    await driver.settle([Ack(done.lease, big)], now=START)
+    ids = [one.id for one in (small, large, middle, plain)]
+    whole = [job for job in await driver.get(ids, now=START) if job is not None]
+    assert whole[0].result == big
+
+    lean = await driver.get([*ids, UNKNOWN_ID], payloads=False, now=START)
+    page = await driver.find(Query(payloads=False), now=START)
+    one_queue = await driver.find(Query(queue=OTHER_QUEUE, payloads=False, newest_first=True), now=START)
+    few = await driver.find(Query(states=(JobState.COMPLETED,), payloads=False), now=START)
+
+    assert lean == [*(replace(job, payload=b"", result=None) for job in whole), None]
+    listed = [replace(job, settled_token=None) for job in lean if job is not None]
+    assert page.jobs == listed
+    assert one_queue.jobs == [listed[1]]
+    assert few.jobs == [listed[0]]
 
 
 async def test_counts_equal_the_lists(driver: Driver) -> None:

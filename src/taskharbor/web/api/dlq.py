@@ -84,7 +84,9 @@ async def _replayed(call: Call, ids: list[str], asked: ReplayIn) -> list[Replaye
     driver = await service.driver()
     done: dict[str, ReplayedOut] = {}
     letters: list[str] = []
-    for job_id, job in zip(ids, await driver.get(ids, now=service.now()) if ids else [], strict=True):
+    for job_id, job in zip(
+        ids, await driver.get(ids, payloads=False, now=service.now()) if ids else [], strict=True
+    ):
         if job is None or not call.principal.may_use(job.queue):
             done[job_id] = _told(job_id, "not_found", None, str(JobNotFound(job_id)))
         elif job.state is not JobState.FAILED:

@@ -283,9 +283,8 @@ async def refuse_other_content(
     if not repeats:
         return
     driver = await service.driver()
-    for job, record in zip(
-        repeats, await driver.get([job.id for job in repeats], now=service.now()), strict=True
-    ):
+    found = await service.portions.get(driver, [job.id for job in repeats], now=service.now())
+    for job, record in zip(repeats, found, strict=True):
         if record is not None and (record.type, record.queue, record.payload) != (
             job.type,
             job.queue,

@@ -48,7 +48,9 @@ async def put_schedule(call: Call) -> Response:
             f"there are {len(there)} schedules already; nothing was stored",
             headers={"Retry-After": "3600"},
         )
-    entry = await driver.put_schedule(_schedule(call, name, asked), now=call.service.now())
+    schedule = _schedule(call, name, asked)
+    call.service.portions.check_schedules((entry.schedule for entry in there.values()), schedule)
+    entry = await driver.put_schedule(schedule, now=call.service.now())
     call.audited = {"schedule": name}
     return json_answer(_view(call, entry), 200 if name in there else 201)
 

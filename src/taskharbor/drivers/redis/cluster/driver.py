@@ -389,6 +389,9 @@ class ClusterDriver(Driver):
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         return await self._parts.by_id(ids, lambda part, some: part.looking.get(some, now))
 
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._parts.by_id(ids, lambda part, some: part.looking.get(some, now, payloads=False))
+
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         if query.queue is not None:
             return await (await self._parts.part(query.queue)).looking.find(query, now)

@@ -2,7 +2,8 @@
 --
 -- KEYS  data, then per queue: list, leases
 -- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves (their numbers),
---       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all)
+--       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
+--       '1' for records without payloads and results
 -- Gives {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
 --       have no record, per job what get.lua gives}. Nothing else is ever written here.
 
@@ -10,6 +11,7 @@ local data = KEYS[1]
 local now = clock(ARGV[1])
 local newest, behind = ARGV[2] == 'newest', ARGV[3]
 local most, limit, shelves, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local lean = ARGV[8] == '1'
 local entries, orphans = {}, {}
 
 local function drop_orphan(list, leases, id)
@@ -86,13 +88,13 @@ for i, entry in ipairs(entries) do
     break
   end
   local id = entry[2]
-  local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, 'r' .. id, 'p' .. id, 'K' .. id)
+  local record = record_parts(data, id, lean)
   reply[3] = text(entry[1])
-  if not (parts[1] and parts[2]) then
+  if not record then
     drop_orphan(entry[3], entry[4], id)
-  elseif fits(parts[1]) then
+  elseif fits(record[2]) then
     given = given + 1
-    reply[#reply + 1] = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
+    reply[#reply + 1] = record
   end
 end
 if #entries >= most then

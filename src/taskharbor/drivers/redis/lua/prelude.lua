@@ -69,6 +69,33 @@ local function with_lines(lines, more)
   return lines, is_changed
 end
 
+-- A body (MessagePack: an array of queue, type, payload ...) with an empty payload.
+local function without_payload(body)
+  local at = 2
+  for _ = 1, 2 do
+    local sign = byte(body, at)
+    at = at + (sign == 0xd9 and 2 + byte(body, at + 1) or 1 + sign - 0xa0)
+  end
+  local sign = byte(body, at)
+  local size, form = 2 ^ (sign - 0xc4), ({ [0xc4] = '>I1', [0xc5] = '>I2', [0xc6] = '>I4' })[sign]
+  local behind = at + 1 + size + unpack_from(form, body, at + 1)
+  return sub(body, 1, at - 1) .. '\196\0' .. sub(body, behind)
+end
+
+-- What is stored of a job: {id, head, body, story, result, progress, scoped key}, each '' when there is none;
+-- nothing without a record. `lean` leaves payload and result out.
+local function record_parts(data, id, lean)
+  local result = lean and 'h' or 'r' -- any field that costs little
+  local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, result .. id, 'p' .. id, 'K' .. id)
+  if not (parts[1] and parts[2]) then
+    return nil
+  end
+  if lean then
+    parts[2], parts[4] = without_payload(parts[2]), false
+  end
+  return { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
+end
+
 -- Every field of a job, with the ids that stood for it.
 local function forget(data, id)
   local fields = {}

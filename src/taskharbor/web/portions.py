@@ -1,0 +1,170 @@
+"""Portions: jobs with their payloads are read a few at a time, and an answer has a budget of bytes.
+
+A payload may have a megabyte, so how many jobs are read at once depends on how large they were lately:
+thousands of small ones, eight of the largest. What would not fit into one answer is told so (by id), or comes
+with the next page (listings) or the next claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.arguments import check_ids
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.cursor import check_query
+from taskharbor.drivers.messages import Claim, Exchanged, Page, Query, check_claim
+from taskharbor.errors import TaskHarborError
+from taskharbor.model.job import JobRecord
+from taskharbor.model.schedule import Schedule
+from taskharbor.web.problems import Problem
+
+_LEAST, _FIRST, _MOST = 8, 16, 128
+_AROUND = 1024
+"""About what a job takes besides its payload, result and history."""
+_PER_ATTEMPT = 300
+_AT_ONCE = 4
+"""Answers with payloads that are put together at the same time."""
+
+Shown = Callable[[JobRecord], JobRecord]
+
+
+class Portions:
+    """How much is read at once. `budget` is the most bytes of jobs in one answer."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._largest = budget // (2 * _FIRST)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def get(
+        self, driver: Driver, ids: Sequence[str], *, now: datetime | None, shown: Shown | None = None
+    ) -> list[JobRecord | None]:
+        """The records of these ids; one that is named twice is read once.
+
+        Raises:
+            Problem: `answer-too-large`.
+        """
+        check_ids(ids)
+        times, left = Counter(ids), self.budget
+        names, found = list(times), dict[str, JobRecord | None]()
+        async with self._places:
+            while len(found) < len(names):
+                part = names[len(found) : len(found) + self._size(left)]
+                for job_id, job in zip(part, await driver.get(part, now=now), strict=True):
+                    found[job_id] = seen = None if job is None else self._seen(job, shown)
+                    left -= 0 if seen is None else weight(seen) * times[job_id]
+                if left < 0 and len(ids) > 1:
+                    raise _too_much(self.budget)
+        return [found[job_id] for job_id in ids]
+
+    async def find(
+        self, driver: Driver, query: Query, *, now: datetime | None, shown: Shown | None = None
+    ) -> Page:
+        """A page; it may be short, with a cursor to go on."""
+        if not query.payloads:
+            return await driver.find(query, now=now)
+        check_query(query)
+        jobs: list[JobRecord] = []
+        cursor, left = query.cursor, self.budget
+        async with self._places:
+            while True:
+                limit = min(query.limit - len(jobs), self._size(left))
+                page = await driver.find(replace(query, limit=limit, cursor=cursor), now=now)
+                some = [self._seen(job, shown) for job in page.jobs]
+                jobs += some
+                cursor, left = page.cursor, left - sum(map(weight, some))
+                is_enough = len(some) < limit or len(jobs) >= query.limit or left <= 0
+                if cursor is None or is_enough:
+                    return Page(jobs, cursor)
+
+    async def claim(
+        self, driver: Driver, verb: str, arguments: Mapping[str, Any]
+    ) -> list[JobRecord] | Exchanged:
+        """`reserve` or `exchange`; jobs that would be too much for one answer wait for the next claim."""
+        claim: Claim = arguments["claim"]
+        check_claim(claim)
+        limit = min(claim.limit, self._size(self.budget))
+        answer: list[JobRecord] | Exchanged = await getattr(driver, verb)(
+            **{**arguments, "claim": replace(claim, limit=limit)}
+        )
+        jobs = some = answer.claimed if isinstance(answer, Exchanged) else answer
+        left = self.budget - self._weight(some)
+        with suppress(TaskHarborError):  # what was handed out already must get to its worker
+            while len(some) == limit and len(jobs) < claim.limit and left > 0:
+                limit = min(claim.limit - len(jobs), self._size(left))
+                some = await driver.reserve(replace(claim, limit=limit), now=arguments["now"])
+                jobs += some
+                left -= self._weight(some)
+        return answer
+
+    def check_schedules(self, there: Iterable[Schedule], schedule: Schedule) -> None:
+        """Raises Problem `payload-too-large` when all schedules' payloads would not fit into an answer."""
+        others = sum(len(one.template.payload) for one in there if one.name != schedule.name)
+        if (others + len(schedule.template.payload)) * 4 // 3 > self.budget:
+            raise Problem(
+                "payload-too-large",
+                f"the payloads of all schedules may have {self.budget * 3 // 4} bytes together; nothing was "
+                "stored. Keep large data elsewhere and send a reference",
+            )
+
+    # ------------------------------------------------------------------
+
+    def _size(self, left: int) -> int:
+        """How many to read next: as many as fit if they are as large as the largest of late."""
+        return max(_LEAST, min(_MOST, left // (2 * (self._largest + _AROUND))))
+
+    def _seen(self, job: JobRecord, shown: Shown | None) -> JobRecord:
+        self._note(job)
+        return job if shown is None else shown(job)
+
+    def _weight(self, jobs: Iterable[JobRecord]) -> int:
+        total = 0
+        for job in jobs:
+            self._note(job)
+            total += weight(job)
+        return total
+
+    def _note(self, job: JobRecord) -> None:
+        size = len(job.payload) + len(job.result or b"")
+        self._largest = max(size, self._largest - self._largest // 64)  # it forgets slowly
+
+
+def weight(job: JobRecord) -> int:
+    """About what a job takes in an answer: its bytes travel as base64."""
+    return (len(job.payload) + len(job.result or b"")) * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
+
+
+class Portioned:
+    """A driver whose records with payloads come in portions; everything else is its own."""
+
+    def __init__(self, driver: Driver, portions: Portions, shown: Shown | None) -> None:
+        self._driver = driver
+        self._portions = portions
+        self._shown = shown
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    async def get(
+        self, ids: Sequence[str], *, payloads: bool = True, now: datetime | None = None
+    ) -> list[JobRecord | None]:
+        if not payloads:
+            return await self._driver.get(ids, payloads=False, now=now)
+        return await self._portions.get(self._driver, ids, now=now, shown=self._shown)
+
+    async def find(self, query: Query, *, now: datetime | None = None) -> Page:
+        return await self._portions.find(self._driver, query, now=now, shown=self._shown)
+
+
+def _too_much(budget: int) -> Problem:
+    return Problem(
+        "answer-too-large",
+        f"the answer would be over the limit of {budget} bytes; ask for fewer jobs at a time",
+    )
