@@ -48,6 +48,7 @@ class Plan:
     max_jobs: int
     max_memory: int
     scheduler: bool
+    sweep_every: timedelta
     log_format: LogFormat
     log_level: LogLevel
     metrics_host: str = "127.0.0.1"
@@ -155,6 +156,7 @@ def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
         "name": plan.name,
         "max_jobs": plan.max_jobs,
         "max_memory": plan.max_memory,
+        "sweep_every": plan.sweep_every,
     }
     make = _of_app if plan.app is not None else _of_store
     worker = make(plan, options, out, meter)

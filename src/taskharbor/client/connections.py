@@ -17,6 +17,7 @@ from typing import Any
 from taskharbor.client.gathering import Gathering
 from taskharbor.client.portal import Portal
 from taskharbor.drivers.contract import Driver
+from taskharbor.errors import InvalidArgument
 
 _log = logging.getLogger("taskharbor.client")
 
@@ -32,6 +33,21 @@ class Connection:
     async def close(self) -> None:
         if self.is_ours:
             await self.driver.close()
+
+
+def loop_here() -> asyncio.AbstractEventLoop:
+    """The running event loop.
+
+    Raises:
+        InvalidArgument: there is none of asyncio: the caller runs under trio, say.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidArgument(
+            "async calls need the event loop of asyncio, and none runs here; under trio, call the blocking "
+            "form in a thread: `await trio.to_thread.run_sync(task.enqueue, ...)`; nothing was done"
+        ) from None
 
 
 class Connections:
@@ -58,7 +74,7 @@ class Connections:
 
     def at_hand(self) -> Connection | None:
         """The connection of the running loop, if it is open already."""
-        return self._by_loop.get(asyncio.get_running_loop())
+        return self._by_loop.get(loop_here())
 
     async def here(self, tx: Any = None) -> Connection:
         """The connection of the running loop, opened if need be, beside a transaction of the caller."""
@@ -66,7 +82,7 @@ class Connections:
             return there
         if tx is not None:
             self.driver.check_tx(tx)
-        return await self._open_in(asyncio.get_running_loop())
+        return await self._open_in(loop_here())
 
     def for_blocking(self, tx: Any = None) -> Driver:
         """The portal's handle, opened if need be, beside a transaction of the caller."""
@@ -79,7 +95,7 @@ class Connections:
 
     async def aclose(self) -> None:
         """Close the handle of this loop and the portal's."""
-        there = self._by_loop.pop(asyncio.get_running_loop(), None)
+        there = self._by_loop.pop(loop_here(), None)
         if there is not None:
             await there.close()
         await _close_all(self._of_closed_loops())

@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import Forbidden
+from taskharbor.errors import ConfigurationError, Forbidden
 from taskharbor.harbor.schedules import Schedules
-from taskharbor.scheduler.scheduler import Scheduler
+from taskharbor.model.duration import Duration, duration
+from taskharbor.model.job import NO_TIME
+from taskharbor.scheduler.scheduler import SWEEP_EVERY, Scheduler
 from taskharbor.worker.worker import Worker
 
 _FAREWELL_SECONDS = 2.0
@@ -27,9 +29,18 @@ class HarborWorker(Worker):
     """
 
     def __init__(
-        self, driver: Driver, schedules: Schedules, *, scheduler: bool = True, **options: Any
+        self,
+        driver: Driver,
+        schedules: Schedules,
+        *,
+        scheduler: bool = True,
+        sweep_every: Duration = SWEEP_EVERY,
+        **options: Any,
     ) -> None:
         super().__init__(driver, **options)
+        self._sweep_every = duration(sweep_every, "sweep_every")
+        if self._sweep_every <= NO_TIME:
+            raise ConfigurationError(f"sweep_every={self._sweep_every} must be above zero")
         self._schedules = schedules
         self._has_scheduler = scheduler and not self._timing.is_virtual
 
@@ -76,7 +87,8 @@ class HarborWorker(Worker):
     async def _keep_time(self) -> None:
         try:
             async with self.driver.another() as driver:
-                await Scheduler(driver, name=self.config.name or "worker", events=self.events).arun()
+                name, every = self.config.name or "worker", self._sweep_every
+                await Scheduler(driver, name=name, sweep_every=every, events=self.events).arun()
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.
             _log.exception("the scheduler beside worker %s has ended", self.id)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.errors import DriverUnavailable, TaskHarborError
+from taskharbor.errors import ConfigurationError, DriverUnavailable, TaskHarborError
 from taskharbor.events import DutyRan, EventBus
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.entropy import Entropy
@@ -25,11 +25,16 @@ from taskharbor.scheduler.notice import NoticeUnclaimed
 from taskharbor.scheduler.speculate import SpeculateOnStragglers
 
 ROLE = "scheduler"
+SWEEP_EVERY = timedelta(seconds=2)
+"""How often lost leases are looked for, besides the claims of workers that look for them too."""
 _log = logging.getLogger("taskharbor.scheduler")
 
 
 class Scheduler:
-    """The duties of one store. Start as many as you like; one of them leads."""
+    """The duties of one store. Start as many as you like; one of them leads.
+
+    `sweep_every` is how often it looks for leases that have run out.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Scheduler:
         name: str = "scheduler",
         duties: Sequence[Duty] | None = None,
         ttl: timedelta = timedelta(seconds=15),
+        sweep_every: timedelta = SWEEP_EVERY,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         events: EventBus | None = None,
@@ -48,6 +54,9 @@ class Scheduler:
         self._now = Now(driver, self._clock)
         self._ttl = ttl
         self._events = events or EventBus()
+        if sweep_every <= timedelta(0):
+            raise ConfigurationError(f"sweep_every={sweep_every} must be above zero")
+        self._sweep_seconds = sweep_every.total_seconds()
         self._stopping = False
         self.holder = f"{name}-{self._entropy.bytes(4).hex()}"
         self.duties = list(duties) if duties is not None else self._usual_duties()
@@ -125,7 +134,7 @@ class Scheduler:
     def _usual_duties(self) -> list[Duty]:
         driver, now = self._driver, self._now
         return [
-            sweep(driver, now, events=self._events),
+            sweep(driver, now, every_seconds=self._sweep_seconds, events=self._events),
             promote(driver, now),
             FireCron(driver, now, self._entropy, events=self._events),
             SpeculateOnStragglers(driver, now, events=self._events),

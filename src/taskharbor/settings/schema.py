@@ -40,6 +40,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int = 0
     max_memory: Size = Size(0)
     scheduler: bool = True
+    sweep_every: timedelta = timedelta(seconds=2)
     health_port: int | None = None
     health_host: str = "127.0.0.1"
     metrics_port: int | None = None
@@ -53,6 +54,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`taskharbor scheduler`."""
 
     name: str = "scheduler"
+    sweep_every: timedelta = timedelta(seconds=2)
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     log_format: str = "console"

@@ -22,7 +22,7 @@ class WorkerConfig:
     """All settings of one worker.
 
     `heartbeat` is how often leases are extended: a third of the lease unless said otherwise, and
-    always below half of it. `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may
+    at most half of it. `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may
     wait in this process, leased and heartbeated, beyond those that run. `patience` is how long a
     handler that was told to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after
     its running jobs, so that a supervisor starts a fresh one; 0 is no limit. `gpus` are the devices to
@@ -96,10 +96,10 @@ class WorkerConfig:
                 raise ConfigurationError(f"{what}={getattr(self, what)} is too short")
         if self.poll is not None and self.poll <= NO_TIME:
             raise ConfigurationError(f"poll={self.poll} must be above zero")
-        if self.heartbeat is not None and not NO_TIME < self.heartbeat < self.lease / 2:
+        if self.heartbeat is not None and not NO_TIME < self.heartbeat <= self.lease / 2:
             raise ConfigurationError(
                 f"heartbeat={self.heartbeat} leaves no second chance within lease={self.lease}; "
-                "keep it above zero and below half of the lease"
+                "keep it above zero and at most half of the lease"
             )
 
     @property

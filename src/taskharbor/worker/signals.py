@@ -66,6 +66,9 @@ class Stoppable(Protocol):
 
     def quiet(self) -> None: ...
 
+    @property
+    def waits_for(self) -> str: ...
+
 
 class Signals:
     """While entered, signals reach the worker. Only in the main thread; elsewhere nothing happens.
@@ -125,7 +128,8 @@ class Signals:
     def _stop(self) -> None:
         wish = self._wishes.heard()
         if wish:
-            _log.info("told to stop%s", " again: releasing the running jobs" if wish > 1 else "")
+            said = "again: releasing the running jobs" if wish > 1 else self._worker.waits_for
+            _log.info("told to stop%s%s", " " if wish > 1 else ": ", said)
             self._worker.stop(now=wish > 1)
 
     def _hung_up(self) -> None:

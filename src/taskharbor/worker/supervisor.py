@@ -214,7 +214,9 @@ class Supervisor:
     def _asked_to_stop(self) -> None:
         wish = self._wishes.heard()
         if wish:
-            _log.info("told to stop%s", " again" if wish > 1 else "")
+            count, seconds = len(self._workers), self._config.grace_seconds
+            words = f": {count} worker {'process' if count == 1 else 'processes'}, {seconds:g} s at most"
+            _log.info("told to stop%s", " again" if wish > 1 else words)
             self._stop()
 
     def _stop(self) -> None:

@@ -15,6 +15,7 @@ from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware, around_every_attempt, check_layer
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
+from taskharbor.model.duration import shown
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, Job
 from taskharbor.model.limits import RateLimit
@@ -36,7 +37,7 @@ from taskharbor.worker.timing import Timing
 class Worker:
     """Claims jobs, runs their handlers and settles them, until it is stopped.
 
-    `heartbeat` defaults to a third of the lease and must stay below half of it. `kind` picks the
+    `heartbeat` defaults to a third of the lease and is at most half of it. `kind` picks the
     lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` says it
     outright. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
     slots by the devices. `unknown_types="skip"` claims only what has a handler here and leaves the rest to
@@ -152,6 +153,10 @@ class Worker:
         whose loop is the worker's, makes it a failure of that job alone. The same goes for threads of
         asyncio.to_thread, which keep such a program alive until they end.
         """
+        if asyncio._get_running_loop() is None:
+            raise InvalidArgument(
+                "arun() needs the event loop of asyncio, and none runs; under trio, use `run()` in a thread"
+            )
         with Signals(self, only_unclaimed=True, enabled=not self._timing.is_virtual):
             await self._work(until_idle)
 
@@ -194,6 +199,14 @@ class Worker:
         """How many of its slots hold a job right now. From any thread."""
         shift = self._shift
         return 0 if shift is None else shift.holdings.count
+
+    @property
+    def waits_for(self) -> str:
+        """What a stop would wait for now, in words."""
+        running, longest = self.busy, shown(self.config.grace)
+        if not running:
+            return "no job runs"
+        return f"waiting for {running} {'job' if running == 1 else 'jobs'}, {longest} at most"
 
     @property
     def heartbeat_lag(self) -> float:

@@ -63,6 +63,7 @@ async def test_sigterm_lets_a_short_job_finish(ground):
     later = await ground.put(payload=0)
 
     assert await ground.exit_code(worker) == 0
+    assert "told to stop: waiting for 1 job, 30s at most" in ground.log(worker)
     assert (await ground.job(job_id)).state is JobState.COMPLETED
     assert ((await ground.job(later)).state, (await ground.job(later)).starts) == (JobState.READY, 0)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor import Client
+from taskharbor import Client, Harbor, Worker
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import CancelResult, EnqueueResult, Query
 from taskharbor.errors import (
@@ -437,3 +437,27 @@ async def test_an_enqueue_is_told_to_whoever_listens(client):
     job = await client.aenqueue(JobRequest(type="t", queue="mail"))
 
     assert heard == [JobEnqueued(job_id=job.id, type="t", queue="mail", result="created")]
+
+
+# ------------------------------------------------------------------ other event loops
+
+
+def first_step(call):
+    """What a coroutine does where no event loop of asyncio runs, as under trio."""
+    try:
+        call.send(None)
+    finally:
+        call.close()
+
+
+def test_async_calls_without_asyncio_name_what_works():
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    def send() -> None: ...
+
+    for call in (send.aenqueue(), harbor.aopen(), harbor.aget("x"), harbor.aclose()):
+        with pytest.raises(InvalidArgument, match=r"trio.to_thread.run_sync\(task.enqueue"):
+            first_step(call)
+    with pytest.raises(InvalidArgument, match="under trio"):
+        first_step(Worker(harbor.driver).arun())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim, Page, Query
-from taskharbor.errors import DriverUnavailable, InvalidArgument
+from taskharbor.errors import ConfigurationError, DriverUnavailable, InvalidArgument
 from taskharbor.events import DutyRan, Event, EventBus, SpeculationStarted, SpeculationWatched
+from taskharbor.harbor import Harbor
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.limits import RateLimit
@@ -543,3 +545,29 @@ async def test_more_missed_ticks_than_the_queue_takes_at_once_go_in_parts(
     assert counts[0] == 2
     keys = [job.idempotency_key for job in await all_jobs(driver)]
     assert len(set(keys)) == len(keys) == counts[-1] >= 6
+
+
+# ------------------------------------------------------------------ how often
+
+
+async def test_how_often_leases_are_swept_can_be_said(driver, clock):
+    swept = []
+    events = EventBus()
+    events.listen(lambda event: swept.append(clock.monotonic()) if event.duty == "sweep" else None, DutyRan)
+    scheduler = Scheduler(driver, clock=clock, sweep_every=timedelta(seconds=20), events=events)
+
+    while clock.monotonic() < 110:
+        await scheduler.run_once()
+        await clock.sleep(1)
+
+    gaps = [later - sooner for sooner, later in pairwise(swept)]
+    assert len(gaps) >= 4
+    assert all(18 <= gap <= 23 for gap in gaps)
+
+
+@pytest.mark.parametrize("wrong", [timedelta(0), timedelta(seconds=-1)])
+def test_a_sweep_without_a_pause_is_refused(driver, wrong):
+    with pytest.raises(ConfigurationError, match="sweep_every"):
+        Scheduler(driver, sweep_every=wrong)
+    with pytest.raises(ConfigurationError, match="sweep_every"):
+        Harbor("memory://").worker(sweep_every=wrong)

@@ -195,10 +195,30 @@ def test_the_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
     )
 
 
+def test_a_heartbeat_may_be_half_of_the_lease():
+    """R004-18: every 5 s for a lease of 10 s."""
+    config = WorkerConfig(lease=timedelta(seconds=10), heartbeat=timedelta(seconds=5))
+
+    assert config.renew_every == timedelta(seconds=5)
+
+
+async def test_with_a_heartbeat_of_half_the_lease_a_long_job_keeps_it(yard):
+    async def long(ctx, job):
+        await yard.clock.sleep(60)
+
+    times = {"lease": timedelta(seconds=10), "heartbeat": timedelta(seconds=5)}
+    job_id = await yard.put()
+    async with yard.at_work(yard.worker({"work": long}, **times)), yard.at_work(yard.worker({"work": long})):
+        await yard.pass_time(61)
+
+    record = await yard.job(job_id)
+    assert (record.state, record.starts, record.stalls) == (JobState.COMPLETED, 1, 0)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"heartbeat": timedelta(seconds=15)},
+        {"heartbeat": timedelta(seconds=15, microseconds=1)},
         {"heartbeat": timedelta(seconds=31)},
         {"heartbeat": timedelta(0)},
         {"lease": timedelta(0)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from taskharbor.cli.config import chosen_app
 from taskharbor.cli.exits import DONE
 from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.cli.output import Output
+from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
 from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
@@ -27,6 +29,15 @@ def command(
     app: AppArgument = None,
     include: IncludeFlag = None,
     name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
+    sweep_every: Annotated[
+        timedelta,
+        typer.Option(
+            "--sweep-every",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="How often it looks for lost leases.",
+        ),
+    ] = timedelta(seconds=2),
     metrics_port: Annotated[
         int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
     ] = None,
@@ -48,7 +59,7 @@ def command(
     driver, address = _driver(out, harbor, url)
     events = EventBus()
     with _metrics(driver, address, events, metrics_host, metrics_port):
-        asyncio.run(_run(driver, harbor, name, events))
+        asyncio.run(_run(driver, harbor, name, events, sweep_every))
     return DONE
 
 
@@ -79,14 +90,16 @@ def _driver(out: Output, harbor: Harbor | None, url: str | None) -> tuple[Driver
     return connect(address), address
 
 
-async def _run(driver: Driver, harbor: Harbor | None, name: str, events: EventBus) -> None:
+async def _run(
+    driver: Driver, harbor: Harbor | None, name: str, events: EventBus, sweep_every: timedelta
+) -> None:
     from taskharbor.scheduler import Scheduler
 
     async with driver:
         if harbor is not None:
             await harbor.schedules.astore()
             await harbor.aclose()
-        scheduler = Scheduler(driver, name=name, events=events)
+        scheduler = Scheduler(driver, name=name, sweep_every=sweep_every, events=events)
         loop = asyncio.get_running_loop()
         for number in stop_signals():
             loop.add_signal_handler(number, scheduler.stop)

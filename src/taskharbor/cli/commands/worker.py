@@ -28,7 +28,7 @@ _OF_THE_WORKER = (
         "heartbeat",
         "grace",
     ),
-    *("poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler"),
+    *("poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler", "sweep_every"),
 )
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 
@@ -127,6 +127,10 @@ def command(
             "--scheduler/--no-scheduler", help="Fire schedules and forget old jobs beside the work."
         ),
     ] = True,
+    sweep_every: Annotated[
+        timedelta,
+        typer.Option("--sweep-every", help="How often that scheduler looks for lost leases.", **_SPAN),
+    ] = timedelta(seconds=2),
     health_port: Annotated[
         int | None, typer.Option("--health-port", min=1, max=65535, help="Answer /livez and /readyz here.")
     ] = None,
@@ -190,6 +194,7 @@ def command(
         max_jobs=max_jobs,
         max_memory=max_memory,
         scheduler=scheduler,
+        sweep_every=sweep_every,
         log_format=log_format,
         log_level=log_level,
         metrics_host=metrics_host,
