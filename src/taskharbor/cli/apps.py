@@ -17,6 +17,7 @@ from taskharbor.drivers.loading import DEFAULT_URL
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.model.secrets import masked
+from taskharbor.model.text import with_article
 from taskharbor.settings.store import store_url
 from taskharbor.tasks.discovery import import_modules
 from taskharbor.worker.worker import Worker
@@ -162,7 +163,7 @@ def _not_there(module: ModuleType, attribute: str, found: object) -> str:
     name = module.__name__
     harbors = [f"{name}:{key}" for key, value in vars(module).items() if isinstance(value, Harbor)]
     if found is not None:
-        what = f"{name}:{attribute} is a {type(found).__name__}, not a Harbor"
+        what = f"{name}:{attribute} is {with_article(type(found).__name__)}, not a Harbor"
     elif attribute:
         what = f"there is no {attribute!r} in the module {name!r}"
     else:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
+from taskharbor.model.duration import shown as short
 from taskharbor.model.job import NO_TIME, NewJob, Update
 
 MAX_BATCH = 10_000
@@ -102,8 +103,11 @@ def check_instant(at: object, what: str) -> None:
 
 
 def check_span(span: object, what: str, *, least: timedelta = NO_TIME) -> None:
-    if not isinstance(span, timedelta) or span < least:
-        raise InvalidArgument(f"{what}={_shown(span)} must be a timedelta of at least {least}")
+    if not isinstance(span, timedelta):
+        raise InvalidArgument(f"{what}={_shown(span)} must be a timedelta")
+    if span < least:
+        rule = f"must be at least {short(least)}" if least else "must not be negative"
+        raise InvalidArgument(f"{what}={short(span)} {rule}")
     if span > MAX_HORIZON:
         raise InvalidArgument(f"{what}={span} is longer than {MAX_HORIZON.days} days")
 

@@ -12,3 +12,8 @@ def safe_text(text: str, limit: int) -> str:
     if len(encoded) > limit:
         encoded = encoded[: limit - 3] + "…".encode()
     return encoded.decode("utf-8", "ignore")
+
+
+def with_article(name: str) -> str:
+    """`a Worker`, `an int`."""
+    return f"{'an' if name[:1].lower() in tuple('aeiou') else 'a'} {name}"

@@ -15,7 +15,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
-from types import GenericAlias
+from types import GenericAlias, UnionType
 from typing import Any
 
 import msgspec
@@ -46,6 +46,7 @@ class Signature:
         self._required = frozenset(p.name for p in asked if _is_required(p))
         self._known = frozenset(self._order)
         self._by_name = all(p.kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY) for p in every)
+        self._classes = {p.name: _class_name(hints[p.name]) for p in asked}
         self.type = _payload_type(asked, hints, name)
 
     # ------------------------------------------------------------------ in
@@ -92,7 +93,10 @@ class Signature:
         parameter = re.split(r"[.\[]", path, maxsplit=1)[0]
         why = str(error).removeprefix("the payload does not fit: ")
         what = f"argument {parameter!r} does" if parameter in self._known else "the arguments do"
-        return PayloadError(f"{self._name}: {what} not fit: {why}; nothing was stored", error.path)
+        kind = self._classes.get(parameter, "")
+        return PayloadError(
+            f"{self._name}: {what} not fit{kind and ' '}{kind}: {why}; nothing was stored", error.path
+        )
 
     # ------------------------------------------------------------------ out
 
@@ -211,6 +215,13 @@ def _payload_type(
             fields.append((parameter.name, hint | UnsetType if hint is not Any else Any, UNSET))
         _check_hint(hint, parameter.name, name)
     return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _class_name(hint: Any) -> str:
+    """The class that somebody wrote for a parameter, or `One or Other`; nothing for plain types."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
+    names = [part.__name__ for part in parts if isinstance(part, type) and part.__module__ != "builtins"]
+    return " or ".join(names)
 
 
 def _check_hint(hint: Any, parameter: str, name: str) -> None:

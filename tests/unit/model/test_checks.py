@@ -327,3 +327,16 @@ def test_many_ids_are_looked_at_as_strictly_as_one(odd):
     assert not checks.are_ids([ID, odd, ID])
     with pytest.raises(InvalidArgument):
         checks.check_id(odd)
+
+
+@pytest.mark.parametrize(
+    ("span", "least", "said"),
+    [
+        (timedelta(seconds=-1), timedelta(0), "timeout=-1s must not be negative"),
+        (timedelta(milliseconds=5), timedelta(seconds=1), "timeout=5ms must be at least 1s"),
+        (7, timedelta(0), "timeout=7 must be a timedelta"),
+    ],
+)
+def test_a_span_that_cannot_be_is_told_as_people_write_it(span, least, said):
+    with pytest.raises(InvalidArgument, match=f"^{said}$"):
+        checks.check_span(span, "timeout", least=least)

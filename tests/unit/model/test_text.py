@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskharbor.model.text import safe_text
+from taskharbor.model.text import safe_text, with_article
 
 
 @pytest.mark.parametrize("text", ["", "plain", "ä 🐍 \n\t\x1b[31m", "x" * 100])
@@ -31,3 +31,8 @@ def test_a_cut_is_shown_by_an_ellipsis_and_only_then():
 
 def test_a_cut_falls_between_characters():
     assert safe_text("🐍" * 5, 16) == "🐍" * 3 + "…"
+
+
+@pytest.mark.parametrize(("name", "said"), [("int", "an int"), ("Worker", "a Worker"), ("", "a ")])
+def test_a_name_gets_the_article_it_sounds_with(name, said):
+    assert with_article(name) == said

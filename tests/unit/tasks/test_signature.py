@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -324,3 +325,18 @@ def test_a_callable_object_can_be_a_function():
 def test_the_return_annotation_is_known():
     assert Signature(plain, "task").returns == tuple[int, str, float]
     assert Signature(lambda: 1, "task").returns is Any
+
+
+def test_what_does_not_fit_a_class_names_the_class():
+    def move(to: Address, via: Point | None = None) -> None: ...
+
+    signature = Signature(move, "move")
+    address = {"street": "s", "number": 1}
+
+    for kwargs, said in (
+        ({"to": "here"}, "'to' does not fit Address: Expected `object`, got `str`"),
+        ({"to": {"street": "s"}}, "'to' does not fit Address: Object missing required field `number`"),
+        ({"to": address, "via": 7}, "'via' does not fit Point: Expected `object | null`, got `int`"),
+    ):
+        with pytest.raises(PayloadError, match=re.escape(said)):
+            signature.encoded((), kwargs, JSON)

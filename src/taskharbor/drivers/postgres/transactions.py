@@ -23,6 +23,7 @@ from taskharbor.drivers.borrowed import (
 from taskharbor.drivers.postgres.faults import ours
 from taskharbor.drivers.postgres.statements import numbered
 from taskharbor.errors import InvalidArgument, TaskHarborError
+from taskharbor.model.text import with_article
 
 _T = TypeVar("_T")
 Then = Callable[[Sequence[Any]], _T]
@@ -37,7 +38,7 @@ def run_in(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T 
     if isinstance(tx, str):
         return _django(django_connection(tx), statement, arguments, then)
     raise InvalidArgument(
-        f"tx is a {type(tx).__module__}.{type(tx).__name__}, "
+        f"tx is {with_article(f'{type(tx).__module__}.{type(tx).__name__}')}, "
         "which is no connection of psycopg, asyncpg, SQLAlchemy or Django"
     )
 
