@@ -23,9 +23,9 @@ _log = logging.getLogger("taskharbor.scheduler")
 class HarborWorker(Worker):
     """A worker with the tasks of a harbor.
 
-    Beside it runs a scheduler, on a handle of its own: schedules fire, old jobs are forgotten and
-    stragglers get their copy without another process. Any number of them may run; one leads. A run
-    until idle does without, and so does one in simulated time.
+    Beside it runs a scheduler, on the same handle, which costs no connection: schedules fire, old jobs are
+    forgotten and stragglers get their copy without another process. Any number of them may run; one leads.
+    A run until idle does without, and so does one in simulated time.
     """
 
     def __init__(
@@ -86,9 +86,8 @@ class HarborWorker(Worker):
 
     async def _keep_time(self) -> None:
         try:
-            async with self.driver.another() as driver:
-                name, every = self.config.name or "worker", self._sweep_every
-                await Scheduler(driver, name=name, sweep_every=every, events=self.events).arun()
+            name, every = self.config.name or "worker", self._sweep_every
+            await Scheduler(self.driver, name=name, sweep_every=every, events=self.events).arun()
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.
             _log.exception("the scheduler beside worker %s has ended", self.id)

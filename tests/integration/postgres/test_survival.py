@@ -277,9 +277,12 @@ async def test_no_connection_left_is_unavailable_until_there_is_one() -> None:
                 while True:
                     others.append(await asyncpg.connect(server.url))
 
+            # One that comes back soon is waited for; this one does not.
+            busy = asyncio.create_task(driver._connections.rows("select pg_sleep(2)"))
             with pytest.raises(DriverUnavailable) as caught:
                 await asyncio.gather(*(driver.enqueue([new_job()]) for _ in range(2)))
             assert caught.value.done is False
+            await busy
             for other in others:
                 await other.close()
 

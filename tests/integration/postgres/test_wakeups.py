@@ -183,8 +183,8 @@ async def test_a_listener_that_is_lost_comes_back(
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         listeners = connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query ilike %s",
-            [f"listen%{driver.address.channel}%"],
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s",
+            ["taskharbor"],
         ).fetchall()
     assert listeners
     await asyncio.wait_for(anext(hints), 30)  # everybody looks after a gap

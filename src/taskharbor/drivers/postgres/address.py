@@ -36,6 +36,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"postgresql://{host}{parts.path}?schema={self.schema}"
 
     @property
+    def listens_apart(self) -> bool:
+        """Whether the connection that listens is not one of the pool."""
+        return self.behind_pooler or self.listen_dsn is not None
+
+    @property
+    def is_listening_direct(self) -> bool:
+        """Whether the session that listens is ours alone, so that it can hold a lock."""
+        return not self.behind_pooler or self.listen_dsn is not None
+
+    @property
     def channel(self) -> str:
         """Where wake-ups of this store are told."""
         return f"taskharbor:{self.schema}"

@@ -65,16 +65,25 @@ class Attempts:
         self._floors = Floors(clock)
         self.listens = False  # while somebody listens for wake-ups on this handle
         self.unmarked: set[str] = set()  # of the queues listened to, those that must be marked as hungry
+        self.held: set[str] = (
+            set()
+        )  # jobs that were handed out here and not settled yet, while somebody listens
+        self.shape = ""  # what the last claim could take, but for its queues
         self.found_enough = False  # whether the last claim brought all it asked for
         self.claims = 0  # begun so far
         self.claim_seconds = 0.0  # how long the last one took
-        self.on_not_enough: Callable[[], None] = _nothing  # a claim has brought less, and marked its queues
+        self.on_claimed: Callable[[], None] = _nothing  # a claim was answered
+        self.on_not_enough: Callable[[], None] = (
+            _nothing  # it has brought less than it could, and marked its queues
+        )
 
     # ------------------------------------------------------------------ settle and claim
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
     ) -> Exchanged:
+        if self.held:
+            self.held.difference_update([settlement.lease.job_id for settlement in settlements])
         acks = acks_of(settlements)
         if acks is not None:
             return await self._settle_and_claim(settlements, acks, claim, now)
@@ -167,6 +176,12 @@ class Attempts:
         if claim is None:
             return []
         self.found_enough = len(rows) > claim.limit
+        if self.listens:
+            self.shape = (
+                f"{','.join(claim.lanes)} {'' if claim.types is None else ','.join(sorted(claim.types))}"
+            )
+            self.held.update(row[0] for row in rows[1:])
+            self.on_claimed()
         if self.listens and not self.found_enough:
             self.on_not_enough()
         else:
@@ -204,6 +219,7 @@ class Attempts:
 
     async def settle_in(self, connection: Any, settlement: Settlement, now: datetime | None) -> Answer:
         """One settlement inside a transaction that somebody else began and will commit."""
+        self.held.discard(settlement.lease.job_id)
         return (await self._settle_in(connection, [0], [settlement], now))[0]
 
     async def extend(

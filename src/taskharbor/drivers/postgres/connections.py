@@ -1,7 +1,9 @@
 """A handful of asyncpg connections, lent out one statement or one short transaction at a time.
 
 No session state: whatever a connection was used for, the next user finds it as new, also behind a
-pooler in transaction mode. Serialisation failures and deadlocks are tried again in here.
+pooler in transaction mode. The one exception is the connection that listens (listen.py): it is lent out, too,
+when no other is idle, so that an idle worker needs no other. What a busy time opened is closed when nobody
+has needed it for a while. Serialisation failures and deadlocks are tried again in here.
 
 Names in our statements mean what the server itself means by them: the search_path of our sessions holds
 nothing else, so whoever may create functions and operators in `public` gets none of them called by us.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -24,6 +26,8 @@ from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstat
 _T = TypeVar("_T")
 _TRIES = 6  # the first and five more
 CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 5.0  # after that a connection that was not needed is closed
+SOON_SECONDS = 0.05  # a new connection takes as long, so one that comes back within that is as good
 KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
@@ -41,6 +45,13 @@ class Connections:
         self._address = address
         self._begin = f"{_BEGIN}; set local search_path = {OUR_PATH}" if address.behind_pooler else _BEGIN
         self._idle: list[Any] = [] if first is None else [first]
+        self._kept: Any = None  # the one that listens
+        self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # somebody waits for that very one
+        self._returned = asyncio.Event()  # set when a connection comes back
+        self._lent: set[Any] = set()
+        self._most_lent = 0  # at once, since the last look at it
+        self._trimming: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(address.pool_size)
         self._is_closed = False
         self._background: set[asyncio.Task[Any]] = set()
@@ -76,7 +87,7 @@ class Connections:
         Names in it mean what they mean to its role everywhere else; `our_names` is for statements of ours.
         """
         with translated(writes=False):
-            connection = await self._take()
+            connection = await self._take(to_lend=True)
         try:
             if not self._address.behind_pooler:
                 with translated(writes=False):
@@ -94,8 +105,31 @@ class Connections:
         else:
             self._give_back(connection)
 
+    # ------------------------------------------------------------------ the one that listens
+
+    async def keep(self) -> Any:
+        """A connection that stays until `let_go`, to listen on."""
+        self._kept = connection = await self._take()
+        self._give_back(connection)
+        return connection
+
+    async def on(self, connection: Any, step: Step[_T]) -> _T:
+        """Something that must happen on the one that stays. One caller at a time."""
+        return await self._lent_by(lambda: self._take_this(connection), step)
+
+    async def let_go(self, connection: Any) -> None:
+        """It listens no more, and may be closed: what its session holds goes with it."""
+        self._kept = None
+        if connection in self._idle:
+            self._idle.remove(connection)
+            await _hang_up(connection)
+        else:
+            connection.terminate()
+
     async def close(self) -> None:
         self._is_closed = True
+        if self._trimming is not None:
+            self._trimming.cancel()
         for task in tuple(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -114,8 +148,11 @@ class Connections:
         raise AssertionError("unreachable")
 
     async def _once(self, step: Step[_T]) -> _T:
+        return await self._lent_by(self._take, step)
+
+    async def _lent_by(self, take: Callable[[], Awaitable[Any]], step: Step[_T]) -> _T:
         async with self._room:
-            connection = await self._take()
+            connection = await take()
             try:
                 answer = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
@@ -146,14 +183,37 @@ class Connections:
                 await connection.execute("select")
         except (*FOREIGN, asyncio.CancelledError):
             connection.terminate()
+            self._tell_of(connection)
         else:
             self._give_back(connection)
 
-    async def _take(self) -> Any:
+    async def _take(self, *, to_lend: bool = False) -> Any:
+        connection = self._taken_idle(to_lend)
+        if connection is None and self._lent and not to_lend:
+            self._returned.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOON_SECONDS):
+                    await self._returned.wait()
+            connection = self._taken_idle(to_lend)
+        if connection is None:
+            connection = await self._new()
+        self._note_lent(connection)
+        return connection
+
+    def _taken_idle(self, to_lend: bool) -> Any:
         while self._idle:
+            if to_lend and self._idle[-1] is self._kept:  # it comes first, so there is no other
+                break
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
+        return None
+
+    def _note_lent(self, connection: Any) -> None:
+        self._lent.add(connection)
+        self._most_lent = max(self._most_lent, len(self._lent))
+
+    async def _new(self) -> Any:
         # Whoever waits for it may give up; on a slow line the next one is glad of it.
         connecting = self._in_background(connect(self._address))
         try:
@@ -161,6 +221,20 @@ class Connections:
         except asyncio.CancelledError:
             connecting.add_done_callback(self._keep)
             raise
+
+    async def _take_this(self, connection: Any) -> Any:
+        if connection not in self._idle and not connection.is_closed():
+            self._wanted = (connection, self._loop.create_future())
+            try:
+                await self._wanted[1]
+            finally:
+                self._wanted = None
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if connection.is_closed():
+            raise asyncpg.ConnectionDoesNotExistError("the connection that listens was lost")
+        self._note_lent(connection)
+        return connection
 
     def _keep(self, connecting: asyncio.Task[Any]) -> None:
         if not connecting.cancelled() and connecting.exception() is None:
@@ -176,8 +250,31 @@ class Connections:
         # In the middle of something after a cancelled call: nobody else shall find it like that.
         if connection.is_closed() or self._is_closed or connection.is_in_transaction():
             connection.terminate()
+        elif connection is self._kept:
+            self._idle.insert(0, connection)  # the others first: who hears must not be busy
         else:
             self._idle.append(connection)
+            if self._trimming is None:
+                self._trimming = self._loop.call_later(IDLE_SECONDS, self._trim)
+        self._tell_of(connection)
+
+    def _tell_of(self, connection: Any) -> None:
+        """It is not in use any more, for whoever waits for this very one, or for any."""
+        self._lent.discard(connection)
+        self._returned.set()
+        if self._wanted is not None and self._wanted[0] is connection and not self._wanted[1].done():
+            self._wanted[1].set_result(None)
+
+    def _trim(self) -> None:
+        """Close as many as were not needed since the last time; one stays, and the one that listens."""
+        needed, self._most_lent = max(self._most_lent, 1), len(self._lent)
+        spare = [one for one in self._idle if one is not self._kept]
+        surplus = len(self._idle) + len(self._lent) - needed
+        for connection in spare[: max(surplus, 0)]:
+            self._idle.remove(connection)
+            self._in_background(_hang_up(connection))
+        is_more = len(self._idle) + len(self._lent) > 1
+        self._trimming = self._loop.call_later(IDLE_SECONDS, self._trim) if is_more else None
 
 
 @asynccontextmanager

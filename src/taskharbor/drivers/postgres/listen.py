@@ -6,6 +6,16 @@ when listening begins, and by every claim that found less than it asked for. A r
 after a hint has the mark made for it a moment later; one who does must not wait behind that commit.
 Whoever was told looks once more when it has been idle for a moment, for jobs that slipped in unmarked.
 A connection that is lost is made again; everybody is told to look then.
+
+The server wakes every session that listens, whatever it listens for. So of the handles that wait for the
+same work (queues, lanes, types) only two listen for it: those that hold one of two advisory locks, the watch.
+A handle that has all the jobs it can take gives the watch up, one that dies loses it, and the next one that
+looks for it has it. What two watchers leave, or cannot be told of, the polls of the others find: the more
+idle workers there are, the sooner. A handle without the watch listens while it has jobs in hand, for their
+cancels, and else not at all.
+
+The connection is one of the handle's pool, and does its statements too when no other is idle. Behind a pooler
+it is one of its own.
 """
 
 from __future__ import annotations
@@ -13,23 +23,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.attempts import Attempts
-from taskharbor.drivers.postgres.connections import Connections, connect
+from taskharbor.drivers.postgres.connections import Connections, Step, connect
 from taskharbor.drivers.postgres.faults import FOREIGN
 from taskharbor.drivers.postgres.statements import Statements
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 
+_T = TypeVar("_T")
 log = logging.getLogger("taskharbor.drivers.postgres")
 
 _PROBE_SECONDS = 15.0
+_WATCH_SECONDS = 2.0  # between two looks whether the watch is free
 _LONGEST_PAUSE = 3.0
 _CLAIM_SECONDS = 0.05  # within that, who was told of work has asked for it, if it will at all
 _LOOK_AGAIN_SECONDS = 0.02
@@ -56,8 +68,14 @@ class Listening:
         self.outage = Outage(clock)
         self._readers: list[Reader] = []
         self._task: asyncio.Task[None] | None = None
-        self._is_connected = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._is_told = False  # of work
+        self._hears = False
+        self._watch: tuple[str, int] | None = None  # what is watched, and which of the places
+        self._claims_at_first = 0  # before anybody listened
+        self._claims_before = 0
+        self._was_full = False
+        self._lost = False
+        self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._has_looked_again = False  # since somebody told us of work
         self._look: asyncio.TimerHandle | None = None
@@ -68,12 +86,15 @@ class Listening:
         reader = Reader(self, queues, worker_id)
         self._readers.append(reader)
         self._attempts.listens = True
-        self._attempts.unmarked.update(queues)
         self._attempts.on_not_enough = self._has_marked
+        self._attempts.on_claimed = self._has_claimed
         if self._task is None or self._task.done():
+            self._claims_at_first = self._attempts.claims
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
-        elif self._is_connected.is_set():
+        elif self._is_told:
+            self._attempts.unmarked.update(queues)
             reader.look()
+        self._news.set()
         return reader
 
     async def leave(self, reader: Reader) -> None:
@@ -82,6 +103,7 @@ class Listening:
         if not self._readers:
             self._attempts.listens = False
             self._attempts.unmarked.clear()
+            self._attempts.held.clear()
             await self.close()
 
     async def close(self) -> None:
@@ -100,7 +122,8 @@ class Listening:
         self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader, self._attempts.claims)
 
     def _mark_for(self, reader: Reader, claims: int) -> None:
-        if reader in self._readers and claims == self._attempts.claims and not self._attempts.found_enough:
+        is_idle = claims == self._attempts.claims and not self._attempts.found_enough
+        if self._is_told and reader in self._readers and is_idle:
             task = self._loop.create_task(
                 self._mark_hungry(self._attempts.unmarked.intersection(reader.queues))
             )
@@ -123,7 +146,7 @@ class Listening:
         after the last of the claims that a hint has set off, everybody looks once more. A commit takes as
         long as the disk, and on a slow one so do claims.
         """
-        if not self._has_looked_again:
+        if self._is_told and not self._has_looked_again:
             self._slowest_claim = max(self._slowest_claim, self._attempts.claim_seconds)
             self._forget_look()
             self._look = self._loop.call_later(
@@ -141,14 +164,22 @@ class Listening:
             self._look.cancel()
             self._look = None
 
+    def _has_claimed(self) -> None:
+        """Is there anything to change about the listening before its time?"""
+        attempts = self._attempts
+        is_free_again = self._was_full and not attempts.found_enough
+        self._was_full = attempts.found_enough
+        if (attempts.held and not self._hears) or (is_free_again and self._watch is None):
+            self._news.set()
+
     # ------------------------------------------------------------------ the connection
 
     async def _keep_listening(self) -> None:
         pause = 0.05
         while True:
             try:
-                connection = await connect(self._address, to_listen=True)
-            except FOREIGN as error:
+                connection = await self._connected()
+            except (*FOREIGN, TaskHarborError) as error:
                 why = DriverUnavailable(type(error).__name__)  # its text may hold the password
                 self.outage.failed("wake-ups; polling goes on", why)
             else:
@@ -157,20 +188,84 @@ class Listening:
             await self._clock.sleep(pause * self._entropy.between(0.5, 1.0))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
+    async def _connected(self) -> Any:
+        if self._address.listens_apart:
+            return await connect(self._address, to_listen=True)
+        return await self._connections.keep()
+
+    async def _on(self, connection: Any, step: Step[_T]) -> _T:
+        if self._address.listens_apart:
+            return await step(connection)
+        return await self._connections.on(connection, step)
+
     async def _until_lost(self, connection: Any) -> None:
-        self._lost.clear()
-        connection.add_termination_listener(lambda _: self._lost.set())
+        self._lost = self._is_told = self._hears = False
+        self._watch = None
+        connection.add_termination_listener(self._was_lost)
         try:
-            await connection.add_listener(self._address.channel, self._heard)
-            await self._everybody_looks()
-            while not await self._is_lost_within(_PROBE_SECONDS):
-                await connection.execute("select 1", timeout=_PROBE_SECONDS)
+            probed = self._clock.monotonic()
+            while not self._lost:
+                self._news.clear()
+                await self._attend(connection)
+                await self._until_news(_WATCH_SECONDS * self._entropy.between(0.8, 1.2))
+                if self._clock.monotonic() >= probed + _PROBE_SECONDS:
+                    await self._on(connection, lambda own: own.execute("select 1", timeout=_PROBE_SECONDS))
+                    probed = self._clock.monotonic()
         except (*FOREIGN, TaskHarborError) as error:  # ours: the look goes over other connections
             level = logging.DEBUG if self.outage.is_away else logging.INFO
             log.log(level, "the connection for wake-ups was lost (%s); polling goes on", type(error).__name__)
         finally:
-            self._is_connected.clear()
-            connection.terminate()
+            self._is_told = self._hears = False
+            connection.remove_termination_listener(self._was_lost)
+            if self._address.listens_apart:
+                connection.terminate()
+            else:
+                await self._connections.let_go(connection)
+
+    def _was_lost(self, _connection: Any) -> None:
+        self._lost = True
+        self._news.set()
+
+    async def _until_news(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    async def _attend(self, connection: Any) -> None:
+        """Listen as much as is of use now, and no more."""
+        has_claimed = self._attempts.claims > self._claims_at_first
+        is_shared = has_claimed and len(self._readers) == 1 and self._address.is_listening_direct
+        if is_shared:
+            await self._take_turns(connection)
+        is_told = not is_shared or self._watch is not None
+        hears = is_told or bool(self._attempts.held)
+        if hears and not self._hears:
+            await self._on(connection, lambda own: own.add_listener(self._address.channel, self._heard))
+            self._hears = True
+            await self._learn_of_cancels()
+        if is_told and not self._is_told:
+            self._is_told = True
+            await self._everybody_looks()
+        if not is_told and self._is_told:
+            self._is_told = False
+            self._forget_look()
+            self._attempts.unmarked.clear()
+        if not hears and self._hears:
+            await self._on(connection, lambda own: own.remove_listener(self._address.channel, self._heard))
+            self._hears = False
+
+    async def _take_turns(self, connection: Any) -> None:
+        """Have the watch while there is room for jobs, if it is to be had."""
+        attempts = self._attempts
+        is_stuck = attempts.found_enough and attempts.claims == self._claims_before  # since the last time
+        self._claims_before = attempts.claims
+        line = f"{','.join(sorted(self._readers[0].queues))} {attempts.shape}"
+        if self._watch is not None and (is_stuck or self._watch[0] != line):
+            (before, place), self._watch = self._watch, None
+            await self._on(connection, lambda own: own.execute(self._sql["unwatch"], before, place))
+        if self._watch is None and not attempts.found_enough:
+            place = await self._on(connection, lambda own: own.fetchval(self._sql["watch"], line))
+            self._watch = None if place is None else (line, place)
 
     async def _everybody_looks(self) -> None:
         """What was told while nobody listened is made good by one look."""
@@ -178,26 +273,19 @@ class Listening:
         self._attempts.unmarked -= queues  # before the answer, as above
         await self._connections.rows(self._sql["mark_hungry"], sorted(queues))
         self._has_looked_again = True
+        for reader in self._readers:
+            reader.look()
+
+    async def _learn_of_cancels(self) -> None:
         cancelled = await self._connections.rows(
             self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
         )
-        self._is_connected.set()
-        for reader in self._readers:
-            reader.look()
         for job_id, worker_id in cancelled:
             self._tell_of_cancel(job_id, worker_id)
 
-    async def _is_lost_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._lost.wait()
-        except TimeoutError:
-            return False
-        return True
-
     def _heard(self, _connection: Any, _pid: int, _channel: str, said: object) -> None:
         kind, _, rest = str(said).partition(" ")
-        if kind == "work":
+        if kind == "work" and self._is_told:
             self._has_looked_again = False
             self._slowest_claim = 0.0
             for reader in self._readers:
