@@ -296,4 +296,12 @@ def write_csv(stream: TextIO, columns: Sequence[Column], items: Sequence[Mapping
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.title.lower() for column in columns])
     for item in items:
-        writer.writerow([column.plain(item) for column in columns])
+        writer.writerow([_no_formula(column.plain(item)) for column in columns])
+
+
+def _no_formula(cell: str) -> str:
+    """A text that a spreadsheet would take for a formula, marked as a text; numbers stay numbers."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) and not _NUMBER.fullmatch(cell) else cell
+
+
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")

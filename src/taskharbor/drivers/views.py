@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.messages import DriverInfo, QueueInfo
-from taskharbor.model.codec import CODEC_HEADER
+from taskharbor.model.codec import CODEC_HEADER, MAX_DEPTH
 from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import WorkerInfo
@@ -178,9 +178,27 @@ def _value_view(name: str, data: bytes | None, codec: str, reveal: bool) -> View
         return {name: None}
     try:
         value = _DECODERS[codec](data)
-    except (KeyError, msgspec.DecodeError, RecursionError, ValueError):
+        _refuse_unshowable(value)
+    except (KeyError, TypeError, msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
         return {f"{name}_base64": base64.b64encode(data).decode()}
     return {name: value if reveal else redacted(value)}
+
+
+def _refuse_unshowable(value: Any) -> None:
+    """Raises what _value_view expects for a value that JSON does not have: whoever gets the view writes JSON.
+
+    Other programs may put anything into a payload: nesting without end, numbers of a thousand digits.
+    """
+    if _is_deeper(value, MAX_DEPTH):
+        raise ValueError("nested too deep to be shown")
+    msgspec.json.encode(value)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in inner if isinstance(item, dict | list))
 
 
 def _from_msgpack(data: bytes) -> Any:

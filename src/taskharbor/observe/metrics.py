@@ -8,9 +8,14 @@ This is the only module that needs prometheus-client.
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import accumulate
+from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.observe.names import ALL, Metric
@@ -19,12 +24,15 @@ from taskharbor.observe.sample import Curve, Labels, Sample
 try:
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-    from prometheus_client.exposition import choose_encoder, start_http_server
+    from prometheus_client.exposition import choose_encoder, make_wsgi_app
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
     raise ConfigurationError(
         "metrics need prometheus-client, which is not installed: pip install 'taskharbor[prometheus]'"
     ) from error
+
+REQUEST_SECONDS = 10.0
+MOST_SCRAPES = 32
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -65,11 +73,13 @@ class Exposition:
             ConfigurationError: the port cannot be used.
         """
         try:
-            server, thread = start_http_server(port, host, self.registry)
+            server = metrics_server(host, port, self.registry)
         except OSError as error:
             raise ConfigurationError(
                 f"the metrics port {host}:{port} cannot be used: {error.strerror}"
             ) from error
+        thread = threading.Thread(target=server.serve_forever, name="taskharbor-metrics", daemon=True)
+        thread.start()
 
         def stop() -> None:
             server.shutdown()
@@ -77,6 +87,57 @@ class Exposition:
             thread.join()
 
         return stop
+
+
+# ------------------------------------------------------------------ the port
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its parent calls it that
+        """Scrapes are no news."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread per scrape, few at once, and none for long: silent connections must not stay."""
+
+    daemon_threads = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._places = threading.BoundedSemaphore(MOST_SCRAPES)
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        ending = threading.Timer(REQUEST_SECONDS, _cut_off, (request,))
+        ending.daemon = True
+        ending.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            ending.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers who are cut off, or go: no news either."""
+
+
+def metrics_server(host: str, port: int, registry: CollectorRegistry) -> WSGIServer:
+    """The server of a metrics port, bound and not started. Raises OSError."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    kind = type("_Server", (_Server,), {"address_family": family})
+    return make_server(host, port, make_wsgi_app(registry), kind, handler_class=_Handler)
+
+
+def _cut_off(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def _family(metric: Metric, sample: Sample) -> Family:

@@ -27,10 +27,13 @@ async def own_duplicates(
     if not known:
         return answers
     shown = list(answers)
-    records = await driver.get([answers[at].id for at in known], now=call.service.now())
-    for at, record in zip(known, records, strict=True):
-        if record is not None and not _may_hear(call.principal, record, jobs[at]):
-            shown[at] = replace(answers[at], id=jobs[at].id, version=0)
+    named: dict[str, list[int]] = {}
+    for at in known:
+        named.setdefault(answers[at].id, []).append(at)
+    async for job_id, record in call.service.portions.each(driver, list(named), now=call.service.now()):
+        for at in named[job_id]:
+            if record is not None and not _may_hear(call.principal, record, jobs[at]):
+                shown[at] = replace(answers[at], id=jobs[at].id, version=0)
     return shown
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -63,6 +63,17 @@ class Portions:
                 if left < 0 and len(ids) > 1:
                     raise _too_much(self.budget)
         return [found[job_id] for job_id in ids]
+
+    async def each(
+        self, driver: Driver, ids: Sequence[str], *, now: datetime | None
+    ) -> AsyncIterator[tuple[str, JobRecord | None]]:
+        """One after the other, each once: for whoever looks at payloads and keeps none."""
+        names, at = list(dict.fromkeys(ids)), 0
+        while at < len(names):
+            part = names[at : at + self._size(self.budget)]
+            at += len(part)
+            for job_id, job in zip(part, await driver.get(part, now=now), strict=True):
+                yield job_id, None if job is None else self._seen(job, None)
 
     async def find(
         self, driver: Driver, query: Query, *, now: datetime | None, shown: Shown | None = None

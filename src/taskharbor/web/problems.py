@@ -47,6 +47,7 @@ _OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
     (errors.ConflictError, "wrong-state"),
     (errors.InvalidArgument, "validation"),
     (errors.PayloadError, "validation"),
+    (errors.SchemaOutOfDate, "store-unavailable"),  # the store's fault, and not the caller's
     (errors.ConfigurationError, "validation"),
     (errors.DriverUnavailable, "store-unavailable"),
     (errors.DriverClosed, "store-unavailable"),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Self
 
 _PATIENCE_SECONDS = 5.0
+_MOST_CALLERS = 32  # at once: silent connections must not use up a worker's files
 
 
 class HealthServer:
@@ -23,6 +24,7 @@ class HealthServer:
         self._port = port
         self._answers = {b"/livez": is_alive, b"/readyz": is_ready}
         self._server: asyncio.Server | None = None
+        self._callers = 0
 
     @property
     def port(self) -> int:
@@ -40,6 +42,16 @@ class HealthServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._callers >= _MOST_CALLERS:
+            writer.transport.abort()
+            return
+        self._callers += 1
+        try:
+            await self._answer_one(reader, writer)
+        finally:
+            self._callers -= 1
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

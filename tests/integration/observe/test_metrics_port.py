@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from taskharbor.observe import metrics
+from taskharbor.observe.meter import Meter
 from tests.integration.cli.conftest import Command
 from tests.integration.observe.scraping import Scraped, Target, has, value
 
@@ -126,3 +131,25 @@ def test_a_port_that_is_taken_ends_the_command_with_words(app: Command, free_por
 
     assert done.code == 2
     assert f"127.0.0.1:{free_port} cannot be used" in done.err
+
+
+def test_silent_and_slow_callers_do_not_keep_the_port_busy() -> None:
+    exposition = metrics.Exposition(Meter().sample)
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    stop = exposition.serve("127.0.0.1", port)
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(80)]
+    try:
+        assert threading.active_count() < 80 + metrics.MOST_SCRAPES
+        for number, caller in enumerate(silent):
+            with contextlib.suppress(ConnectionError):
+                if number == 0:
+                    caller.sendall(b"GET /metr")
+                while caller.recv(4096):
+                    pass
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            assert b"taskharbor_jobs_enqueued_total" in answer.read()
+    finally:
+        for caller in silent:
+            caller.close()
+        stop()

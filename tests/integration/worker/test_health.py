@@ -54,3 +54,14 @@ async def test_a_supervisor_is_ready_once_its_workers_run(ground, unused_tcp_por
     assert (await ask(unused_tcp_port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
     supervisor.terminate()
     assert await ground.exit_code(supervisor) == 0
+
+
+async def test_silent_connections_are_few_and_do_not_stay():
+    async with HealthServer("127.0.0.1", 0, lambda: True, lambda: True) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(60)]
+        ends = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+        done, _ = await asyncio.wait(ends, timeout=30)
+        assert len(done) == 60
+        assert await ask(server.port, b"GET /livez HTTP/1.1\r\n\r\n") == b"HTTP/1.1 200 OK"
+        for _, writer in silent:
+            writer.close()

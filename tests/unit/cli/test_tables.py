@@ -1,11 +1,13 @@
 """Tables on a terminal: nothing is cut, whatever the width."""
 
+import csv
+import io
 from collections import Counter
 
 import pytest
 from rich.cells import cell_len
 
-from taskharbor.cli.tables import Column, fitted_table, short_ids
+from taskharbor.cli.tables import Column, fitted_table, short_ids, write_csv
 
 IDS = ["01a1de6c-6ffa-7b64-a142-da4a1a77f526", "01a1de6c-6ffa-7b64-9f3a-6aa1afc95af6"]
 ID = Column("ID", lambda item: item["id"], is_id=True)
@@ -101,3 +103,24 @@ def test_short_ids_are_longer_where_they_would_be_alike():
 
     assert short_ids(IDS) == ["1a77f526", "afc95af6"]
     assert short_ids(alike) == ["1a4a1a77f526", "2a4a1a77f526"]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'=1"),
+        ("-12", "-12"),
+        ("+1.5", "+1.5"),
+        ("plain=1", "plain=1"),
+    ],
+)
+def test_a_csv_cell_is_never_a_formula(value: str, cell: str) -> None:
+    """Spreadsheets run what begins like one; an error text or a key may come from anybody."""
+    stream = io.StringIO()
+    write_csv(stream, [Column("a", lambda item: item["a"])], [{"a": value}])
+
+    assert list(csv.reader(io.StringIO(stream.getvalue()))) == [["a"], [cell]]

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.messages import Claim
+from taskharbor.errors import SchemaOutOfDate
 from taskharbor.model.job import Lease, NewJob
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.testing.conformance.kit import new_job
+from taskharbor.web.problems import problem_of
 from tests.unit.web.in_process import Server, in_process
 
 CALLED = sorted(set(wire.VERBS) - {"wakeups"})  # a stream: it has no end
@@ -177,3 +179,9 @@ def test_only_verbs_that_bring_jobs_have_large_bodies(verb: str, size: int, is_t
         status, _ = server.post(verb, b"{" + b" " * size)
 
     assert status == (400 if is_taken else 413)
+
+
+def test_a_store_without_its_tables_is_not_the_callers_fault() -> None:
+    problem = problem_of(SchemaOutOfDate("the schema of this store does not fit this code"))
+
+    assert (problem.kind, problem.headers["Retry-After"]) == ("store-unavailable", "1")

@@ -283,8 +283,9 @@ async def refuse_other_content(
     if not repeats:
         return
     driver = await service.driver()
-    found = await service.portions.get(driver, [job.id for job in repeats], now=service.now())
-    for job, record in zip(repeats, found, strict=True):
+    sent = {job.id: job for job in repeats}
+    async for job_id, record in service.portions.each(driver, list(sent), now=service.now()):
+        job = sent[job_id]
         if record is not None and (record.type, record.queue, record.payload) != (
             job.type,
             job.queue,
