@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -68,6 +70,31 @@ def test_the_wheel_holds_every_file_of_the_package_with_its_sql_and_lua(tmp_path
     packed = set(zipfile.ZipFile(wheel).namelist())
 
     assert wanted_in_wheel() - packed == set()
+
+
+def test_the_sdist_holds_everything_that_its_tests_read(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+
+    [sdist] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+
+    wanted = {path.relative_to(ROOT).as_posix() for path in repository_files()}
+    assert {name for name in wanted - packed if not name.startswith((".git", ".editorconfig"))} == set()
+
+
+def test_an_installation_brings_nothing_that_nobody_uses() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+
+    assert "client" not in extras
+    assert not [one for one in extras["server"] if "standard" in one]
+    assert any(re.fullmatch(r"uvicorn>=[\d.]+,<[\d.]+", one) for one in extras["server"])
 
 
 def wanted_in_wheel() -> set[str]:

@@ -15,9 +15,11 @@ import asyncio
 import logging
 from typing import Any
 
+import uvicorn
 from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from taskharbor.errors import ConfigurationError
 from taskharbor.web.connections import Connections
 from taskharbor.web.direct import DIRECT, Direct
 
@@ -203,6 +205,73 @@ def bounded(request_seconds: float, crowd: Connections) -> type[BoundedProtocol]
     """The protocol with these limits; uvicorn makes the instances, so they travel on a class."""
     limits = {"request_seconds": request_seconds, "crowd": crowd}
     return type("BoundedProtocol", (BoundedProtocol,), limits)
+
+
+# ------------------------------------------------------------------ what of uvicorn we build on
+
+_OF_CONNECTION = frozenset(
+    {
+        "loop",
+        "logger",
+        "parser",
+        "connections",
+        "transport",
+        "flow",
+        "client",
+        "pipeline",
+        "scope",
+        "headers",
+        "cycle",
+    }
+)
+_OF_REQUEST = frozenset(
+    {
+        "transport",
+        "flow",
+        "access_log",
+        "default_headers",
+        "message_event",
+        "on_response",
+        "disconnected",
+        "keep_alive",
+        "waiting_for_100_continue",
+        "body",
+        "more_body",
+        "response_started",
+        "response_complete",
+    }
+)
+_METHODS = (
+    "connection_made",
+    "connection_lost",
+    "data_received",
+    "on_message_begin",
+    "on_header",
+    "on_headers_complete",
+    "on_body",
+    "on_message_complete",
+    "on_response_complete",
+    "pause_writing",
+    "resume_writing",
+    "send_400_response",
+)
+
+
+def check_uvicorn() -> None:
+    """Raises ConfigurationError for a uvicorn without the inner names that this module builds on."""
+    missing = {name for name in _METHODS if not callable(getattr(HttpToolsProtocol, name, None))}
+    missing |= _OF_CONNECTION - _set_by(HttpToolsProtocol)
+    missing |= _OF_REQUEST - _set_by(RequestResponseCycle)
+    if missing:
+        raise ConfigurationError(
+            f"uvicorn {uvicorn.__version__} is not one that this server can use: it lacks {min(missing)}. "
+            "Install one that fits: pip install 'taskharbor[server]'"
+        )
+
+
+def _set_by(kind: type) -> frozenset[str]:
+    """The attributes that the constructor of a class sets."""
+    return frozenset(getattr(kind.__init__, "__code__").co_names)  # type: ignore[misc]  # noqa: B009
 
 
 # ------------------------------------------------------------------ shortcuts

@@ -22,7 +22,7 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App
 from taskharbor.web.descriptors import room_for
 from taskharbor.web.notify import notify
-from taskharbor.web.protocol import bounded
+from taskharbor.web.protocol import bounded, check_uvicorn
 from taskharbor.worker.signals import StopWishes, stop_signals
 
 _log = logging.getLogger("taskharbor.server")
@@ -39,6 +39,7 @@ def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> Non
         ConfigurationError: the address cannot be used, or is open to others while no token is set.
     """
     refuse_open_door(app, host)
+    check_uvicorn()
     app.service.connections.most = room_for(app.service.config.max_connections)
     listener = bind(host, port)
     server = GracefulServer(app, listener, grace_seconds)
