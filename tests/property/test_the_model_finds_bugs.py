@@ -57,8 +57,8 @@ def expired_leases_count_against_max_running(patch: Patch) -> None:
 
 
 def a_rate_window_is_one_microsecond_too_long(patch: Patch) -> None:
-    def forget(self: limits.Window, until_us: int) -> None:
-        while self.entries and self.entries[0][0] < until_us:
+    def forget(self: limits.Window, rate: limits.RateLimit, now_us: int) -> None:
+        while self.entries and self.entries[0][0] < now_us - rate.per_us:
             self.spent -= self.entries.popleft()[1]
 
     patch.setattr(limits.Window, "_forget", forget)
@@ -66,7 +66,7 @@ def a_rate_window_is_one_microsecond_too_long(patch: Patch) -> None:
 
 def a_rate_window_is_one_microsecond_too_short(patch: Patch) -> None:
     sound = limits.Window._forget
-    patch.setattr(limits.Window, "_forget", lambda self, until_us: sound(self, until_us + 1))
+    patch.setattr(limits.Window, "_forget", lambda self, rate, now_us: sound(self, rate, now_us + 1))
 
 
 def a_retry_loses_the_cancel(patch: Patch) -> None:

@@ -42,11 +42,30 @@ def test_a_clock_that_steps_back_frees_nothing():
     assert window.room(TWO_A_SECOND, 11 * SECOND) == 2
 
 
-def test_spending_behind_the_newest_entry_joins_it():
+def test_spending_behind_the_newest_entry_leaves_when_its_own_time_is_over():
     window = spent(10 * SECOND, 5 * SECOND)
 
-    assert window.room(TWO_A_SECOND, 11 * SECOND - 1) == 0
+    assert window.room(TWO_A_SECOND, 6 * SECOND - 1) == 0
+    assert window.room(TWO_A_SECOND, 6 * SECOND) == 1  # the other one is of the future, and counts
+    assert window.room(TWO_A_SECOND, 11 * SECOND - 1) == 1
     assert window.room(TWO_A_SECOND, 11 * SECOND) == 2
+
+
+def test_what_was_spent_in_a_far_future_counts_for_one_window():
+    window = spent(9000 * SECOND, 9000 * SECOND)
+
+    assert window.wait_us(TWO_A_SECOND, 1, 10 * SECOND) == SECOND
+    assert window.wait_us(TWO_A_SECOND, 1, 11 * SECOND - 1) == 1
+    assert window.room(TWO_A_SECOND, 11 * SECOND) == 2
+
+
+def test_a_clock_that_goes_back_again_begins_a_window_again():
+    window = spent(9000 * SECOND, 9000 * SECOND)
+    window.room(TWO_A_SECOND, 100 * SECOND)
+
+    assert window.room(TWO_A_SECOND, 50 * SECOND) == 0
+    assert window.room(TWO_A_SECOND, 51 * SECOND - 1) == 0
+    assert window.room(TWO_A_SECOND, 51 * SECOND) == 2
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ from taskharbor.errors import (
     DriverClosed,
     JobNotFound,
     LeaseLost,
+    RateLimited,
     SchemaOutOfDate,
     StoreRefused,
 )
@@ -165,7 +166,7 @@ class SqliteDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        return await self._write(lambda step: enqueue(step, jobs), now)
+        return _accepted(await self._write(lambda step: enqueue(step, jobs), now))
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None:
@@ -173,10 +174,10 @@ class SqliteDriver(Driver):
             answers, hints = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
             if hints:
                 self._bell.ring(hints)
-            return answers
+            return _accepted(answers)
         if self._commits is None:
             raise DriverClosed
-        return self._commits.do_here(lambda step: enqueue(step, jobs), now)
+        return _accepted(self._commits.do_here(lambda step: enqueue(step, jobs), now))
 
     # ------------------------------------------------------------------ attempts
 
@@ -406,3 +407,9 @@ def _promote(step: Step, limit: int) -> int:
         if moved < limit:
             moved += promote(step, queue, limit - moved)
     return moved
+
+
+def _accepted(answer: list[Enqueued] | RateLimited) -> list[Enqueued]:
+    if isinstance(answer, RateLimited):
+        raise answer
+    return answer

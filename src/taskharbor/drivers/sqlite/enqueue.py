@@ -14,6 +14,7 @@ from taskharbor.drivers.sqlite.records import Records, json_text
 from taskharbor.drivers.sqlite.rows import micros_or_none, traits_of_new, traits_with_headers
 from taskharbor.drivers.sqlite.statements import SIZES
 from taskharbor.drivers.sqlite.step import Step, blocks_of
+from taskharbor.errors import RateLimited
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.state import JobState
@@ -27,10 +28,10 @@ Groups = dict[Shape, list[Any]]
 """Per shape the (place, id, payload) of its jobs, flat."""
 
 
-def enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Every job of one call, in list order."""
-    if gates.limits_enqueues(step):
-        gates.admit(step, _arriving(step, jobs))
+def enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | RateLimited:
+    """Every job of one call, in list order; or what stands against it."""
+    if gates.limits_enqueues(step) and (refusal := gates.admit(step, _arriving(step, jobs))):
+        return refusal
     answers = _all_new(step, jobs)
     if answers is not None:
         return answers

@@ -75,8 +75,11 @@ def limits_enqueues(step: Step) -> bool:
     return any(known.enqueue_rate is not None for known in all_rules(step).values())
 
 
-def admit(step: Step, arriving: Counter[str]) -> None:
-    """Spend the enqueue budgets for so many new jobs per queue, all or none."""
+def admit(step: Step, arriving: Counter[str]) -> RateLimited | None:
+    """Spend the enqueue budgets for so many new jobs per queue, all or none.
+
+    A refusal is an answer, not a failure of the step: what was learned of the clock is kept.
+    """
     wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
     budgets = [
         (queue, rate, count)
@@ -91,9 +94,10 @@ def admit(step: Step, arriving: Counter[str]) -> None:
             )
     for queue, rate, count in budgets:
         if wait := _wait_us(step, f"enqueue/{queue}", rate, count):
-            raise RateLimited(queue, timedelta(microseconds=wait))
+            return RateLimited(queue, timedelta(microseconds=wait))
     for queue, rate, count in budgets:
         _spend(step, f"enqueue/{queue}", rate, count)
+    return None
 
 
 # ------------------------------------------------------------------ out
@@ -149,6 +153,7 @@ def _running(step: Step, queue: str) -> int:
 
 def _spent(step: Step, name: str, rate: RateLimit) -> int:
     """What of this budget was spent within its window."""
+    _behind_us(step, name, rate)
     until = step.us - rate.per_us
     (gone,) = step.one("gate_forget", name=name, until=until)
     if gone:
@@ -158,12 +163,41 @@ def _spent(step: Step, name: str, rate: RateLimit) -> int:
     return row[0] if row else 0
 
 
+def _behind_us(step: Step, name: str, rate: RateLimit) -> int | None:
+    """A clock that goes back meets entries of its future. They count, so that nothing is given twice, for one
+    window after the clock was first seen behind them; since when that is.
+    """
+    mark = f"behind/{name}"
+    (newest,) = step.one("gate_newest", name=name)
+    (since,) = step.one("gate_newest", name=mark)
+    if newest is None or newest <= step.us:
+        if since is not None:
+            step.run("gate_unset_entries", name=mark)
+        return None
+    if since is None or since > step.us:
+        step.run("gate_unset_entries", name=mark)
+        step.run("gate_spend", name=mark, at=step.us, count=0)
+        return step.us
+    if step.us < since + rate.per_us:
+        return int(since)
+    (future,) = step.one("gate_future", name=name, now=step.us)
+    step.run("gate_futures", name=name, now=step.us)
+    step.run("gate_total", name=name, difference=-future, per=rate.per_us)
+    step.run("gate_unset_entries", name=mark)
+    return None
+
+
 def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
     """How long until `wanted` fit, in µs; 0 when they fit now."""
     missing = wanted + _spent(step, name, rate) - rate.count
     if missing <= 0:
         return 0
-    for at, count in step.run("gate_entries", name=name):
+    behind = _behind_us(step, name, rate)
+    entries = [
+        (at if behind is None or at < behind + rate.per_us else behind, count)
+        for at, count in step.run("gate_entries", name=name)
+    ]
+    for at, count in sorted(entries):
         missing -= count
         if missing <= 0:
             return max(int(at) + rate.per_us - step.us, 0)
@@ -171,9 +205,7 @@ def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
 
 
 def _spend(step: Step, name: str, rate: RateLimit, count: int) -> None:
-    """At or behind the newest entry it joins that one: a clock that steps back frees nothing."""
-    (newest,) = step.one("gate_newest", name=name)
-    step.run("gate_spend", name=name, at=max(step.us, newest or 0), count=count)
+    step.run("gate_spend", name=name, at=step.us, count=count)
     step.run("gate_total", name=name, difference=count, per=rate.per_us)
 
 

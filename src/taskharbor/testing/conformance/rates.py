@@ -356,6 +356,49 @@ async def test_a_clock_that_steps_back_gives_nothing_extra(driver: Driver) -> No
     assert len(await reserve(driver, now=START + MINUTE, limit=9)) == 3
 
 
+@pytest.mark.parametrize("level", [QUEUE, "*"])
+async def test_a_clock_that_is_set_back_stops_an_execute_rate_for_one_window(
+    driver: Driver, level: str
+) -> None:
+    """W13: what was spent in its future counts for one window from when that is seen, and then no more."""
+    await limit(driver, level, execute_rate=THREE_A_MINUTE)
+    await driver.enqueue(new_jobs(12), now=START)
+    assert len(await reserve(driver, limit=2, lease_for=9 * HOUR)) == 2
+    back = START - 2 * HOUR
+
+    assert len(await reserve(driver, limit=9, now=back, lease_for=9 * HOUR)) == 1
+    assert await reserve(driver, limit=9, now=back + MINUTE - MICROSECOND) == []
+    assert len(await reserve(driver, limit=9, now=back + MINUTE, lease_for=9 * HOUR)) == 3
+    assert await reserve(driver, limit=9, now=back + 2 * MINUTE - MICROSECOND) == []
+    assert len(await reserve(driver, limit=9, now=back + 2 * MINUTE, lease_for=9 * HOUR)) == 3
+
+
+async def test_a_clock_that_is_set_back_stops_the_rate_of_a_worker_for_one_window(driver: Driver) -> None:
+    """W13: the same for Claim.rate."""
+    await driver.enqueue(new_jobs(12), now=START)
+    assert len(await reserve(driver, limit=9, rate=THREE_A_MINUTE, lease_for=9 * HOUR)) == 3
+    back = START - 2 * HOUR
+
+    assert await reserve(driver, limit=9, rate=THREE_A_MINUTE, now=back) == []
+    assert await reserve(driver, limit=9, rate=THREE_A_MINUTE, now=back + MINUTE - MICROSECOND) == []
+    assert len(await reserve(driver, limit=9, rate=THREE_A_MINUTE, now=back + MINUTE)) == 3
+
+
+async def test_a_clock_that_is_set_back_stops_an_enqueue_rate_for_one_window(driver: Driver) -> None:
+    """W13: the same for enqueues, which are told how long to wait."""
+    await limit(driver, enqueue_rate=THREE_A_MINUTE)
+    assert await accepted(driver, 3, now=START) == 3
+    back = START - 2 * HOUR
+
+    with pytest.raises(RateLimited) as caught:
+        await driver.enqueue(new_jobs(1), now=back)
+    assert caught.value.retry_after == MINUTE
+    with pytest.raises(RateLimited) as caught:
+        await driver.enqueue(new_jobs(1), now=back + SECOND)
+    assert caught.value.retry_after == MINUTE - SECOND
+    assert await accepted(driver, 3, now=back + MINUTE) == 3
+
+
 async def test_a_raised_rate_gives_more_at_once_and_a_lowered_one_remembers(driver: Driver) -> None:
     """W05 W06: what was spent stays spent."""
     await limit(driver, execute_rate=RateLimit(2, MINUTE))

@@ -1,15 +1,43 @@
 -- Rate limits: every event of a window is one member of a sorted set, so that each leaves on its own.
 
+-- Forget what has left the window. A clock that goes back meets events of its future. They count, so that nothing is
+-- given twice, for one window after the clock was first seen behind them. Gives since when that is, or nil; `mark` is
+-- where it is remembered.
+local function rate_forget(key, rate, now)
+  local mark = key .. ':behind'
+  call('ZREMRANGEBYSCORE', key, '-inf', text(now - rate[2]))
+  local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if not newest[2] or tonumber(newest[2]) <= now then
+    call('DEL', mark)
+    return nil
+  end
+  local since = tonumber(call('GET', mark) or nil)
+  if not since or since > now then
+    call('SET', mark, text(now))
+    return now
+  elseif now >= since + rate[2] then
+    call('ZREMRANGEBYSCORE', key, '(' .. text(now), '+inf')
+    call('DEL', mark)
+    return nil
+  end
+  return since
+end
+
 -- How much of a rate is left at `now`.
 local function rate_room(key, rate, now)
-  call('ZREMRANGEBYSCORE', key, '-inf', text(now - rate[2]))
+  rate_forget(key, rate, now)
   return math.max(rate[1] - call('ZCARD', key), 0)
 end
 
 local function rate_spend(key, count, now)
   local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  local at = text(newest[2] and math.max(tonumber(newest[2]), now) or now)
+  local at = text(now)
   local last = newest[1] and unpack_from('>I8', newest[1]) or 0
+  if newest[2] and tonumber(newest[2]) > now then  -- not in the order of their numbers, for once
+    for _, member in ipairs(call('ZRANGE', key, 0, -1)) do
+      last = math.max(last, (unpack_from('>I8', member)))
+    end
+  end
   local events = {}
   for i = 1, count do
     events[2 * i - 1] = at
@@ -20,11 +48,22 @@ end
 
 -- How long until `count` more fit, in microseconds; 0 when they fit now.
 local function rate_wait(key, rate, count, now)
-  call('ZREMRANGEBYSCORE', key, '-inf', text(now - rate[2]))
+  local since = rate_forget(key, rate, now)
   local missing = count + call('ZCARD', key) - rate[1]
   if missing <= 0 then
     return 0
   end
-  local last = call('ZRANGE', key, missing - 1, missing - 1, 'WITHSCORES')
-  return math.max(tonumber(last[2]) + rate[2] - now, 0)
+  local leaves
+  if since then
+    -- Those of a far future leave together, before the ones that came after the clock was seen behind them.
+    local future = call('ZCOUNT', key, text(since + rate[2]), '+inf')
+    local before = call('ZCOUNT', key, '-inf', text(since))
+    if missing > before and missing <= before + future then
+      leaves = since
+    elseif missing > before + future then
+      missing = missing - future
+    end
+  end
+  leaves = leaves or tonumber(call('ZRANGE', key, missing - 1, missing - 1, 'WITHSCORES')[2])
+  return math.max(leaves + rate[2] - now, 0)
 end

@@ -44,36 +44,66 @@ end $$;
 
 -- ------------------------------------------------------------------ budgets of rate limits
 
+-- A clock that goes back meets entries of its future. They count, so that nothing is given twice, until p_us after the
+-- clock was first seen behind them; a row of the kind `behind` remembers when that was. Answers it, or null.
+-- Callers hold the lock of the budget.
+create function {schema}.budget_behind(p_kind text, p_name text, p_us bigint, p_now timestamptz)
+returns timestamptz language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_name text := p_kind || '/' || p_name;
+    v_since timestamptz;
+begin
+    if not exists (select from spent s where s.kind = p_kind and s.name = p_name and s.at > p_now) then
+        if exists (select from spent s where s.kind = 'behind' and s.name = v_name) then
+            delete from spent where kind = 'behind' and name = v_name;
+        end if;
+        return null;
+    end if;
+    select max(s.at) into v_since from spent s where s.kind = 'behind' and s.name = v_name;
+    if v_since is null or v_since > p_now then
+        delete from spent where kind = 'behind' and name = v_name;
+        insert into spent values ('behind', v_name, p_now, 0, after(p_now, 2 * p_us));
+        return p_now;
+    elsif p_now >= after(v_since, p_us) then
+        delete from spent where kind = p_kind and name = p_name and at > p_now;
+        delete from spent where kind = 'behind' and name = v_name;
+        return null;
+    end if;
+    return v_since;
+end $$;
+
 -- How much of a budget is left at p_now. An entry leaves the window exactly p_us after it was made.
 create function {schema}.budget_room(p_kind text, p_name text, p_count integer, p_us bigint, p_now timestamptz)
-returns integer language sql stable set search_path = {schema}, pg_temp as $$
-    select greatest(p_count - coalesce(sum(s.count), 0), 0)::integer from spent s
-    where s.kind = p_kind and s.name = p_name and s.at > after(p_now, -p_us)
-$$;
+returns integer language plpgsql set search_path = {schema}, pg_temp as $$
+begin
+    perform budget_behind(p_kind, p_name, p_us, p_now);
+    return (select greatest(p_count - coalesce(sum(s.count), 0), 0)::integer from spent s
+            where s.kind = p_kind and s.name = p_name and s.at > after(p_now, -p_us));
+end $$;
 
 -- How long until p_wanted more fit, in microseconds; 0 when they fit now.
 create function {schema}.budget_wait(
     p_kind text, p_name text, p_count integer, p_us bigint, p_wanted integer, p_now timestamptz)
-returns bigint language sql stable set search_path = {schema}, pg_temp as $$
-    select coalesce((
+returns bigint language plpgsql set search_path = {schema}, pg_temp as $$
+declare
+    v_behind timestamptz := budget_behind(p_kind, p_name, p_us, p_now);
+begin
+    return coalesce((
         select greatest((extract(epoch from s.at - p_now) * 1000000)::bigint + p_us, 0)
-        from (select at, sum(count) over (order by at) as freed, sum(count) over () as spent from spent
-              where kind = p_kind and name = p_name and at > after(p_now, -p_us)) s
+        from (select e.at, sum(e.count) over (order by e.at) as freed, sum(e.count) over () as spent
+              from (select case when at >= after(v_behind, p_us) then v_behind else at end as at, count from spent
+                    where kind = p_kind and name = p_name and at > after(p_now, -p_us)) e) s
         -- A rate that was lowered may be spent more than once over.
         where p_wanted + s.spent > p_count and s.freed >= p_wanted + s.spent - p_count
-        order by s.at limit 1), 0)
-$$;
+        order by s.at limit 1), 0);
+end $$;
 
--- Spend from a budget. A clock that went back joins the newest entry: it errs on the safe side.
+-- Spend from a budget.
 create function {schema}.budget_spend(p_kind text, p_name text, p_us bigint, p_spent integer, p_now timestamptz)
 returns void language plpgsql set search_path = {schema}, pg_temp as $$
-declare
-    v_newest timestamptz;
 begin
     delete from spent where kind = p_kind and name = p_name and at <= after(p_now, -p_us);
-    select max(at) into v_newest from spent where kind = p_kind and name = p_name;
-    insert into spent values (p_kind, p_name, greatest(v_newest, p_now), p_spent,
-                              after(greatest(v_newest, p_now), p_us))
+    insert into spent values (p_kind, p_name, p_now, p_spent, after(p_now, p_us))
     on conflict (kind, name, at) do update set count = spent.count + excluded.count;
 end $$;
 
