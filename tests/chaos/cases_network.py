@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import CancelResult
 from taskharbor.errors import DriverError
+from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.state import JobState
 from tests.chaos import app
 from tests.chaos.case import NETWORKED, case
@@ -45,6 +46,23 @@ async def slow_network(world: World) -> None:
     for _ in range(0, min(world.size.jobs, 300), 20):
         await world.put(*(world.request(seconds=world.chance.uniform(0, 1)) for _ in range(20)))
     await world.drained(180)
+    world.network.heal()
+    await no_stalls(world)
+
+
+@case("C67", "leases of ten round trips, on limited queues", stores=NETWORKED)
+async def short_leases_under_limits(world: World) -> None:
+    """Claims wait for room, for each other and for the line; no heartbeat waits behind them."""
+    for queue, most in ((app.harbor.default_queue, 6), (EVERY_QUEUE, 8)):
+        await world.driver.configure_queue(QueueSettings(queue=queue, max_running=most))
+    for _ in range(3):
+        world.worker("-c", "4", through=True, lease=2.0)
+    await world.workers_at_work(3)
+    world.inject("latency 200 ms ± 40 ms")
+    world.network.delay = lambda: world.chance.uniform(0.08, 0.12)  # per leg: there and back
+    for _ in range(0, min(world.size.jobs, 300), 20):
+        await world.put(*(world.some_work(longest=1.5) for _ in range(20)))
+    await world.drained(240)
     world.network.heal()
     await no_stalls(world)
 

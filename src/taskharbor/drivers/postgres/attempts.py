@@ -89,18 +89,20 @@ class Attempts:
             return await self._settle_and_claim(settlements, acks, claim, now)
         self._floors.forget()
         quick, others = _parted(settlements)
-        answers = await self._settle(others, settlements, now)
-        if claim is None and not quick:
+        answers: dict[int, Answer] = {}
+        if quick:  # first of all: the others take some round trips, and leases go on running out
+            items = [settlements[place] for place in quick]
+            acked = await self._settle_and_claim(items, numbered_acks(items), None, now)
+            answers |= zip(quick, acked.settled, strict=True)
+        with _after(answers):
+            await self._set_apart([settlements[place].lease for place in others])
+            answers |= await self._settle(others, settlements, now)
+        if claim is None:
             return Exchanged(_in_order(answers), [])
-        items = [settlements[place] for place in quick]
         try:
-            with _after(answers):
-                rest = await self._settle_and_claim(items, numbered_acks(items), claim, now)
+            rest = await self._settle_and_claim((), NO_ACKS, claim, now)
         except TaskHarborError as error:
-            if quick:
-                raise
             rest = Exchanged([], [], error)
-        answers |= zip(quick, rest.settled, strict=True)
         return Exchanged(_in_order(answers), rest.claimed, rest.error)
 
     async def _settle_and_claim(
@@ -195,6 +197,17 @@ class Attempts:
         return jobs
 
     # ------------------------------------------------------------------ settle, one record after the other
+
+    async def _set_apart(self, leases: Sequence[Lease]) -> None:
+        """Give these jobs places of their own, in a step of its own.
+
+        The step that settles them takes some round trips, and must not keep heartbeats of the jobs that were
+        claimed together with them waiting for so long.
+        """
+        asked = [lease for lease in leases if is_usable(lease)]
+        await self._connections.rows(
+            self._sql["unpack"], [lease.job_id for lease in asked], sorted({lease.token for lease in asked})
+        )
 
     async def _settle(
         self, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None

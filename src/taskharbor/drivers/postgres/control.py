@@ -30,6 +30,7 @@ class Control:
         self._sql = statements
 
     async def cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+        await self._set_apart(ids)
         return await self._each(ids, now, _cancel)
 
     async def cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
@@ -92,7 +93,16 @@ class Control:
             await ledger.write()
             return answer
 
+        await self._set_apart([job_id])
         return await self._connections.step(step)
+
+    async def _set_apart(self, ids: Sequence[str]) -> None:
+        """Running jobs get places of their own, in a step of its own.
+
+        A caller who is slow, or stands still in the middle of the next one, must not keep heartbeats of the
+        jobs that were claimed together with them waiting.
+        """
+        await self._connections.rows(self._sql["unpack"], list(ids), None)
 
     async def _each(
         self, ids: Sequence[str], now: datetime | None, change: Callable[[Ledger, str], _T]

@@ -43,6 +43,7 @@ from taskharbor.model.queue import (
 from taskharbor.model.state import JobState
 
 _settings = msgspec.json.Decoder(QueueSettings)
+_FACTS = 5  # columns of the first row of lock_jobs.sql, behind those of a record
 _BODY = ("type", "payload", "headers", "timeout", "max_attempts", "max_stalls", "min_backoff", "max_backoff")
 
 
@@ -72,19 +73,17 @@ class Ledger:
     ) -> None:
         """Lock and read these jobs and whatever is tied to them. `tokens`: of their leases, if known."""
         wanted = list(ids)
-        locked = await self._connection.fetch(
-            self._sql["lock_jobs"], wanted, None if tokens is None else list(tokens)
+        facts, *rows = await self._connection.fetch(
+            self._sql["lock_jobs"], wanted, None if tokens is None else list(tokens), now
         )
-        rows = await self._connection.fetch(self._sql["read_locked"], [row[0] for row in locked])
         for row in rows:
             record = self.records[row[0]] = self._stored[row[0]] = record_of(row)
             self._ties[record.id] = ties_of(row)
-        facts = await self._connection.fetchrow(self._sql["facts"], wanted, now)
-        self.at = facts[0]
-        self._aliases = dict(zip(facts[1] or (), facts[2] or (), strict=True))
+        self.at, alias_ids, targets, queues, settings = facts[-_FACTS:]
+        self._aliases = dict(zip(alias_ids or (), targets or (), strict=True))
         self._rules = {
             name: rules_of(_settings.decode(text))
-            for name, text in zip(facts[3] or (), facts[4] or (), strict=True)
+            for name, text in zip(queues or (), settings or (), strict=True)
         }
 
     def find(self, job_id: str) -> JobRecord | None:

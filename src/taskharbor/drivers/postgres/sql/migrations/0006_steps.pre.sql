@@ -42,6 +42,33 @@ begin
     return query select i.id from unnest(v_locked) as i(id);
 end $$;
 
+-- locked_jobs: lock_jobs, and all that a step needs to know then, in one answer: on a slow line every further question
+-- would keep others waiting for these locks. First a row with the deciding instant, the aliases among the ids and
+-- every rule; then a row for each job.
+create function {schema}.locked_jobs(p_ids text[], p_tokens text[], p_now timestamptz)
+returns table (
+    o_place {schema}.place, o_job {schema}.job, o_at timestamptz, o_alias_ids text[], o_alias_targets text[],
+    o_rule_queues text[], o_rule_settings text[])
+language plpgsql
+set search_path = {schema}, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_locked uuid[] := array(select l.o_id from lock_jobs(p_ids, p_tokens) l);
+begin
+    o_at := coalesce(p_now, clock_timestamp());
+    select array_agg(b.id::text), array_agg(b.target::text) into o_alias_ids, o_alias_targets
+    from unnest(p_ids) as i(given)
+    cross join lateral (select * from alias a where a.id = i.given::uuid offset 0) b;
+    select array_agg(r.queue), array_agg(r.settings::text) into o_rule_queues, o_rule_settings from rule r;
+    return next;
+    return query
+    select p.place, j.job, null::timestamptz, null::text[], null::text[], null::text[], null::text[]
+    from unnest(v_locked) as i(id)
+    cross join lateral (select q as place from place q where q.id = i.id offset 0) p
+    cross join lateral (select k as job from job k where k.id = i.id offset 0) j;
+end $$;
+
 -- One try of lock_jobs. TH001: a job has moved while we waited for a lock.
 create function {schema}.locked_if_still(p_ids text[], p_tokens text[]) returns uuid[]
 language plpgsql
