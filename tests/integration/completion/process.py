@@ -28,7 +28,7 @@ async def main(url: str, point: str) -> None:
         die("before")
         async with ctx.transaction() as connection:
             die("begun")
-            await ledger.write(connection, job.id)
+            await ledger.write(connection, job.id, url)
             die("written")
             if point == "acked":
                 dies_at_commit()

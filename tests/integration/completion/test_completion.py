@@ -87,7 +87,7 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_the_commit_completes_the_job_and_keeps_the_write(site):
     async def handler(ctx, job):
         async with ctx.transaction() as connection:
-            await ledger.write(connection, job.id)
+            await ledger.write(connection, job.id, site.url)
 
     async with site.working(handler):
         record = await site.ended(await site.put())
@@ -100,7 +100,7 @@ async def test_the_commit_completes_the_job_and_keeps_the_write(site):
 async def test_an_error_in_the_block_undoes_the_write_and_the_job_tries_again(site):
     async def handler(ctx, job):
         async with ctx.transaction() as connection:
-            await ledger.write(connection, job.id)
+            await ledger.write(connection, job.id, site.url)
             if ctx.attempt == 1:
                 raise ConnectionError("no luck")
 
@@ -114,7 +114,7 @@ async def test_an_error_in_the_block_undoes_the_write_and_the_job_tries_again(si
 async def test_an_error_after_the_commit_changes_nothing_and_is_logged(site, caplog):
     async def handler(ctx, job):
         async with ctx.transaction() as connection:
-            await ledger.write(connection, job.id)
+            await ledger.write(connection, job.id, site.url)
         with pytest.raises(ConfigurationError, match="over"):
             ctx.transaction()
         raise ValueError("too late to matter")
@@ -133,7 +133,7 @@ async def test_a_block_outlives_its_lease_only_where_the_lease_can_be_extended_m
 
     async def handler(ctx, job):
         async with ctx.transaction() as connection:
-            await ledger.write(connection, job.id)
+            await ledger.write(connection, job.id, site.url)
             if not first.is_set():
                 first.set()
                 await asyncio.sleep(4.5)
@@ -151,7 +151,7 @@ async def test_jobs_without_a_transaction_go_on_beside_it(site):
     async def handler(ctx, job):
         if job.payload:
             async with ctx.transaction() as connection:
-                await ledger.write(connection, job.id)
+                await ledger.write(connection, job.id, site.url)
         return "done"
 
     async with site.working(handler, concurrency=4):

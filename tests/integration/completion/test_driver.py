@@ -52,7 +52,7 @@ async def test_the_commit_carries_the_ack_and_its_result(books: Books) -> None:
     told: list[Settled] = []
 
     async with books.driver.transaction(lease, result=b"42", on_settled=told.append) as connection:
-        await ledger.write(connection, lease.job_id)
+        await ledger.write(connection, lease.job_id, books.url)
         assert await books.state(lease) is JobState.RUNNING
 
     [job] = await books.driver.get([lease.job_id])
@@ -71,7 +71,7 @@ async def test_an_error_in_the_block_undoes_it_and_leaves_the_lease(books: Books
 
     with pytest.raises(ZeroDivisionError):
         async with books.driver.transaction(lease) as connection:
-            await ledger.write(connection, lease.job_id)
+            await ledger.write(connection, lease.job_id, books.url)
             _ = 1 / 0
 
     assert await ledger.rows(books.url) == {}
@@ -85,7 +85,7 @@ async def test_a_stale_token_undoes_it(books: Books) -> None:
 
     with pytest.raises(LeaseMismatch):
         async with books.driver.transaction(Lease(lease.job_id, WRONG_TOKEN)) as connection:
-            await ledger.write(connection, lease.job_id)
+            await ledger.write(connection, lease.job_id, books.url)
 
     assert await ledger.rows(books.url) == {}
     assert await books.state(lease) is JobState.RUNNING
@@ -96,7 +96,7 @@ async def test_a_lease_that_ran_out_undoes_it(books: Books) -> None:
 
     with pytest.raises(LeaseExpired):
         async with books.driver.transaction(lease) as connection:
-            await ledger.write(connection, lease.job_id)
+            await ledger.write(connection, lease.job_id, books.url)
 
     assert await ledger.rows(books.url) == {}
 
@@ -107,7 +107,7 @@ async def test_the_lease_is_asked_for_when_the_block_ends(books: Books) -> None:
     leases = [Lease(lease.job_id, WRONG_TOKEN)]
 
     async with books.driver.transaction(lambda: leases[-1]) as connection:
-        await ledger.write(connection, lease.job_id)
+        await ledger.write(connection, lease.job_id, books.url)
         leases.append(lease)
 
     assert await books.state(lease) is JobState.COMPLETED

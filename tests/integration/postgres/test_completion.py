@@ -11,15 +11,18 @@ from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.errors import DriverError
 from taskharbor.model.job import Lease
 from taskharbor.testing.conformance.kit import claim, new_job
+from taskharbor.testing.servers import run_name
+
+LEDGER = f"public.ledger_{run_name()}"
 
 
 @pytest.fixture
 async def ledger(database_url: str) -> Any:
     """A table of the user's own, in the same database."""
     connection = await asyncpg.connect(database_url)
-    await connection.execute("drop table if exists public.ledger; create table public.ledger (job text)")
+    await connection.execute(f"create table {LEDGER} (job text)")
     yield connection
-    await connection.execute("drop table public.ledger")
+    await connection.execute(f"drop table {LEDGER}")
     await connection.close()
 
 
@@ -36,11 +39,11 @@ async def test_a_connection_killed_before_the_commit_leaves_nothing(
 
     with pytest.raises(DriverError):
         async with driver.transaction(lease) as connection:
-            await connection.execute("insert into public.ledger values ($1)", lease.job_id)
+            await connection.execute(f"insert into {LEDGER} values ($1)", lease.job_id)
             pid = connection.get_server_pid()
             await ledger.fetchval("select pg_terminate_backend($1, 5000)", pid)
 
-    assert await ledger.fetchval("select count(*) from public.ledger") == 0
+    assert await ledger.fetchval(f"select count(*) from {LEDGER}") == 0
     async with driver.transaction(lease) as connection:
-        await connection.execute("insert into public.ledger values ($1)", lease.job_id)
-    assert await ledger.fetchval("select count(*) from public.ledger") == 1
+        await connection.execute(f"insert into {LEDGER} values ($1)", lease.job_id)
+    assert await ledger.fetchval(f"select count(*) from {LEDGER}") == 1
