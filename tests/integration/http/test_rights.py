@@ -22,8 +22,8 @@ from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.clock import SimulatedClock
-from taskharbor.web.app import OPERATIONS
-from taskharbor.web.auth import GRANTS
+from taskharbor.web.app import OPERATIONS, create_app
+from taskharbor.web.auth import GRANTS, Principal
 from taskharbor.web.endpoint import Operation, endpoints_of
 from taskharbor.web.queue_names import queues_named
 from taskharbor.web.reply import json_answer
@@ -450,3 +450,29 @@ async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(ground
 
     assert '"mail"' in answer.text
     assert not [job_id for job_id in ids if job_id in answer.text]
+
+
+async def test_a_hosts_own_hook_is_asked_again_but_not_at_every_breath() -> None:
+    clock, asked, is_known = SimulatedClock(), [0], [True]
+
+    def hook(_: Any) -> Principal | None:
+        asked[0] += 1
+        return Principal(name="ann", role="viewer") if is_known[0] else None
+
+    api = Api(Harbor("memory://", clock=clock))
+    api.app = create_app(api.harbor, authenticate=hook)
+    await (await api.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t")])
+    async with api.caller("192.0.2.7") as caller:
+        waiting = asyncio.ensure_future(caller.get(f"/api/jobs/{MINE}/result?wait_s=60"))
+        async with asyncio.timeout(GENEROUS_SECONDS):
+            for _ in range(40):  # four seconds, looked at some twenty times
+                clock.advance(timedelta(milliseconds=100))
+                await asyncio.sleep(0.002)
+            often, is_known[0] = asked[0], False
+            while not waiting.done():
+                clock.advance(timedelta(milliseconds=100))
+                await asyncio.sleep(0.002)
+    await api.aclose()
+
+    assert 2 <= often <= 5
+    assert waiting.result().status_code == 401
