@@ -39,7 +39,8 @@ def _job_facts(job: View, now: datetime) -> Iterator[tuple[str, Any]]:
     yield "timeout", span_text(job["timeout_s"])
     for name in ("created", "started", "finished"):
         yield name, _moment(job[f"{name}_at"], now)
-    yield "last failure", _moment(job["failed_at"], now)
+    if job["failed_at"] != job["finished_at"]:  # of a dead letter the two are one
+        yield "last failure", _moment(job["failed_at"], now)
     yield "due", _moment(job["run_at"], now)
     yield "worker", job["claimed_by"]
     yield "lease ends", _moment(job["lease_expires_at"], now)

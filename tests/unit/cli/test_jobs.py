@@ -187,6 +187,7 @@ def test_a_job_that_succeeded_in_the_end_tells_of_its_last_failure(shell: Shell)
     assert "2/5 (1 failed, 0 stalled, 2 starts)" in told
     assert "last failure" in told
     assert "\n  failed " not in told
+    assert "last failure" not in shell("jobs", "show", failed(shell)).out
 
 
 def test_wait_tells_how_each_job_ended(shell: Shell) -> None:
