@@ -243,6 +243,38 @@ async def test_a_token_for_one_queue_may_do_what_the_table_says(ground: Ground, 
     assert "w-theirs" in workers
 
 
+BODIES: dict[str, Any] = {
+    "put_schedule": {"job": {"type": "x", "queue": "mail"}, "every_s": 60},
+    "configure_queue": {"paused": True},
+}
+
+
+def changes() -> list[tuple[str, str, str]]:
+    """Every route that changes one thing, here one of another queue."""
+    return [
+        (
+            one.name,
+            one.method,
+            one.path.format(id=THEIRS, queue="theirs", name="every-theirs", key="k"),
+        )
+        for one in OPERATIONS
+        if one.method != "GET" and "{" in one.path
+    ]
+
+
+@pytest.mark.parametrize(("name", "method", "path"), changes())
+async def test_no_route_changes_anything_of_another_queue(
+    ground: Ground, name: str, method: str, path: str
+) -> None:
+    driver = await ground.harbor.client.adriver()
+    before = [await driver.get([THEIRS]), await driver.queues(), await driver.schedules()]
+
+    answer = await ground(method, path, BODIES.get(name), token=ground.narrow["admin"])
+
+    assert answer.status_code in (403, 404), answer.text
+    assert [await driver.get([THEIRS]), await driver.queues(), await driver.schedules()] == before
+
+
 async def test_a_shared_worker_is_seen_without_what_it_does_for_others(ground: Ground) -> None:
     token = ground.narrow["viewer"]
     by_verb = {
