@@ -100,7 +100,9 @@ class Schedules:
         due = [self._declared[name] for name in stale if name in self._declared]
         for one in due:
             renewed = msgspec.structs.replace(one, declared=True, renews=True)
-            await driver.put_schedule(renewed, now=self._client.now())
+            after = await driver.put_schedule(renewed, now=self._client.now())
+            if after.created_at == after.declared_at:  # somebody deleted it since we looked
+                await driver.delete_schedule(one.name, now=self._client.now())
         return len(due)
 
     async def akeep(self, driver: Driver, clock: Clock) -> None:

@@ -118,3 +118,38 @@ async def test_a_worker_without_an_app_has_one_too(ground: Ground) -> None:
     await until(has_ticked, 40)
     worker.terminate()
     assert await ground.exit_code(worker) == 0
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+async def test_a_running_worker_goes_on_declaring_the_schedules_of_its_code(
+    harbor: Harbor, monkeypatch: pytest.MonkeyPatch, scheduler: bool
+) -> None:
+    """And puts back neither a rule that newer code has changed nor one that was deleted."""
+    monkeypatch.setattr("taskharbor.harbor.schedules.RENEW_EVERY", timedelta(milliseconds=50))
+
+    @harbor.cron("0 3 * * *", name="nightly")
+    @harbor.cron("0 4 * * *", name="deleted")
+    @harbor.task
+    async def clean() -> None: ...
+
+    driver = await harbor.client.adriver()
+    async with at_work(harbor, scheduler=scheduler):
+
+        async def is_stored() -> bool:
+            return len(await driver.schedules()) == 2
+
+        await until(is_stored)
+        newer = Schedule(
+            name="nightly", template=NewJob(id="", type="clean"), cron="0 5 * * *", declared=True
+        )
+        put = await driver.put_schedule(newer)
+        await driver.delete_schedule("deleted")
+
+        async def is_declared_again() -> bool:
+            found = {entry.schedule.name: entry for entry in await driver.schedules()}
+            renewed = found["nightly"].declared_at
+            return "deleted" not in found and renewed is not None and renewed > put.updated_at
+
+        await until(is_declared_again)
+        [entry] = [one for one in await driver.schedules() if one.schedule.name == "nightly"]
+        assert (entry.schedule.cron, entry.updated_at) == ("0 5 * * *", put.updated_at)

@@ -120,6 +120,28 @@ def test_a_running_program_declares_its_schedules_again(harbor, clock):
     newer.close()
 
 
+def test_a_schedule_that_is_deleted_while_it_is_declared_again_stays_away(harbor, clock):
+    declared(harbor)
+    harbor.schedules.store()
+    clock.advance(timedelta(minutes=20))
+
+    async def renew():
+        async with harbor.driver.another() as driver:
+            looked = driver.schedules
+
+            async def look_then_lose(**options):
+                found = await looked(**options)
+                await driver.delete_schedule("clean_up")
+                return found
+
+            driver.schedules = look_then_lose
+            await harbor.schedules.arenew(driver)
+            driver.schedules = looked
+            return await looked()
+
+    assert harbor.client.block(renew) == []
+
+
 async def _renew(harbor):
     async with harbor.driver.another() as driver:
         return await harbor.schedules.arenew(driver)
