@@ -5,6 +5,7 @@ What a message says comes from the server's own words, never from the connection
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,7 +100,14 @@ def _lost(error: BaseException, writes: bool) -> DriverError:
     if type(error) is ConnectionError and "SSL" in str(error):
         return StoreRefused("the server speaks no TLS, and sslmode asks for it")
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
-        return DriverUnavailable("the server does not accept connections; nothing was written", done=False)
+        # It names the address, or the socket's file; no password is ever part of it.
+        return DriverUnavailable(
+            f"the server does not accept connections ({error}); nothing was written", done=False
+        )
+    if isinstance(error, socket.gaierror):
+        return DriverUnavailable(
+            f"the host name of the server is not known ({error.strerror}); nothing was written", done=False
+        )
     what = f"the connection was lost ({type(error).__name__})"
     if isinstance(error, TimeoutError):
         what = "the server did not answer in time"
