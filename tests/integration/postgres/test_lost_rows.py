@@ -1,9 +1,12 @@
 """Somebody deletes a row of `job` by hand: what is left of it stands in nobody's way."""
 
+from typing import Any
+
 import psycopg
 import pytest
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.drivers.postgres.address import address_of
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import (
@@ -14,6 +17,7 @@ from taskharbor.testing.conformance.kit import (
     found_ids,
     new_jobs,
     reserve,
+    running,
     settle_one,
 )
 
@@ -58,3 +62,32 @@ async def test_a_sweep_goes_past_a_running_job_that_was_deleted(
 
     assert [job.id for job in taken] == ids
     assert await found_ids(driver, now=END) == ids
+
+
+async def test_leases_of_deleted_jobs_do_not_hide_the_others_from_a_sweep(
+    driver: Driver, store_url: str
+) -> None:
+    """With keys they have rows of their own, and there are more of them than a sweep takes at a time."""
+    for key in (b"a", b"b", b"c", b"d", b"e"):
+        lose(store_url, (await running(driver, key=key)).id)
+    kept = await running(driver, key=b"f", lease_for=LEASE * 2)
+
+    found = [one.id for _ in range(6) for one in await driver.reclaim(2, now=START + 2 * LEASE)]
+
+    assert found == [kept.id]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"key": b"key"}, {"idempotency_key": b"once"}], ids=lambda f: next(iter(f))
+)
+@pytest.mark.parametrize("is_running", [False, True], ids=["waiting", "running"])
+async def test_the_key_of_a_deleted_job_is_free_again(
+    driver: Driver, store_url: str, fields: dict[str, Any], is_running: bool
+) -> None:
+    lost = await running(driver, **fields) if is_running else await enqueue_one(driver, **fields)
+    lose(store_url, lost.id)
+
+    answer = await enqueue_one(driver, **fields)
+
+    assert answer.result is EnqueueResult.CREATED
+    assert [job.id for job in await reserve(driver, limit=10)] == [answer.id]

@@ -14,6 +14,7 @@ from typing import Any
 
 from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import Claim, Exchanged, Extended, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
 from taskharbor.drivers.postgres.connections import Connections
 from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
@@ -56,11 +57,13 @@ class Attempts:
         entropy: Entropy,
         clock: Clock,
         given_up: GivenUps,
+        orphans: Orphans,
     ) -> None:
         self._connections = connections
         self._sql = statements
         self._entropy = entropy
         self._given_up = given_up
+        self._orphans = orphans
         self._clock = clock
         self._floors = Floors(clock)
         self.listens = False  # while somebody listens for wake-ups on this handle
@@ -307,9 +310,11 @@ class Attempts:
     async def _sweep(self, queues: Sequence[str] | None, limit: int, now: datetime | None) -> list[Reclaimed]:
         """Expired leases of these queues, or of all."""
         ended: list[JobRecord] = []
+        lost: list[str] = []
 
         async def sweep(connection: Any) -> list[Reclaimed]:
             ended.clear()  # it may be tried again
+            lost.clear()
             picked = await connection.fetch(
                 self._sql["pick_expired"], now, None if queues is None else list(queues), limit
             )
@@ -324,10 +329,13 @@ class Attempts:
                 if job is not None and job.state is JobState.RUNNING:
                     answers.append(_reclaim(ledger, job, ended))
             await ledger.write()
+            if gone := [row[0] for row in picked if row[0] not in ledger.records]:
+                lost.extend(row[0] for row in await connection.fetch(self._sql["drop_lost"], gone))
             return answers
 
         answers = await self._connections.step(sweep)
         self._given_up.note(ended)
+        self._orphans.note(lost)
         return answers
 
 

@@ -117,7 +117,9 @@ class PostgresDriver(Driver):
             connection.terminate()
             raise
         self._connections = Connections(self.address, first=connection)
-        self._attempts = Attempts(self._connections, self._sql, self.entropy, self.clock, self.given_up)
+        self._attempts = Attempts(
+            self._connections, self._sql, self.entropy, self.clock, self.given_up, self.orphans
+        )
         self._control = Control(self._connections, self._sql)
         self._looking = Looking(self._connections, self._sql)
         self._presence = Presence(self._connections, self._sql)

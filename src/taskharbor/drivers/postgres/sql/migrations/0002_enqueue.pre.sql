@@ -364,7 +364,10 @@ begin
             from idempotency k
             left join alias a on a.id = k.job_id
             left join place p on p.id = coalesce(a.target, k.job_id)  -- who is remembered has a place
-            where k.queue = p_queues[i] and k.key = p_idempotency_keys[i] and (k.ends_at is null or k.ends_at > v_now);
+            where k.queue = p_queues[i] and k.key = p_idempotency_keys[i]
+              -- One that is not over and not there was lost, and keeps nobody out.
+              and case when k.ends_at is null then exists (select from job j where j.id = coalesce(a.target, k.job_id))
+                       else k.ends_at > v_now end;
         end if;
         if found then
             return query select i, v_target::text, 'duplicate', v_version, v_now, 0::bigint;
@@ -377,7 +380,10 @@ begin
             select * into v_there from place p
             where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 3
               and (p.state = 3) = false for update;
-            if found then
+            if found and not exists (select from job j where j.id = v_there.id) then  -- its row was lost
+                delete from ready r where r.id = v_there.id and not r.is_plain;
+                delete from place p where p.id = v_there.id;
+            elsif found then
                 v_version := absorb(
                     v_there, coalesce(p_flags[i], '111-'), v_now, v_run_at, p_types[i], p_payloads[i], p_headers[i],
                     coalesce(p_timeouts[i], 0), coalesce(p_priorities[i], 0::smallint), coalesce(p_lanes[i], 'any'),
@@ -387,10 +393,14 @@ begin
                 return query select i, v_there.id::text, 'updated', v_version, v_now, 0::bigint;
                 continue;
             end if;
-            perform from place p
+            select * into v_there from place p
             where p.queue = p_queues[i] and p.key = p_keys[i] and p.key is not null and p.state <= 3
               and (p.state = 3) = true for update;
             v_is_blocked := found;
+            if found and not exists (select from job j where j.id = v_there.id) then
+                delete from place p where p.id = v_there.id;
+                v_is_blocked := false;
+            end if;
         end if;
 
         insert into job (id, seq, queue, type, payload, created_at, rank, lane, run_at, headers, key, idempotency_key,
