@@ -142,3 +142,36 @@ async def test_a_listing_finds_the_few_among_the_many(driver):
 
     assert [job.id for job in page.jobs] == [job.id for job in few]
     assert page.cursor is None
+
+
+@pytest.mark.parametrize("others", [2_000, 8_000])
+async def test_jobs_of_other_types_cost_a_claim_nothing(driver, others):
+    """One by one, so that no two of them are one row of the line."""
+    mine = Claim(queues=("default",), worker_id="worker-1", limit=10, lease_for=HOUR, types=("a", "b", "c"))
+    for start in range(0, others, 1000):
+        await driver.enqueue(
+            [new_job(type=f"other{place % 7}", priority=place % 3) for place in range(start, start + 1000)]
+        )
+    await driver.enqueue([new_job(type="ab"[place % 2]) for place in range(10)])
+
+    with work(driver) as seen:
+        taken = await driver.reserve(mine)
+    assert [job.type for job in taken] == ["a", "b"] * 5
+    with work(driver) as seen_for_nothing:
+        assert await driver.reserve(mine) == []
+
+    assert len(seen) < 100, len(seen)  # 8,000 rows that are walked over make more than a thousand
+    assert len(seen_for_nothing) < 60, len(seen_for_nothing)
+
+
+async def test_types_cost_little_where_a_worker_knows_them_all(driver):
+    await driver.enqueue([new_job(type="ab"[place % 2]) for place in range(400)])
+    all_types = Claim(queues=("default",), worker_id="worker-1", limit=100, lease_for=HOUR)
+    both = Claim(queues=("default",), worker_id="worker-1", limit=100, lease_for=HOUR, types=("a", "b"))
+
+    with work(driver) as without:
+        assert len(await driver.reserve(all_types)) == 100
+    with work(driver) as with_types:
+        assert len(await driver.reserve(both)) == 100
+
+    assert len(with_types) <= 2 * len(without), (len(without), len(with_types))

@@ -78,8 +78,9 @@ class Hand:
 
     def _take_any(self, most: int) -> list[JobRecord]:
         picks: list[tuple[str, list[Picked], bytes]] = []
+        looked_up: dict[str, str | None] = {}  # per lane: the rows of the line that were, if any
         for lane in self._claim.lanes:
-            rows, payloads = self._pick(lane, most)
+            rows, payloads, looked_up[lane] = self._pick(lane, most)
             if rows:
                 picks.append((lane, rows, payloads))
                 most -= len(rows)
@@ -89,18 +90,46 @@ class Hand:
             return []
         self._lease([row for _, rows, _ in picks for row in rows])
         for lane, rows, _ in picks:
-            self._unready(lane, rows[-1])
+            self._unready(lane, rows[-1], looked_up[lane])
         return [job for lane, rows, payloads in picks for job in self._records(lane, rows, payloads)]
 
-    def _pick(self, lane: str, limit: int) -> tuple[list[Picked], bytes]:
+    def _of_types(self, lane: str, limit: int) -> str | None:
+        """The rows of the line that hold the next jobs of the claimed types, looked up type by type. None: no
+        other type stands at the head of the line, so it can be walked along.
+        """
+        types = self._claim.types
+        line: dict[str, Any] = {"queue": self._queue, "lane": lane}
+        if types is None:
+            return None
+        (is_strange,) = self._step.one("reserve_strange", **line, limit=limit + 16, types=self._types)
+        if not is_strange:
+            return None
+        line |= {"limit": limit, "now": self._step.us, "worker": self._claim.worker_id}
+        firsts = [row for name in types for row in self._step.run("reserve_of_type", **line, type=name)]
+        rows, jobs = [], 0
+        for rank, eligible_at, seq, last in sorted(firsts):
+            rows.append((rank, eligible_at, seq))
+            jobs += last - seq + 1
+            if jobs >= limit:
+                break
+        return json_text(rows)
+
+    def _pick(self, lane: str, limit: int) -> tuple[list[Picked], bytes, str | None]:
+        """What comes next; and, where other types stand in the way, the rows that it stands in."""
         conditions = self._conditions(lane)
         while True:
-            text, payloads, is_any_lost, named = self._step.one("reserve_pick", limit=limit, **conditions)
+            looked_up = self._of_types(lane, limit)
+            if looked_up is None:
+                row = self._step.one("reserve_pick", limit=limit, **conditions)
+            else:
+                place = {"queue": self._queue, "lane": lane}
+                row = self._step.one("reserve_pick_rows", **place, limit=limit, rows=looked_up)
+            text, payloads, is_any_lost, named = row
             if not is_any_lost:
                 rows = _picked_decoder.decode(text)
                 # Those that were looked at and not picked: only a full pick leaves some.
                 if len(rows) == limit or len(rows) == (named or 0):
-                    return rows, payloads or b""
+                    return rows, payloads or b"", looked_up
             if not drop_from_line(self._step, self._queue, lane):
                 raise DriverMisbehaved(f"the line of queue {self._queue!r} and its jobs do not agree")
 
@@ -147,11 +176,14 @@ class Hand:
             self._step.count_block(self._queue, block, JobState.READY, -count)
             self._step.count_block(self._queue, block, JobState.RUNNING, +count)
 
-    def _unready(self, lane: str, last: Picked) -> None:
+    def _unready(self, lane: str, last: Picked, looked_up: str | None) -> None:
         """Out of the line with what was picked, up to its last job."""
         bound = {"rank": last[5], "eligible_at": last[6], "seq": last[0]}
         self._step.run("reserve_rest", queue=self._queue, lane=lane, **bound)
-        self._step.run("reserve_unready", **bound, **self._conditions(lane))
+        if looked_up is None:
+            self._step.run("reserve_unready", **bound, **self._conditions(lane))
+        else:
+            self._step.run("reserve_unready_rows", queue=self._queue, lane=lane, rows=looked_up)
 
     # ------------------------------------------------------------------ records
 

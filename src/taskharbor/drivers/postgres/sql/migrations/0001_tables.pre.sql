@@ -17,10 +17,10 @@ create table {schema}.job (
     id               uuid primary key,
     seq              bigint not null,
     created_at       timestamptz not null,
-    timeout_us       bigint not null default 0,
-    max_attempts     integer not null default 0,
-    max_stalls       integer not null default 0,
-    rank             smallint not null default 0,       -- the priority, negated: smaller goes first
+    timeout_us       bigint not null default 0 check (timeout_us >= 0),
+    max_attempts     integer not null default 0 check (max_attempts >= 0),
+    max_stalls       integer not null default 0 check (max_stalls >= 0),
+    rank             smallint not null default 0 check (rank between -100 and 100),  -- minus the priority: smaller goes first
     queue            text collate "C" not null,
     lane             text collate "C" not null default 'any',
     type             text collate "C" not null,
@@ -43,8 +43,8 @@ create table {schema}.ready (
     seq          bigint not null,
     eligible_at  timestamptz not null,                  -- run_at, else created_at
     id           uuid not null,
-    rank         smallint not null,
-    ties         smallint not null default 0,           -- as in place
+    rank         smallint not null check (rank between -100 and 100),
+    ties         smallint not null default 0 check (ties between 0 and 31),  -- as in place
     is_timed     boolean not null default false,        -- eligible_at is a run_at
     is_plain     boolean not null default true,         -- it has no row in place
     queue        text collate "C" not null,
@@ -73,13 +73,14 @@ create table {schema}.held (
     started_at  timestamptz not null,                   -- the fence of its jobs, in microseconds
     expires_at  timestamptz not null,
     updated_at  timestamptz not null,
-    extensions  integer not null default 0,
+    extensions  integer not null default 0 check (extensions >= 0),
     queue       text collate "C" not null,
     token       text collate "C" not null,
     worker      text collate "C" not null,
     ids         uuid[] not null,
     seqs        bigint[] not null,                      -- of the same jobs in the same order
-    primary key (token, no)
+    primary key (token, no),
+    check (cardinality(ids) > 0 and cardinality(ids) = cardinality(seqs))
 ) with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
@@ -93,10 +94,10 @@ create table {schema}.done (
     block        bigint not null,                       -- seq / 1024
     started_at   timestamptz not null,
     finished_at  timestamptz not null,
-    version      integer not null,
+    version      integer not null check (version >= 1),
     queue        text collate "C" not null,
     token        text collate "C" not null,
-    seqs         bigint[] not null,
+    seqs         bigint[] not null check (cardinality(seqs) > 0),
     primary key (queue, block, no)
 ) with (autovacuum_vacuum_cost_delay = 0);
 alter table {schema}.done alter column seqs set storage external;
@@ -107,16 +108,16 @@ create table {schema}.place (
     seq               bigint not null,
     eligible_at       timestamptz not null,             -- run_at, else created_at
     updated_at        timestamptz not null,
-    fence             bigint not null default 0,
-    version           integer not null default 1,
-    attempts          integer not null default 0,
-    stalls            integer not null default 0,
-    starts            integer not null default 0,
-    rank              smallint not null default 0,
-    state             smallint not null,
+    fence             bigint not null default 0 check (fence >= 0),
+    version           integer not null default 1 check (version >= 1),
+    attempts          integer not null default 0 check (attempts >= 0),
+    stalls            integer not null default 0 check (stalls >= 0),
+    starts            integer not null default 0 check (starts >= 0),
+    rank              smallint not null default 0 check (rank between -100 and 100),
+    state             smallint not null check (state between 0 and 6),
     -- Why a step of this job concerns other rows too. 1: it has a key. 2: an idempotency key points to
     -- it. 4: it is a copy. 8: it has had a copy. 16: the run that goes on now has had one.
-    ties              smallint not null default 0,
+    ties              smallint not null default 0 check (ties between 0 and 31),
     cancel_requested  boolean not null default false,
     queue             text collate "C" not null,
     lane              text collate "C" not null default 'any',
@@ -133,7 +134,9 @@ create table {schema}.place (
     failure_kind      text,
     result            bytea,
     progress          json,
-    history           json
+    history           json,
+    check (state <> 3 or (token is not null and claimed_by is not null and lease_expires_at is not null)),
+    check (state < 4 or finished_at is not null)
 ) with (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.05,
@@ -169,7 +172,7 @@ create table {schema}.rule (
     queue              text primary key,
     settings           json not null,
     paused             boolean not null default false,
-    max_running        integer,
+    max_running        integer check (max_running >= 0),
     enqueue_count      integer,
     enqueue_us         bigint,
     execute_count      integer,
@@ -186,7 +189,7 @@ create table {schema}.spent (
     kind    text not null,                      -- enqueue, execute, worker
     name    text not null,                      -- a queue, '*', or a worker id
     at      timestamptz not null,
-    count   integer not null,
+    count   integer not null check (count >= 0),
     until   timestamptz not null,
     primary key (kind, name, at)
 );

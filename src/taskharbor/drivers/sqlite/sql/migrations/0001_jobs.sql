@@ -21,7 +21,7 @@ create table th_body (
   queue text not null,
   type text not null,
   requires text not null,
-  priority integer not null,
+  priority integer not null check (priority between -100 and 100),
   created_at integer not null,
   run_at integer,
   traits text,                     -- JSON of the options that are not at their default
@@ -42,16 +42,17 @@ create table th_past (
 create table th_ready (            -- its key is the order of claims; a row is one job, or a run of jobs alike
   queue text not null,
   lane text not null,
-  rank integer not null,           -- minus the priority
+  rank integer not null check (rank between -100 and 100),  -- minus the priority
   eligible_at integer not null,
   seq integer not null,
   last integer not null,           -- the last seq of the run; seq itself for a job alone
-  timed integer not null,          -- 1: eligible_at is a run_at, which a clock that went back must respect
+  timed integer not null check (timed in (0, 1)),          -- 1: eligible_at is a run_at, which a clock that went back must respect
   flags integer not null,          -- 0: nothing about this job needs a closer look
   type text not null,
   avoid text,                      -- whom a copy avoids: a worker, and perhaps an instant and others who get it then
   primary key (queue, lane, rank, eligible_at, seq)
 ) strict, without rowid;
+create index th_ready_types on th_ready (queue, lane, type, rank, eligible_at, seq);
 
 create table th_later (
   queue text not null,
@@ -85,8 +86,8 @@ create table th_grant (
   started_at integer not null,
   expires_at integer not null,
   updated_at integer not null,
-  extensions integer not null,
-  held integer not null,           -- how many leases still point here
+  extensions integer not null check (extensions >= 0),
+  held integer not null check (held >= 0),  -- how many leases still point here
   runs text not null               -- JSON of those it was made with, as [first seq, last seq]
 ) strict;
 create index th_grant_expiry on th_grant (queue, expires_at);
@@ -95,7 +96,7 @@ create table th_outcome (          -- a row is one end, or a run of jobs that en
   seq integer primary key,
   last integer not null,           -- the last seq of the run; seq itself for a job alone
   queue text not null,
-  state text not null,
+  state text not null check (state in ('completed', 'failed', 'cancelled')),
   finished_at integer not null,
   version integer,                 -- null: past knows it, and the rest too
   started_at integer,
@@ -125,7 +126,7 @@ create index th_tally_block on th_tally (block);
 create table th_key (              -- the live jobs of a key, by place: 0 waits, 1 runs, 2 is blocked
   queue text not null,
   key blob not null,
-  place integer not null,
+  place integer not null check (place between 0 and 2),
   seq integer not null,
   primary key (queue, key, place)
 ) strict, without rowid;
@@ -160,7 +161,7 @@ create table th_budget (           -- running totals of th_spent
 create table th_spent (
   name text not null,
   at integer not null,
-  count integer not null,
+  count integer not null check (count >= 0),
   primary key (name, at)
 ) strict, without rowid;
 
