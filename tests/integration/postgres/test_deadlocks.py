@@ -113,6 +113,11 @@ class Hands:
         ]
         return self.chance.choice(ends)
 
+    async def listen(self, driver: PostgresDriver, name: str) -> None:
+        """As an idle worker does: its claims then ask to be told of work, and enqueues tell it."""
+        async for _ in driver.wakeups(QUEUES, name):
+            self.verbs["hint"] += 1
+
     # ------------------------------------------------------------------ everybody else
 
     async def meddle(self, driver: PostgresDriver) -> None:
@@ -186,15 +191,18 @@ async def test_no_mix_of_verbs_deadlocks(store_url: str, database_url: str, seed
                 group.create_task(hands.keep("work", hands.work, driver, f"worker-{number}-{half}"))
         for driver in drivers[:2]:
             group.create_task(hands.keep("time", hands.keep_time, driver))
+        ears = [group.create_task(hands.listen(driver, f"ear-{n}")) for n, driver in enumerate(drivers)]
         await asyncio.sleep(SECONDS)
         hands.is_over = True
+        for ear in ears:
+            ear.cancel()
     for driver in drivers:
         await driver.close()
     await asyncio.sleep(0.2)  # for the backends to end
 
     assert await deadlocks(database_url) == before
     assert not hands.errors
-    assert all(hands.verbs[verb] > 10 for verb in ("enqueue", "work", "control", "time")), hands.verbs
+    assert all(hands.verbs[verb] > 10 for verb in ("enqueue", "work", "control", "time", "hint")), hands.verbs
     limited = [(began, ended) for queue, began, ended in hands.spans if queue == "limited"]
     assert most_at_once(limited) <= LIMIT
     assert most_at_once([(began, ended) for _, began, ended in hands.spans]) <= HARBOR_LIMIT
