@@ -211,3 +211,29 @@ def test_it_answers_and_stores_what_the_model_does():
     )
 
     assert coverage.steps >= 6_000
+
+
+async def test_a_claimer_that_was_killed_stops_the_others_for_a_moment_only(driver):
+    """Its lock on the limits of the harbor ends by itself, sooner than the others give up."""
+    await driver.configure_queue(QueueSettings(queue="*", max_running=1))
+    await driver.enqueue([new_job()])
+    async with driver.another() as killed:
+        lock = killed._gates.locked()
+        await lock.__aenter__()
+
+        taken = await driver.reserve(claim(lease_for=HOUR))
+        await lock.__aexit__(None, None, None)
+
+    assert len(taken) == 1
+
+
+async def test_a_slow_claimer_keeps_its_lock_or_learns_that_it_is_lost(driver):
+    async with driver._gates.locked() as is_kept:
+        assert await is_kept()
+        await asyncio.sleep(1.5)
+        assert await is_kept()
+        await asyncio.sleep(2.0)  # longer than it was first asked for
+        assert await is_kept()
+        await driver._home.server.command("DEL", driver._home.keys.lock, writes=True)
+        await asyncio.sleep(1.1)
+        assert not await is_kept()

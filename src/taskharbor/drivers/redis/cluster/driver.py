@@ -42,7 +42,7 @@ from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, ClaimFailed, Harb
 from taskharbor.drivers.redis.books import stated
 from taskharbor.drivers.redis.cluster.backroom import Backroom
 from taskharbor.drivers.redis.cluster.entering import ClusterEntering
-from taskharbor.drivers.redis.cluster.gates import HarborGates
+from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
 from taskharbor.drivers.redis.cluster.part import Part, for_parts, posted_job
 from taskharbor.drivers.redis.cluster.parts import Parts
 from taskharbor.drivers.redis.cluster.wakeups import MergedReader
@@ -214,24 +214,25 @@ class ClusterDriver(Driver):
                 return await self._claim_in_turn(claim, now, claim.limit)
             except HarborLimited:
                 self._is_limited = True
-        async with self._gates.locked():
+        async with self._gates.locked() as is_kept:
             rules = await self._gates.rules()
             self._is_limited = rules.max_running is not None or rules.execute_rate is not None
             room = await self._gates.room(claim, rules, lambda: self._running(now), now)
-            jobs = await self._claim_in_turn(claim, now, room, is_counted=True)
+            jobs = await self._claim_in_turn(claim, now, room, is_kept=is_kept)
             await self._gates.spend(claim, rules, len(jobs), now)
             return jobs
 
     async def _claim_in_turn(
-        self, claim: Claim, now: datetime | None, limit: int, *, is_counted: bool = False
+        self, claim: Claim, now: datetime | None, limit: int, *, is_kept: Kept | None = None
     ) -> list[JobRecord]:
+        """`is_kept`: under the lock of the harbor's limits, which must be asked for before each claim."""
         jobs: list[JobRecord] = []
         for queue in claim.queues:
-            if len(jobs) == limit:
+            if len(jobs) == limit or (is_kept is not None and not await is_kept()):
                 break
             part = await self._parts.part(queue)
             one = replace(claim, queues=(queue,), limit=limit - len(jobs), rate=None)
-            attempts = part.counted if is_counted else part.attempts
+            attempts = part.attempts if is_kept is None else part.counted
             try:
                 jobs += (await attempts.exchange((), one, now))[1]
             except HarborLimited:

@@ -20,10 +20,12 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules
 
-_LOCK_MS = 10_000
+_LOCK_MS = 3_000  # who is killed with it in hand stops the others for so long; who is slow asks for more
 _WAIT_SECONDS = 5.0
 
 Running = Callable[[], Awaitable[int]]
+Kept = Callable[[], Awaitable[bool]]
+"""Whether the lock is still the caller's, for long enough to make one more call."""
 
 
 class HarborGates:
@@ -38,15 +40,26 @@ class HarborGates:
         return rules_in(await self._home.server.command("HGET", self._home.keys.data, "R*"))
 
     @asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
+    async def locked(self) -> AsyncIterator[Kept]:
         server, key, token = self._home.server, self._home.keys.lock, self._entropy.token()
-        deadline = self._clock.monotonic() + _WAIT_SECONDS
+        asked = self._clock.monotonic()
+        deadline = asked + _WAIT_SECONDS
         while not await server.command("SET", key, token, "NX", "PX", _LOCK_MS, writes=True):
             if self._clock.monotonic() > deadline:
                 raise DriverUnavailable("the harbor's limits are busy; nothing was handed out", done=False)
             await self._clock.sleep(self._entropy.between(0.001, 0.01))
+            asked = self._clock.monotonic()
+
+        async def is_kept() -> bool:
+            nonlocal asked
+            now = self._clock.monotonic()
+            if now - asked < _LOCK_MS / 3000:
+                return True
+            asked = now
+            return bool(await server.run("relock", [key], token, _LOCK_MS))
+
         try:
-            yield
+            yield is_kept
         finally:
             await server.run("unlock", [key], token)
 
