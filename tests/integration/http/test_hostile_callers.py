@@ -1,0 +1,222 @@
+"""Many hostile callers at once, against a real server: whoever asks whether it lives gets an answer.
+
+Small by default. TASKHARBOR_HOSTILE=10000 makes so many connections, and holds the server to half a second:
+for a quiet machine. All of it goes to 127.0.0.1, and has an end.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
+
+ASKED_FOR = int(os.environ.get("TASKHARBOR_HOSTILE", "0"))
+CONNECTIONS = ASKED_FOR or 1500
+SLOWEST_SECONDS = 0.5 if ASKED_FOR else 5.0  # the attacks below took it 5 to 60 seconds once
+MOST_MEMORY = 256 * 1024 * 1024
+HELD = 1200
+"""Connections that this side keeps open at once: more than the server holds."""
+LONGEST_SECONDS = 90.0
+
+LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def enough_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = HELD + 200
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            pytest.skip(f"this process may open {hard} files, and the test needs {wanted}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Server:
+    def __init__(self, port: int, pid: int, log: Path, producer: bytes, viewer: bytes) -> None:
+        self.port, self.pid, self.log = port, pid, log
+        self.producer, self.viewer = producer, viewer
+
+    @property
+    def peak(self) -> int:
+        status = Path(f"/proc/{self.pid}/status")
+        if not status.exists():
+            pytest.skip("this machine does not tell how much memory a process had")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=GENEROUS_SECONDS)
+
+    def ask(self, *pieces: bytes) -> bytes:
+        """The answer; nothing where the server hangs up."""
+        with self.connect() as caller, contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                caller.sendall(piece)
+            return caller.recv(65536)
+        return b""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    tokens = token_file(tmp_path)
+    producer, viewer = make_token(tokens, "producer").encode(), make_token(tokens, "viewer").encode()
+    log = tmp_path / "log"
+    command = [
+        sys.executable, "-m", "taskharbor", "server", "--port", "0", "--no-scheduler", "--rate", "0",
+        "--driver-rate", "0", "--tokens", str(tmp_path / "tokens.json"), "--url", f"sqlite:///{tmp_path}/jobs.db",
+    ]  # fmt: skip
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stderr=file)
+    try:
+        deadline = time.monotonic() + GENEROUS_SECONDS
+        while (found := re.search(rb"serving on http://127.0.0.1:(\d+)", log.read_bytes())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield Server(int(found[1]), process.pid, log, producer, viewer)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Prober(threading.Thread):
+    """Asks /livez again and again, and keeps how long the slowest answer took."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._is_over = threading.Event()
+        self.answered = 0
+        self.slowest = 0.0
+        self.refused = 0
+
+    def run(self) -> None:
+        while not self._is_over.wait(0.02):
+            begun = time.monotonic()
+            if b" 200 OK" in self._server.ask(LIVE + b"Connection: close\r\n\r\n"):
+                self.answered += 1
+            else:
+                self.refused += 1
+            self.slowest = max(self.slowest, time.monotonic() - begun)
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join(GENEROUS_SECONDS)
+
+
+def authorized(token: bytes) -> bytes:
+    return b"Authorization: Bearer " + token + b"\r\n"
+
+
+def never_read(server: Server, is_late: Callable[[], bool]) -> None:
+    """Connections that ask for much and read nothing, ask for nothing, or never end their request."""
+    ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    kinds = (ask * 8, LIVE + b"\r\n", LIVE, b"")
+    held: collections.deque[socket.socket] = collections.deque()
+    try:
+        for number in range(CONNECTIONS):
+            if is_late():
+                return
+            caller = server.connect()
+            held.append(caller)
+            with contextlib.suppress(OSError):
+                caller.sendall(kinds[number % len(kinds)])
+            if len(held) > HELD:
+                held.popleft().close()
+    finally:
+        for caller in held:
+            caller.close()
+
+
+def hostile_json(server: Server, is_late: Callable[[], bool]) -> None:
+    """A mebibyte each: equal keys at the end, very many values, deep nesting, a long key with children."""
+    size = 1024 * 1024
+    keys = ",".join(f'"k{number}":1' for number in range(size // 12))
+    bodies = [
+        f'{{"type":"x","payload":{{{keys},"a":1,"a":1}}}}',
+        '{"type":"x","payload":[' + ",".join(["[]"] * (size // 3 - 50)) + "]}",
+        '{"type":"x","payload":[' + ", ".join(["{}"] * (size // 4 - 50)) + "]}",
+        "[" * size,
+        '{"type":"x","payload":{"' + "k" * (size // 2) + '":[' + ",".join(["[1]"] * (size // 10)) + "]}}",
+    ]
+    for _ in range(3):
+        for body in bodies:
+            if is_late():
+                return
+            head = POST % b"/api/jobs" + authorized(server.producer)
+            server.ask(head + b"Content-Length: %d\r\n\r\n" % len(body) + body.encode())
+
+
+def trailers(server: Server, is_late: Callable[[], bool]) -> None:
+    """Without a token: headers after the body, without an end."""
+    head = POST % b"/api/jobs" + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    for _ in range(40):
+        if is_late():
+            return
+        with server.connect() as caller, contextlib.suppress(OSError):
+            caller.sendall(head)
+            for _ in range(64):
+                caller.sendall(b"x-a: b\r\n" * 8192)
+
+
+def repeated_ids(server: Server, is_late: Callable[[], bool]) -> None:
+    """One job of a megabyte, asked for hundreds of times at once."""
+    job = json.dumps({"type": "x", "payload": "x" * 1_000_000}).encode()
+    made = server.ask(
+        POST % b"/api/jobs" + authorized(server.producer) + b"Content-Length: %d\r\n\r\n" % len(job), job
+    )
+    found = re.search(rb'"id":"([0-9a-f-]{36})"', made)
+    assert found is not None, made
+    body = json.dumps({"ids": [found[1].decode()] * 10_000}).encode()
+    for _ in range(20):
+        if is_late():
+            return
+        server.ask(
+            POST % b"/api/driver/get" + authorized(server.viewer) + b"Content-Length: %d\r\n\r\n" % len(body),
+            body,
+        )
+
+
+def test_a_server_under_hostile_callers_answers_soon_and_stays_small(
+    server: Server, enough_files: None
+) -> None:
+    prober = Prober(server)
+    deadline = time.monotonic() + LONGEST_SECONDS
+    attacks = [
+        threading.Thread(target=attack, args=(server, lambda: time.monotonic() > deadline))
+        for attack in (never_read, hostile_json, trailers, repeated_ids)
+    ]
+
+    prober.start()
+    for attack in attacks:
+        attack.start()
+    for attack in attacks:
+        attack.join()
+    prober.stop()
+
+    peak, said = server.peak, server.log.read_text()
+    print(f"slowest {prober.slowest:.3f} s of {prober.answered}, {prober.refused} refused, {peak >> 20} MiB")
+    assert prober.answered > 20
+    assert prober.refused == 0
+    assert prober.slowest < SLOWEST_SECONDS
+    assert peak < MOST_MEMORY
+    assert "connections: " in said, "nothing was logged"
+    assert len(said.splitlines()) < 200
