@@ -396,12 +396,27 @@ def _arguments(
     """The arguments of exchange.sql."""
     mine = (now, acks.text, acks.numbers, acks.tokens, acks.workers, acks.results)
     if claim is None:
-        return [*mine, [], [], "", 0, 0, "", None, None, None, False, None]
+        return [*mine, "{}", [], "", 0, 0, "", None, None, None, False, None]
     rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
     return [
-        *(*mine, claim.queues, claim.lanes, claim.worker_id, claim.limit, span_us(claim.lease_for)),
+        *(
+            *mine,
+            _as_array(claim.queues),
+            claim.lanes,
+            claim.worker_id,
+            claim.limit,
+            span_us(claim.lease_for),
+        ),
         *(token, claim.types, *rate, sweeps, hungry),
     ]
+
+
+def _as_array(names: Sequence[str]) -> str:
+    """Names as one text that the server reads as an array: a list is encoded name by name, and a worker may
+    name thousands of queues. In quotes, because a queue may be called null.
+    """
+    inner = '","'.join(names)
+    return f'{{"{inner}"}}'
 
 
 def _all_done(head: Sequence[Any], acks: Acks) -> list[Answer]:

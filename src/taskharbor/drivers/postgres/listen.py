@@ -81,6 +81,7 @@ class Listening:
         self._look: asyncio.TimerHandle | None = None
         self._slowest_claim = 0.0
         self._marking: set[asyncio.Task[None]] = set()
+        self._to_mark: dict[Reader, int] = {}  # told a moment ago, after so many claims
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
         reader = Reader(self, queues, worker_id)
@@ -119,9 +120,12 @@ class Listening:
 
     def was_told(self, reader: Reader) -> None:
         """A reader has a hint in its hands. Its claim will mark the queues; without one that is done here."""
-        self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader, self._attempts.claims)
+        if reader not in self._to_mark:  # one look for many hints
+            self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader)
+        self._to_mark[reader] = self._attempts.claims
 
-    def _mark_for(self, reader: Reader, claims: int) -> None:
+    def _mark_for(self, reader: Reader) -> None:
+        claims = self._to_mark.pop(reader)
         is_idle = claims == self._attempts.claims and not self._attempts.found_enough
         if self._is_told and reader in self._readers and is_idle:
             task = self._loop.create_task(
@@ -156,8 +160,8 @@ class Listening:
     def _look_again(self) -> None:
         self._look = None
         self._has_looked_again = True
-        for reader in self._readers:
-            reader.look()
+        for reader in self._readers:  # who looks looks everywhere, so one word is enough
+            reader.tell(Wakeup(WakeupKind.WORK, queue=reader.queues[0]))
 
     def _forget_look(self) -> None:
         if self._look is not None:

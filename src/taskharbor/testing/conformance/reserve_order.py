@@ -452,9 +452,12 @@ async def test_a_claim_for_many_queues_does_all_that_one_for_few_does(driver: Dr
     await driver.configure_queue(QueueSettings(queue="kit-11", paused=True), now=START)
     await driver.configure_queue(QueueSettings(queue="kit-13", max_running=1), now=START)
 
+    await enqueue(driver, new_job(queue="null"))  # a word that means something to some stores
+    names += ["null", "NULL"]
+
     taken = await driver.reserve(claim(queues=names, limit=10), now=START + LEASE)
 
-    assert [job.queue for job in taken] == ["kit-7", "kit-9", "kit-13"]
+    assert [job.queue for job in taken] == ["kit-7", "kit-9", "kit-13", "null"]
     assert [job.id for job in taken[:2]] == [expired.id, due.id]
 
 
