@@ -137,19 +137,36 @@ class WrongQueue(ConflictError):
 
 
 class LeaseLost(ConflictError):
-    """The caller no longer owns the job. Nothing was changed; throw the work away."""
+    """The caller no longer owns the job. Nothing was changed; throw the work away.
+
+    `state` is what the job is now, and `owner` the worker that holds it; None where that is not known.
+    `reason` is not_owner, or invalid_transition for a job that does not run.
+    """
 
     _what = "is not yours any more"
+    reason: ClassVar[str] = "not_owner"
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, *, owner: str | None = None, state: str | None = None) -> None:
         self.job_id = job_id
+        self.owner: str | None = None
+        self.state: str | None = None
         super().__init__(f"job {job_id} {self._what}; nothing was changed")
+        self.tell(owner, state)
+
+    def tell(self, owner: str | None, state: str | None) -> None:
+        """Add what the store knows of the job by now."""
+        self.owner, self.state = owner, None if state is None else str(state)
+        known = [f"held by {owner}"] if owner else []
+        known += [f"it is {self.state}"] if self.state else []
+        facts = f" ({', '.join(known)})" if known else ""
+        self.args = (f"job {self.job_id} {self._what}{facts}; nothing was changed",)
 
 
 class JobNotInflight(LeaseLost):
     """The job is not running (any more), or never existed."""
 
     _what = "is not running"
+    reason = "invalid_transition"
 
 
 class LeaseMismatch(LeaseLost):

@@ -38,10 +38,10 @@ def error_of(failure: Failure) -> errors.TaskHarborError:
 
 _CARRIED: dict[type[errors.TaskHarborError], tuple[str, ...]] = {
     errors.JobNotFound: ("job_id",),
-    errors.JobNotInflight: ("job_id",),
-    errors.LeaseMismatch: ("job_id",),
-    errors.LeaseExpired: ("job_id",),
-    errors.LeaseLost: ("job_id",),
+    errors.JobNotInflight: ("job_id", "owner", "state"),
+    errors.LeaseMismatch: ("job_id", "owner", "state"),
+    errors.LeaseExpired: ("job_id", "owner", "state"),
+    errors.LeaseLost: ("job_id", "owner", "state"),
     errors.DuplicateJob: ("job_id", "existing_id"),
     errors.NotAllowedInState: ("job_id", "verb", "state"),
     errors.WrongQueue: ("job_id", "queue", "wanted"),
@@ -61,16 +61,22 @@ def _of_job(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure]
     return lambda failure: kind(failure.data["job_id"])
 
 
+def _of_lease(kind: type[errors.LeaseLost]) -> Callable[[Failure], errors.TaskHarborError]:
+    return lambda failure: kind(
+        failure.data["job_id"], owner=failure.data.get("owner"), state=failure.data.get("state")
+    )
+
+
 def _of_text(kind: Callable[[str], errors.TaskHarborError]) -> Callable[[Failure], errors.TaskHarborError]:
     return lambda failure: kind(failure.message)
 
 
 _BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
     "JobNotFound": _of_job(errors.JobNotFound),
-    "LeaseLost": _of_job(errors.LeaseLost),
-    "JobNotInflight": _of_job(errors.JobNotInflight),
-    "LeaseMismatch": _of_job(errors.LeaseMismatch),
-    "LeaseExpired": _of_job(errors.LeaseExpired),
+    "LeaseLost": _of_lease(errors.LeaseLost),
+    "JobNotInflight": _of_lease(errors.JobNotInflight),
+    "LeaseMismatch": _of_lease(errors.LeaseMismatch),
+    "LeaseExpired": _of_lease(errors.LeaseExpired),
     "DuplicateJob": lambda f: errors.DuplicateJob(f.data["job_id"], f.data["existing_id"]),
     "NotAllowedInState": lambda f: errors.NotAllowedInState(
         f.data["job_id"], verb=f.data["verb"], state=f.data["state"]

@@ -76,6 +76,32 @@ async def test_an_extension_gives_the_lease_to_use_from_then_on(driver: Driver) 
     assert settled.state is JobState.COMPLETED
 
 
+@pytest.mark.parametrize("verb", sorted(LEASED_VERBS))
+async def test_a_refused_lease_says_who_holds_the_job_and_what_it_is(driver: Driver, verb: str) -> None:
+    """E03 R002-4: with the reason: somebody else owns it, or it does not run at all."""
+    mine = await running(driver)
+    theirs = await reserve_one(driver, worker_id=OTHER_WORKER, now=END)
+
+    held = await LEASED_VERBS[verb](driver, mine.lease, END)
+    await settle_one(driver, Ack(theirs.lease), now=END)
+    over = await LEASED_VERBS[verb](driver, mine.lease, END)
+
+    assert isinstance(held, LeaseMismatch)
+    assert (held.reason, held.owner, held.state) == ("not_owner", OTHER_WORKER, "running")
+    assert OTHER_WORKER in str(held)
+    assert isinstance(over, JobNotInflight)
+    assert (over.reason, over.owner, over.state) == ("invalid_transition", None, "completed")
+    assert "completed" in str(over)
+
+
+async def test_a_lease_of_an_unknown_job_is_refused_without_a_state(driver: Driver) -> None:
+    """E03 R002-4"""
+    answer = await extension_error(driver, Lease(UNKNOWN_ID, WRONG_TOKEN))
+
+    assert isinstance(answer, JobNotInflight)
+    assert (answer.owner, answer.state) == (None, None)
+
+
 async def test_another_token_extends_nothing(driver: Driver) -> None:
     """E03: LeaseMismatch, and the lease keeps its end."""
     job = await running(driver)
