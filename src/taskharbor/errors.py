@@ -187,7 +187,7 @@ class NotAllowedInState(ConflictError):
     # In the words of those who asked: `retry` is what users call the driver's requeue.
     _RULES: ClassVar[dict[str, str]] = {
         "requeue": "only jobs that have ended can be retried",
-        "replay": "only failed jobs are dead letters",
+        "retry_dead": "only failed jobs are dead letters",
         "delete": "only jobs that have ended can be deleted",
         "cancel": "it has ended already",
         "speculate": "only running jobs get a second run",

@@ -42,6 +42,9 @@ class Operation:
     name: str
     """What the table of rights, the audit log and the OpenAPI document call it."""
 
+    old_path: str | None = None
+    """A path that means the same for callers who know it; the document does not have it."""
+
     query: type[msgspec.Struct] | None = None
     body: Any = None
     is_body_optional: bool = False
@@ -145,5 +148,7 @@ def endpoints_of(service: Service, operations: Sequence[Operation]) -> dict[str,
     """One endpoint per path, in the order in which the paths first appear."""
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, []).append(operation)
+        for path in (operation.path, operation.old_path):
+            if path is not None:
+                by_path.setdefault(path, []).append(operation)
     return {path: Endpoint(service, found) for path, found in by_path.items()}

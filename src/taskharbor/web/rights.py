@@ -108,7 +108,7 @@ TABLE: dict[str, Rights] = {
     "cancel_by_delete": _change(_OPERATOR, Limited.OWN),
     "retry": _change(_OPERATOR, Limited.OWN),
     "list_dead": _look(_VIEWER, Limited.OWN),
-    "replay": _change(_OPERATOR, Limited.OWN),
+    "retry_dead": _change(_OPERATOR, Limited.OWN),
     "delete_dead": _change(_OPERATOR, Limited.OWN),
     "list_queues": _look(_VIEWER, Limited.OWN),
     "get_queue": _look(_VIEWER, Limited.OWN),

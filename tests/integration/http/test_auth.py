@@ -186,7 +186,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("DELETE", f"/api/jobs/{UNKNOWN}/cancel"): {"operator", "admin"},
     ("POST", f"/api/jobs/{UNKNOWN}/retry"): {"operator", "admin"},
     ("GET", "/api/dlq"): {"viewer", "worker", "operator", "admin"},
-    ("POST", "/api/dlq/replay"): {"operator", "admin"},
+    ("POST", "/api/dlq/retry"): {"operator", "admin"},
     ("DELETE", f"/api/dlq/{UNKNOWN}"): {"operator", "admin"},
     ("GET", "/api/queues"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q"): {"viewer", "worker", "operator", "admin"},
@@ -299,7 +299,7 @@ async def test_a_narrowed_token_sees_and_touches_its_queues_only(api: Guarded) -
         assert (await api("POST", path, body, token=mine)).status_code == 403
     steal = {"job": {"type": "x", "queue": "mail"}, "every_s": 60}
     assert (await api("PUT", "/api/schedules/foreign", steal, token=mine)).status_code == 403
-    assert (await api("POST", "/api/dlq/replay", {"ids": [ids["other"]]}, token=mine)).json()["items"][0][
+    assert (await api("POST", "/api/dlq/retry", {"ids": [ids["other"]]}, token=mine)).json()["items"][0][
         "result"
     ] == "not_found"
     assert (await api("POST", f"/api/jobs/{ids['mail']}/cancel", token=mine)).status_code == 200

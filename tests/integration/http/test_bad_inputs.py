@@ -451,7 +451,7 @@ async def test_a_path_that_leads_nowhere_is_not_found(api: Api, path: str) -> No
         ("GET", "/api/jobs/batch", None),
         ("POST", "/api/stats", "GET, HEAD"),
         ("GET", "/api/queues/q/pause", "POST"),
-        ("GET", "/api/dlq/replay", None),
+        ("GET", "/api/dlq/retry", None),
         ("GET", "/api/schedules/s/run", "POST"),
         ("POST", "/livez", "GET, HEAD"),
     ],

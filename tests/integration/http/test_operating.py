@@ -187,7 +187,7 @@ async def test_a_schedule_is_made_changed_paused_run_and_taken_out(api: Api) -> 
 # ------------------------------------------------------------------ dead letters
 
 
-async def test_dead_letters_are_listed_replayed_and_deleted(api: Api) -> None:
+async def test_dead_letters_are_listed_retried_and_deleted(api: Api) -> None:
     dead = []
     for number in range(3):
         await api.put({"type": f"t{number}"})
@@ -195,23 +195,30 @@ async def test_dead_letters_are_listed_replayed_and_deleted(api: Api) -> None:
     alive = await api.put({"type": "alive"})
 
     listed = (await api("GET", "/api/dlq?sort=seq")).json()["items"]
-    replayed = (await api("POST", "/api/dlq/replay", {"ids": [dead[0], alive, UNKNOWN]})).json()["items"]
-    by_type = (await api("POST", "/api/dlq/replay", {"type": "t1"})).json()["items"]
+    retried = (await api("POST", "/api/dlq/retry", {"ids": [dead[0], alive, UNKNOWN]})).json()["items"]
+    by_type = (await api("POST", "/api/dlq/retry", {"type": "t1"})).json()["items"]
     deleted = [(await api("DELETE", f"/api/dlq/{one}")).status_code for one in (dead[2], dead[2], alive)]
 
     assert [(item["id"], item["last_error"]) for item in listed] == [(one, "no luck") for one in dead]
-    assert [item["result"] for item in replayed] == ["replayed", "refused", "not_found"]
-    assert [(item["id"], item["result"]) for item in by_type] == [(dead[1], "replayed")]
+    assert [item["result"] for item in retried] == ["retried", "refused", "not_found"]
+    assert [(item["id"], item["result"]) for item in by_type] == [(dead[1], "retried")]
     assert deleted == [204, 404, 409]
     assert (await api("GET", "/api/dlq")).json()["items"] == []
 
 
-async def test_a_replay_takes_no_more_than_its_limit(api: Api) -> None:
+async def test_the_old_path_of_a_retry_of_dead_letters_means_the_same(api: Api) -> None:
+    answer = await api("POST", "/api/dlq/replay", {"type": "t1"})
+
+    assert (answer.status_code, answer.json()) == (200, {"items": []})
+    assert "/api/dlq/replay" not in (await api("GET", "/api/openapi.json")).json()["paths"]
+
+
+async def test_a_retry_of_dead_letters_takes_no_more_than_its_limit(api: Api) -> None:
     for _ in range(5):
         await api.put({"type": "x"})
         await api.kill()
 
-    found = (await api("POST", "/api/dlq/replay", {"limit": 2, "delay_s": 60})).json()["items"]
+    found = (await api("POST", "/api/dlq/retry", {"limit": 2, "delay_s": 60})).json()["items"]
 
     assert [item["state"] for item in found] == ["scheduled", "scheduled"]
     assert len((await api("GET", "/api/dlq")).json()["items"]) == 3
@@ -220,8 +227,8 @@ async def test_a_replay_takes_no_more_than_its_limit(api: Api) -> None:
 @pytest.mark.parametrize(
     "body", [{"ids": []}, {"ids": ["x"]}, {"ids": [UNKNOWN], "queue": "q"}, {"limit": 0}, []]
 )
-async def test_a_replay_that_makes_no_sense_is_rejected(api: Api, body: Any) -> None:
-    assert (await api("POST", "/api/dlq/replay", body)).status_code == 422
+async def test_a_retry_of_dead_letters_that_makes_no_sense_is_rejected(api: Api, body: Any) -> None:
+    assert (await api("POST", "/api/dlq/retry", body)).status_code == 422
 
 
 # ------------------------------------------------------------------ probes and a store that is away

@@ -149,15 +149,15 @@ class RetryOut(Out, frozen=True, kw_only=True):
     version: int
 
 
-class ReplayedOut(Out, frozen=True, kw_only=True):
+class RetriedOut(Out, frozen=True, kw_only=True):
     id: str
-    result: Literal["replayed", "not_found", "refused"]
+    result: Literal["retried", "not_found", "refused"]
     state: JobState | None
     note: str | None
 
 
-class ReplayOut(Out, frozen=True, kw_only=True):
-    items: list[ReplayedOut]
+class RetryDeadOut(Out, frozen=True, kw_only=True):
+    items: list[RetriedOut]
 
 
 class RateOut(Out, frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from starlette.responses import Response
 from taskharbor.drivers.messages import Deleted, Query, Requeued
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.state import JobState
-from taskharbor.web.api.answers import JobsOut, ReplayedOut, ReplayOut
+from taskharbor.web.api.answers import JobsOut, RetriedOut, RetryDeadOut
 from taskharbor.web.api.jobs import answer_page, job_of, queue_asked, span
-from taskharbor.web.api.schemas import DeadQuery, NoQuery, ReplayIn
+from taskharbor.web.api.schemas import DeadQuery, NoQuery, RetryDeadIn
 from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, unsealed
@@ -33,16 +33,16 @@ async def list_dead(call: Call) -> Response:
     return await answer_page(call, query, asked)
 
 
-async def replay(call: Call) -> Response:
+async def retry_dead(call: Call) -> Response:
     """Let dead letters wait again; per id what became of it."""
     read_query(call.scope["query_string"], NoQuery)
-    asked = read_json(await call.body(_MAX_BODY), ReplayIn)
+    asked = read_json(await call.body(_MAX_BODY), RetryDeadIn)
     if asked.ids and (asked.queue or asked.type or asked.failure_kind):
         raise InvalidArgument("give ids, or say which jobs, not both")
     ids = list(dict.fromkeys(asked.ids)) if asked.ids else await _matching(call, asked)
-    items = await _replayed(call, ids, asked)
-    call.audited = {"jobs": sum(item.result == "replayed" for item in items)}
-    return json_answer(ReplayOut(items=items))
+    items = await _retried(call, ids, asked)
+    call.audited = {"jobs": sum(item.result == "retried" for item in items)}
+    return json_answer(RetryDeadOut(items=items))
 
 
 async def delete_dead(call: Call) -> Response:
@@ -59,7 +59,7 @@ async def delete_dead(call: Call) -> Response:
     return Response(status_code=204)
 
 
-async def _matching(call: Call, asked: ReplayIn) -> list[str]:
+async def _matching(call: Call, asked: RetryDeadIn) -> list[str]:
     """The oldest that fit, up to the limit; pages of the store may be short."""
     driver = await call.service.driver()
     queue, found, cursor = queue_asked(call, asked.queue), list[str](), None
@@ -78,11 +78,11 @@ async def _matching(call: Call, asked: ReplayIn) -> list[str]:
             return found
 
 
-async def _replayed(call: Call, ids: list[str], asked: ReplayIn) -> list[ReplayedOut]:
+async def _retried(call: Call, ids: list[str], asked: RetryDeadIn) -> list[RetriedOut]:
     """Only failed jobs are dead letters, though the store can requeue any finished one."""
     service = call.service
     driver = await service.driver()
-    done: dict[str, ReplayedOut] = {}
+    done: dict[str, RetriedOut] = {}
     letters: list[str] = []
     for job_id, job in zip(
         ids, await driver.get(ids, payloads=False, now=service.now()) if ids else [], strict=True
@@ -90,7 +90,7 @@ async def _replayed(call: Call, ids: list[str], asked: ReplayIn) -> list[Replaye
         if job is None or not call.principal.may_use(job.queue):
             done[job_id] = _told(job_id, "not_found", None, str(JobNotFound(job_id)))
         elif job.state is not JobState.FAILED:
-            note = str(NotAllowedInState(job_id, verb="replay", state=job.state))
+            note = str(NotAllowedInState(job_id, verb="retry_dead", state=job.state))
             done[job_id] = _told(job_id, "refused", job.state, note)
         else:
             letters.append(job_id)
@@ -99,15 +99,15 @@ async def _replayed(call: Call, ids: list[str], asked: ReplayIn) -> list[Replaye
     )
     for job_id, answer in zip(letters, answers, strict=True):
         if isinstance(answer, Requeued):
-            done[job_id] = _told(job_id, "replayed", answer.state, None)
+            done[job_id] = _told(job_id, "retried", answer.state, None)
         else:
             missing = isinstance(answer, JobNotFound)
             done[job_id] = _told(job_id, "not_found" if missing else "refused", None, str(answer))
     return [done[job_id] for job_id in ids]
 
 
-def _told(job_id: str, result: str, state: JobState | None, note: str | None) -> ReplayedOut:
-    return ReplayedOut(id=job_id, result=result, state=state, note=note)  # type: ignore[arg-type]
+def _told(job_id: str, result: str, state: JobState | None, note: str | None) -> RetriedOut:
+    return RetriedOut(id=job_id, result=result, state=state, note=note)  # type: ignore[arg-type]
 
 
 OPERATIONS = [
@@ -123,12 +123,13 @@ OPERATIONS = [
     ),
     Operation(
         method="POST",
-        path="/api/dlq/replay",
-        name="replay",
-        handler=replay,
+        path="/api/dlq/retry",
+        old_path="/api/dlq/replay",
+        name="retry_dead",
+        handler=retry_dead,
         summary="Let dead letters wait again",
-        body=ReplayIn,
-        answer=ReplayOut,
+        body=RetryDeadIn,
+        answer=RetryDeadOut,
         problems=("malformed", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
     Operation(

@@ -103,7 +103,7 @@ class RetryIn(In, frozen=True, kw_only=True):
     max_stalls: Count | UnsetType = UNSET
 
 
-class ReplayIn(In, frozen=True, kw_only=True):
+class RetryDeadIn(In, frozen=True, kw_only=True):
     """Which dead letters wait again: these ids, or up to `limit` that fit."""
 
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=MAX_PAGE)] | None = None
