@@ -75,3 +75,17 @@ def test_commands_to_copy_name_their_store(page):
     lines = [line for block in blocks for line in block.splitlines() if re.match(rf"(\$ )?{LOOKS}", line)]
 
     assert [line for line in lines if not re.search(r"-A |--app |--url ", line)] == []
+
+
+ELSEWHERE = {
+    "extending/write-a-driver.md": "put together and run by tests/contract/test_toy_driver.py",
+    "reference/http.md": "needs web frameworks that are not installed here",
+}
+
+
+def test_every_page_with_python_is_run_or_says_why_not():
+    with_python = {
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```python\n" in page.read_text("utf-8")
+    }
+
+    assert with_python - set(PAGES) == set(ELSEWHERE)
