@@ -10,7 +10,8 @@
             yield driver
 
 The fixture gives an open driver on a fresh, empty namespace, once per case. The kit speaks only
-through the contract, passes an explicit `now` and never sleeps. It skips a case only when the
+through the contract, passes an explicit `now` (some races are also run by the clock of the store) and
+never sleeps. It skips a case only when the
 driver does not declare the ability that the case is about, or an optional fixture is missing:
 `driver_url` (by which other processes open the store), `other_namespace_url`, and `lose_record`, an
 async function that takes the record of a job out of the store and leaves what points to it. Async tests need
