@@ -42,6 +42,7 @@ class Plan:
     heartbeat: timedelta | None
     grace: timedelta
     poll: timedelta | None
+    max_poll: timedelta | None
     prefetch: int
     rate: RateLimit | None
     name: str | None
@@ -151,6 +152,7 @@ def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
         "heartbeat": plan.heartbeat,
         "grace": plan.grace,
         "poll": plan.poll,
+        "max_poll": plan.max_poll,
         "prefetch": plan.prefetch,
         "rate": plan.rate,
         "name": plan.name,

@@ -33,6 +33,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: timedelta | None = None
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta | None = None
+    max_poll: timedelta | None = None
     prefetch: int = 0
     rate: str | None = None
     burst: bool = False

@@ -39,6 +39,7 @@ class WorkerConfig:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     grace: timedelta = timedelta(seconds=30)
     poll: timedelta | None = None
+    max_poll: timedelta | None = None
     unknown_types: UnknownTypes = "skip"
     strict: bool = False
     rate: RateLimit | None = None
@@ -96,6 +97,8 @@ class WorkerConfig:
                 raise ConfigurationError(f"{what}={getattr(self, what)} is too short")
         if self.poll is not None and self.poll <= NO_TIME:
             raise ConfigurationError(f"poll={self.poll} must be above zero")
+        if self.max_poll is not None and self.max_poll <= (self.poll or NO_TIME):
+            raise ConfigurationError(f"max_poll={self.max_poll} must be above poll, and above zero")
         if self.heartbeat is not None and not NO_TIME < self.heartbeat <= self.lease / 2:
             raise ConfigurationError(
                 f"heartbeat={self.heartbeat} leaves no second chance within lease={self.lease}; "

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim, Exchanged, GivenUp
 from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.idle import idle_backoff
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.held import Held, Holdings
@@ -87,6 +89,7 @@ class Fetcher:
         self._quiet_until = 0.0
         self._failures = 0
         self._turns = 0
+        self._empty_polls = 0
         self._settles_slowly = False
         self.may_claim = True
         self.expects_work = True  # a claim could bring something
@@ -102,6 +105,7 @@ class Fetcher:
     def hint(self) -> None:
         """There may be work."""
         self._lanes.told_of_work(self._timing.monotonic())
+        self._empty_polls = 0
         self.expects_work = True
         self._bell.set()
 
@@ -118,6 +122,7 @@ class Fetcher:
 
     def _poll(self) -> None:
         self._lanes.polled(self._timing.monotonic())
+        self._empty_polls += 1
         self.expects_work = True
         self._bell.set()
 
@@ -210,6 +215,7 @@ class Fetcher:
     def _received(self, claimed: list[JobRecord], claim: Claim, sent: float, is_quiescent: bool) -> None:
         asks_again = self._lanes.answered(claim.lanes, claimed, claim.limit, self._timing.monotonic())
         if claimed:
+            self._empty_polls = 0
             self.expects_work = self.expects_work or len(claimed) == claim.limit
             self._on_claimed(claimed, sent)
         elif (
@@ -292,10 +298,19 @@ class Fetcher:
         elif self._unclear or (self.may_claim and self.expects_work and self._room([]) > 0):
             self._bell.set()
         elif self.may_claim:
-            wait = self._poll_seconds * self._entropy.between(0.8, 1.2)
-            self._alarm.set(self._timing.monotonic() + wait)
+            self._alarm.set(self._timing.monotonic() + self._next_poll())
             if self._lanes.asks_all_at is not None and self._room([]) > 0:
                 self._alarm.set(self._lanes.asks_all_at)
+
+    def _next_poll(self) -> float:
+        """Until the next poll: always about the same, or longer and longer while nothing is found."""
+        usual = self._poll_seconds * self._entropy.between(0.8, 1.2)
+        if self._config.max_poll is None or not self._empty_polls:
+            return usual
+        wait = idle_backoff(
+            self._empty_polls, self._entropy, cap=self._config.max_poll, at_least=timedelta(seconds=usual)
+        )
+        return wait.total_seconds()
 
     def _chosen_poll(self) -> float:
         if self._config.poll is not None:

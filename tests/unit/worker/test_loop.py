@@ -428,3 +428,35 @@ async def test_a_quiet_worker_claims_nothing_more_and_stays(yard):
         await yard.pass_time(10)
         assert not task.done()
         assert (await yard.job(job_id)).state is JobState.READY
+
+
+async def looks_within(yard, seconds, **options):
+    """How often an idle worker that hears of nothing asks the store."""
+    async with yard.at_work(yard.worker({"work": nothing}, **options)):
+        await yard.pass_time(5)
+        before = len(yard.driver.named("reserve"))
+        await yard.pass_time(seconds)
+        return len(yard.driver.named("reserve")) - before
+
+
+async def test_an_idle_worker_may_look_less_and_less_often(yard):
+    """R002-25"""
+    steady = await looks_within(yard, 200)
+    fewer = await looks_within(yard, 200, max_poll=timedelta(seconds=20))
+
+    assert steady > 300
+    assert fewer < 60
+
+
+async def test_work_ends_the_long_waits(yard):
+    worker = yard.worker({"work": nothing}, poll=timedelta(seconds=1), max_poll=timedelta(seconds=60))
+    async with yard.at_work(worker):
+        await yard.pass_time(600)
+        job_id = await yard.put()
+        await yard.pass_time(0.1)
+        assert (await yard.job(job_id)).state is JobState.COMPLETED
+
+
+def test_a_longest_poll_below_the_poll_is_refused():
+    with pytest.raises(ConfigurationError, match="max_poll"):
+        WorkerConfig(poll=timedelta(seconds=2), max_poll=timedelta(seconds=1))

@@ -28,7 +28,7 @@ _OF_THE_WORKER = (
         "heartbeat",
         "grace",
     ),
-    *("poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler", "sweep_every"),
+    *("poll", "max_poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler", "sweep_every"),
 )
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 
@@ -86,6 +86,10 @@ def command(
     poll: Annotated[
         timedelta | None,
         typer.Option("--poll", help="How often an idle worker looks for jobs besides wake-ups.", **_SPAN),
+    ] = None,
+    max_poll: Annotated[
+        timedelta | None,
+        typer.Option("--max-poll", help="Look less and less often while idle, down to this.", **_SPAN),
     ] = None,
     prefetch: Annotated[
         int, typer.Option("--prefetch", min=0, help="Jobs to claim ahead, beyond those that run.")
@@ -188,6 +192,7 @@ def command(
         heartbeat=heartbeat,
         grace=grace,
         poll=poll,
+        max_poll=max_poll,
         prefetch=prefetch,
         rate=None if rate == NONE else rate,
         name=name,
