@@ -285,7 +285,7 @@ def _throttled(at: Situation) -> Why | None:
     ):
         if rate is not None and until is not None:
             text = (
-                f"is ready, but {name} starts at most {rate.count} jobs per {shown(rate.per)}: "
+                f"is ready, but {name} starts at most {_at_most(rate.count)} per {shown(rate.per)}: "
                 f"the budget is back in {_span(until - at.now)}"
             )
             return _answer(at, Reason.RATE, text, until=until, facts=_line(at))
@@ -298,7 +298,12 @@ def _busy(at: Situation) -> Why | None:
     if not all(_is_busy(worker) for worker in able):
         return None
     slots = sum(worker.report.concurrency for worker in able)
-    text = f"is ready; all {slots} slots of the {len(able)} workers that could take it are in use"
+    if slots == 1:
+        text = "is ready; the one slot of the only worker that could take it is in use"
+    elif len(able) == 1:
+        text = f"is ready; all {slots} slots of the only worker that could take it are in use"
+    else:
+        text = f"is ready; all {slots} slots of the {len(able)} workers that could take it are in use"
     return _answer(at, Reason.BUSY, text, facts=_line(at))
 
 
@@ -374,6 +379,10 @@ def _is_busy(worker: WorkerInfo) -> bool:
 
 def _jobs(count: int) -> str:
     return "1 job is" if count == 1 else f"{count} jobs are"
+
+
+def _at_most(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _times(count: int) -> str:

@@ -143,6 +143,18 @@ def test_a_rate_with_room_holds_nobody_back() -> None:
     assert reason(job(), queue=limited, ahead=7) is Reason.IN_LINE
 
 
+def test_busy_workers_are_counted_in_plain_words() -> None:
+    one_slot = worker(concurrency=1, running=("a",))
+    two_slots = worker(running=("a", "b"))
+
+    def text(*workers: WorkerInfo) -> str:
+        return why(Situation(job=job(), now=NOW, workers=list(workers))).text
+
+    assert "the one slot of the only worker that could take it is in use" in text(one_slot)
+    assert "all 2 slots of the only worker that could take it are in use" in text(two_slots)
+    assert "all 3 slots of the 2 workers that could take it are in use" in text(one_slot, two_slots)
+
+
 def test_a_ready_job_knows_its_place() -> None:
     first = why(Situation(job=job(), now=NOW, workers=[worker()]))
     later = why(Situation(job=job(), now=NOW, workers=[worker()], ahead=211))
