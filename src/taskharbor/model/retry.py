@@ -56,7 +56,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     it at 25. A job's own min_backoff and max_backoff replace `base` and `maximum`.
 
     `retry_on` and `no_retry_on` are exceptions, or their names: with `retry_on` only those are tried again,
-    `no_retry_on` are not, and it wins. A class stands for all that inherit from it.
+    `no_retry_on` are not, and it wins. A class includes its subclasses.
     """
 
     base: timedelta = timedelta(seconds=1)

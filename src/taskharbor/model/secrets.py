@@ -114,7 +114,7 @@ def redacted(value: Any) -> Any:
 _DEEPEST = 2
 """URLs within options of URLs that are looked into; what is deeper is hidden whole."""
 _OPTION = re.compile(r"([?&])([\w.%-]{1,64})=([^&\s]*)")
-# A match begins at the "://" and not with the name before it: a search for the name begins anew at each
+# A match begins at the "://" and not with the name before it: a search for the name starts again at each
 # letter of a long word. A slash ends every part, so no two matches look at the same letters.
 _CREDENTIALS = re.compile(r"(?P<user>://[^\s:/@]*+):[^\s/]*@")
 _TOKEN_ALONE = re.compile(r"(?P<scheme>\bhttps?://)[^\s:/@]++@")

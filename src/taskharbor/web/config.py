@@ -51,7 +51,7 @@ class ServerConfig:
 
     max_connections: int = 1000
     """Connections at the same time. For one more, the one goes that keeps us waiting longest; where all are
-    busy, it is told to come back later."""
+    busy, it gets an answer that says to come back later."""
 
     max_connections_per_address: int | None = None
     """The same for one address; 0 for no such limit. Left out: half of all, and none for this machine's own,

@@ -73,7 +73,7 @@ class Guard:
         if size > self._max_bytes:
             return _too_much_head(self._max_bytes)
         if twice is not None:  # who reads the first and who reads the last would read different requests
-            return Problem("malformed", f"the header {twice.decode()} stands there twice")
+            return Problem("malformed", f"the header {twice.decode()} is there twice")
         host = said.get(b"host", b"")
         if not self._is_our_name(host):
             return Problem("malformed", "this server does not go by the name in the Host header")

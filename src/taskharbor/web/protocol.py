@@ -120,7 +120,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._beside_body = self._body_bytes = 0
         self._message += 1
         if self.cycle is None or self.cycle.response_complete:
-            self.crowd.our_turn(self)  # it was quiet, and begins to send: its time begins anew
+            self.crowd.our_turn(self)  # it was quiet, and begins to send: its time starts again
             self.crowd.their_turn(self, self.loop.time())
 
     def on_header(self, name: bytes, value: bytes) -> None:
