@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.cli import demo_app as app
+from taskharbor.cli.mix_account import retries_of
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobRecord
@@ -102,15 +103,11 @@ def account(
         stored=stored,
         states=dict(Counter(job.state.value for job in jobs.values())),
         starts=sum(job.starts for job in jobs.values()),
-        retries=sum(_retries(job) for job in jobs.values()),
+        retries=sum(retries_of(job) for job in jobs.values()),
         stalls=sum(job.stalls for job in jobs.values()),
         missing=tuple(asked for asked, job in records.items() if job is None),
         surprises=tuple(surprises),
     )
-
-
-def _retries(job: JobRecord) -> int:
-    return job.attempts - 1 if job.state is _S.FAILED else job.attempts
 
 
 # ------------------------------------------------------------------ what is put in

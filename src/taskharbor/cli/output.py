@@ -27,6 +27,8 @@ class Format(StrEnum):
 class Bar(Protocol):
     def advance(self, count: int) -> None: ...
 
+    def tell(self, label: str) -> None: ...
+
 
 class Output:
     """One command's way to speak. `secrets` are URLs whose passwords must never be shown."""
@@ -168,6 +170,9 @@ class _NoBar:
     def advance(self, count: int) -> None:
         return None
 
+    def tell(self, label: str) -> None:
+        return None
+
 
 class _RichBar:
     def __init__(self, progress: Any, task: Any) -> None:
@@ -176,6 +181,9 @@ class _RichBar:
 
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
+
+    def tell(self, label: str) -> None:
+        self._progress.update(self._task, description=label)
 
 
 def _encoded(data: object) -> str:

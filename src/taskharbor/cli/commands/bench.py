@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from taskharbor.cli.bench_queue import RATE, TYPE, forget_queue, own_queue, per_second
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.tables import Column
-from taskharbor.cli.where import Where, find_all
 from taskharbor.drivers.messages import Claim, Settled
 from taskharbor.drivers.views import View
 from taskharbor.errors import TaskHarborError
@@ -31,11 +31,31 @@ async def command(
     jobs: Annotated[int, typer.Option("--jobs", "-n", min=1, max=1_000_000, help="How many jobs.")] = 2000,
     batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Jobs per call.")] = 100,
     size: Annotated[int, typer.Option("--size", min=0, max=1_000_000, help="Payload bytes per job.")] = 100,
+    mix: Annotated[
+        bool,
+        typer.Option("--mix", help="Run jobs of every kind with workers, and check what became of each."),
+    ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="With --mix: so many workers.")
+    ] = 2,
+    concurrency: Annotated[
+        int,
+        typer.Option("--concurrency", "-c", min=1, max=1000, help="With --mix: jobs at once in each worker."),
+    ] = 10,
 ) -> None:
     """Measure on this store, in a queue of its own that is gone afterwards.
 
     One caller, one call after the other: what a single worker sees, not what the store can do at most.
+
+    With --mix real workers run plain, flaky, failing, delayed, keyed, prioritised, parent and child jobs
+    while they are put in; times are from the enqueue to the end. Exit code 1 when a job was lost, ended
+    twice, or ended otherwise than it must; 124 when none ends for a minute.
     """
+    if mix:
+        from taskharbor.cli.mix import Mix
+
+        await Mix(session, size, workers, concurrency).run(jobs, batch)
+        return
     bench = Bench(session, size)
     parts = [min(batch, jobs - start) for start in range(0, jobs, batch)]
     few = [1] * min(jobs, _ONE_BY_ONE)
@@ -61,7 +81,7 @@ class Bench:
         self._session = session
         self._driver = session.driver
         self._entropy = Entropy()
-        self._queue = f"taskharbor-bench-{self._entropy.token()[:8]}"
+        self._queue = own_queue(self._entropy)
         self._payload = b"x" * size
         self._held: list[JobRecord] = []
 
@@ -94,13 +114,12 @@ class Bench:
         seconds = clock.monotonic() - started
         if done != expected:
             raise TaskHarborError(f"{name}: only {done} of {expected} jobs went through")
-        rate = round(done / seconds, 1) if seconds > 0 else None
         return {
             "name": name,
             "jobs": done,
             "calls": len(parts),
             "seconds": round(seconds, 6),
-            "jobs_per_s": rate,
+            "jobs_per_s": per_second(done, seconds),
         }
 
     async def stored_bytes(self) -> int | None:
@@ -119,13 +138,10 @@ class Bench:
         """End what a broken-off run left, and forget everything."""
         if self._held:
             await self._driver.settle([Cancelled(job.lease) for job in self._held])
-        async for jobs in find_all(self._driver, Where(queue=self._queue)):
-            ids = [job.id for job in jobs]
-            await self._driver.cancel(ids)
-            await self._driver.delete(ids)
+        await forget_queue(self._driver, self._queue)
 
     def _job(self, job_id: str) -> NewJob:
-        return NewJob(id=job_id, type="taskharbor.bench", queue=self._queue, payload=self._payload)
+        return NewJob(id=job_id, type=TYPE, queue=self._queue, payload=self._payload)
 
 
 _COLUMNS = (
@@ -133,5 +149,5 @@ _COLUMNS = (
     Column("JOBS", lambda row: row["jobs"], is_number=True),
     Column("CALLS", lambda row: row["calls"], is_number=True),
     Column("SECONDS", lambda row: f"{row['seconds']:.3f}", is_number=True),
-    Column("JOBS/S", lambda row: f"{row['jobs_per_s']:,.0f}" if row["jobs_per_s"] else None, is_number=True),
+    RATE,
 )
