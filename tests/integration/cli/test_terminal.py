@@ -134,7 +134,7 @@ def busy(taskharbor: Command) -> Command:
         ("tokens list", ["ROLE", "viewer", "for the people on call"]),
         ("migrate status", ["up to date"]),
         ("bench -n 10", ["JOBS/S", "one by one"]),
-        ("bench --mix -n 40", ["P99", "JOBS/S", "child", "scheduled"]),  # the last stands beside the bar
+        ("bench --mix -n 40", ["P99", "JOBS/S", "child", "2 failed"]),  # the last stands beside the bar
         ("config show", ["SETTING", "worker.concurrency", "SOURCE"]),
         ("top --once", ["QUEUES", "WORKERS", "WHAT FAILS"]),
     ],

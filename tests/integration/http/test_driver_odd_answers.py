@@ -445,3 +445,52 @@ async def test_a_silent_stream_is_given_up_and_asked_for_again(monkeypatch):
         await listening.aclose()
         with pytest.raises(StopAsyncIteration):
             await anext(listening)
+
+
+@pytest.mark.parametrize("more", [b"", chunk(b"x" * 1000)], ids=["at once", "bit by bit"])
+async def test_a_line_of_hints_without_an_end_is_not_collected_for_ever(more):
+    begun = chunk(b"x" * (wakeups.LONGEST_LINE + 1 - 1000 * bool(more)))
+    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
+        server.will("wakeups", STREAM.encode() + begun + more)
+        listening = driver.wakeups(("mail",), "w-1")
+
+        with pytest.raises(StoreRefused, match="a line of it has no end"):
+            await asyncio.wait_for(anext(listening), SLOW)
+
+
+async def test_a_line_as_long_as_it_may_be_is_read():
+    line = b" " * (wakeups.LONGEST_LINE - len(wire.encode(HINT))) + wire.encode(HINT)
+    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
+        server.will("wakeups", STREAM.encode() + chunk(line) + chunk(b"\n"))
+        listening = driver.wakeups(("mail",), "w-1")
+
+        assert await asyncio.wait_for(anext(listening), SLOW) == HINT
+        await listening.aclose()
+
+
+def cancels(count: int) -> list[Wakeup]:
+    return [Wakeup(WakeupKind.CANCEL, job_id=f"job-{number}") for number in range(count)]
+
+
+async def unread(server: OddServer, driver: HttpDriver, hints: list[Wakeup]) -> list[Wakeup]:
+    """What a listener finds who reads nothing until all of these have come."""
+    told = b"".join(wire.encode(hint) + b"\n" for hint in hints)
+    server.will("wakeups", STREAM.encode() + chunk(told) + b"0\r\n\r\n", SILENCE)
+    listening = driver.wakeups(("mail",), "w-1")
+    assert isinstance(listening, wakeups.RemoteWakeups)
+    await server.until("wakeups", times=2)  # it asks again once it has heard the first stream to its end
+    found = [await anext(listening) for _ in range(len(listening._unread))]
+    await listening.aclose()
+    return found
+
+
+async def test_of_too_many_unread_hints_the_oldest_are_dropped():
+    hints = cancels(wakeups.MOST_UNREAD + 5)
+    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
+        assert await unread(server, driver, hints) == hints[5:]
+
+
+async def test_an_unread_hint_that_comes_again_drops_no_other():
+    hints = cancels(wakeups.MOST_UNREAD)
+    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
+        assert await unread(server, driver, [*hints, hints[-1], hints[7]]) == hints

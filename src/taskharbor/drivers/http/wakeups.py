@@ -28,8 +28,8 @@ _log = logging.getLogger("taskharbor.drivers.http")
 
 SILENCE_SECONDS = 35.0  # the server gives a sign of life every ten
 LONGEST_PAUSE = 5.0
-_LONGEST_LINE = 16 * 1024
-_MOST_UNREAD = 10_000
+LONGEST_LINE = 16 * 1024
+MOST_UNREAD = 10_000
 _clock = SystemClock()
 
 
@@ -131,7 +131,7 @@ class RemoteWakeups:
             if answer.has_begun and not replies.is_success(answer):
                 raise await self._refusal(answer, reader)
             *lines, begun = (begun + answer.take_body()).split(b"\n")
-            if len(begun) > _LONGEST_LINE:
+            if len(begun) > LONGEST_LINE:
                 raise NotHttp("a line of it has no end")
             for line in lines:
                 self._heard(line)
@@ -139,8 +139,8 @@ class RemoteWakeups:
     def _heard(self, line: bytes) -> None:
         if line.strip():
             hint = wire.read_answer("wakeups", line)
-            if len(self._unread) >= _MOST_UNREAD:  # a hint may be lost: looking finds what it told of
-                del self._unread[next(iter(self._unread))]
+            if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
+                del self._unread[next(iter(self._unread))]  # may be lost: looking finds what it told of
             self._unread[hint] = None
             self._news.set()
 
