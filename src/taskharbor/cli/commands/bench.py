@@ -13,7 +13,7 @@ from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.tables import Column
 from taskharbor.drivers.messages import Claim, Settled
 from taskharbor.drivers.views import View
-from taskharbor.errors import TaskHarborError
+from taskharbor.errors import StoreRefused, TaskHarborError
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.settlement import Ack, Cancelled
@@ -123,9 +123,13 @@ class Bench:
         }
 
     async def stored_bytes(self) -> int | None:
-        """What the store takes of its server's memory; None where a driver does not tell."""
+        """What the store takes of its server's memory; None where that is not told, or not to this user."""
         measure = getattr(self._driver, "stored_bytes", None)
-        return None if measure is None else int(await measure())
+        try:
+            return None if measure is None else int(await measure())
+        except StoreRefused as error:
+            self._session.out.detail(f"the memory of a job is left out: {error}")
+            return None
 
     async def tell_memory(self, before: int | None, jobs: int) -> None:
         """Say what a waiting job takes beyond its payload."""

@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,8 @@ def test_the_page_lists_every_command_and_no_other() -> None:
     first, _, rest = block.partition("On a cluster")
 
     assert re.findall(r"\+([a-z|]+)", first) == list(COMMANDS)
-    assert set(re.findall(r"\+([a-z|]+)", rest)) == {*ON_CLUSTERS, *WITH_SENTINELS, "config|get"}
+    told = set(re.findall(r"\+([a-z|]+)", rest))
+    assert told == {*ON_CLUSTERS, *WITH_SENTINELS, "config|get", "memory|usage"}
 
 
 @pytest.mark.parametrize("command", FORBIDDEN)
@@ -62,6 +65,31 @@ async def test_a_job_lives_its_life_and_nothing_is_asked_for_in_vain(
 
     asked = {entry[b"object"] for entry in refusals(own_server.port)}
     assert asked == {b"config|get"}, "which is asked for, and told, and not needed"
+
+
+@pytest.mark.parametrize("words", [(), ("--mix",)], ids=["verbs", "mix"])
+def test_bench_runs_with_these_rights(harbors_user: str, words: tuple[str, ...]) -> None:
+    answer = _bench(harbors_user, *words)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "of memory beyond its payload" not in answer.stderr
+
+
+def test_bench_tells_the_memory_of_a_job_to_a_user_who_may_ask(
+    harbors_user: str, own_server: ValkeyServer
+) -> None:
+    with redis.Redis(port=own_server.port) as admin:
+        admin.execute_command("ACL", "SETUSER", "taskharbor", "+memory|usage")
+
+    answer = _bench(harbors_user)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "of memory beyond its payload" in answer.stderr
+
+
+def _bench(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "taskharbor", "bench", "--jobs", "20", "--url", url, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 async def test_what_the_user_may_not_see_of_durability_is_told_once(
