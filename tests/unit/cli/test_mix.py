@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from taskharbor.cli import mix, mix_work
 from taskharbor.cli.mix_account import Account, Fate, percentile
 from taskharbor.cli.mix_work import KINDS, Work, kinds_of
 from taskharbor.drivers import Driver
@@ -169,6 +170,18 @@ def test_a_child_that_was_never_put_in_is_lost(shell: Shell, monkeypatch: pytest
     assert "lost: child " in answer.err
     assert "ended completed, not failed" in answer.err  # this handler never fails
     assert "error: the account does not balance: 4 problems" in answer.err
+    assert shell("queues", "list", "--json").json["items"] == []
+
+
+def test_it_gives_up_when_jobs_never_end_and_cleans_up(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix_work, "_DELAY", timedelta(hours=1))
+    monkeypatch.setattr(mix, "_STUCK_SECONDS", 0.5)
+
+    answer = shell("bench", "--mix", "--jobs", "20")
+
+    assert answer.code == 124
+    assert "error: no job has ended for 0.5 s: " in answer.err
+    assert " scheduled" in answer.err
     assert shell("queues", "list", "--json").json["items"] == []
 
 
