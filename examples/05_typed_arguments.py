@@ -33,11 +33,11 @@ if __name__ == "__main__":
     try:
         bill.enqueue("Ada", Decimal(1), due=date(2030, 5, 1))  # type: ignore[arg-type]  # mypy says so, too
     except PayloadError as error:
-        print(error)
+        print(str(error).partition(" - ")[0])
     harbor.worker().run(until_idle=True)
     print(repr(job.result()))
 
 # Prints:
-#   bill: argument 'customer' does not fit: Expected `object`, got `str` - at `$.customer`; nothing was stored
+#   bill: argument 'customer' does not fit Customer: Expected `object`, got `str`
 #   Ada (PAID) owes 19.90 by 01 May
 #   Decimal('39.80')

@@ -25,5 +25,5 @@ if __name__ == "__main__":
 
 # Prints:
 #   1000 1000
-#   delay=datetime.timedelta(days=-1, seconds=86399) must be a timedelta of at least 0:00:00
+#   delay=-1s must not be negative
 #   1000

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
@@ -68,7 +68,6 @@ from taskharbor.errors import (
     InvalidArgument,
     JobNotFound,
     LeaseLost,
-    TaskHarborError,
     WrongQueue,
 )
 from taskharbor.model.checks import (
@@ -94,7 +93,6 @@ from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.speculation import HeadStart, check_head_start
-from taskharbor.model.state import JobState
 
 NO_PROGRESS: Mapping[str, Progress] = {}
 
@@ -250,11 +248,7 @@ class Driver(OneJobForms, DriverSteps):
         now = self._check(now)
         check_lease_for(lease_for)
         check_leases(leases)
-        if not leases:
-            return []
-        answers = await self.do_extend_leases(leases, lease_for, progress, now)
-        await self._explain(answers, now)
-        return answers
+        return await self.do_extend_leases(leases, lease_for, progress, now) if leases else []
 
     async def settle(
         self, settlements: Sequence[Settlement], *, now: datetime | None = None
@@ -275,11 +269,7 @@ class Driver(OneJobForms, DriverSteps):
         """
         now = self._check(now)
         check_settlements(settlements, now or self.clock.now(), self.max_payload)
-        if not settlements:
-            return []
-        answers = await self.do_settle(settlements, now)
-        await self._explain(answers, now)
-        return answers
+        return await self.do_settle(settlements, now) if settlements else []
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim, *, now: datetime | None = None
@@ -292,24 +282,7 @@ class Driver(OneJobForms, DriverSteps):
         now = self._check(now)
         check_claim(claim)
         check_settlements(settlements, now or self.clock.now(), self.max_payload)
-        answer = await self.do_exchange(settlements, claim, now)
-        await self._explain(answer.settled, now)
-        return answer
-
-    async def _explain(self, answers: Sequence[object], now: datetime | None) -> None:
-        """Add to refused leases who holds the job and what it is: read once more, for it is rarely asked."""
-        refused = [one for one in answers if isinstance(one, LeaseLost) and one.state is None]
-        asked = dict.fromkeys(one.job_id for one in refused)
-        if not asked:
-            return
-        with suppress(TaskHarborError):  # the refusal is known, and that is what counts
-            for job_id in asked:
-                check_id(job_id)
-            found = dict(zip(asked, await self.do_get(list(asked), now), strict=True))
-            for one in refused:
-                if (record := found.get(one.job_id)) is not None:
-                    owner = record.claimed_by if record.state is JobState.RUNNING else None
-                    one.tell(owner, record.state)
+        return await self.do_exchange(settlements, claim, now)
 
     def transaction(
         self,

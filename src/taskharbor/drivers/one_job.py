@@ -1,21 +1,24 @@
 """The one-job forms: the same verbs for a single job, raising instead of returning.
 
 They are the interface that TaskHarbor's first documents describe, written once on top of the batch
-verbs, so that every driver has them.
+verbs, so that every driver has them. A refused lease is looked up once more, so that the error says who
+holds the job. The batch verbs do not: a heartbeat that waits for one more answer loses its other leases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
 
 from taskharbor.drivers.messages import Claim, Extended, Settled
-from taskharbor.errors import LeaseLost
+from taskharbor.errors import LeaseLost, TaskHarborError
 from taskharbor.model.job import FailureKind, JobRecord, Lease
 from taskharbor.model.settlement import Ack, Fail, Retry, Settlement
+from taskharbor.model.state import JobState
 
 
 class RetryUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,9 @@ class _Verbs(Protocol):
     async def extend_leases(
         self, leases: Sequence[Lease], lease_for: timedelta, *, now: datetime | None = None
     ) -> list[Extended | LeaseLost]: ...
+    async def get(
+        self, ids: Sequence[str], *, now: datetime | None = None, payloads: bool = True
+    ) -> list[JobRecord | None]: ...
 
 
 class OneJobForms:
@@ -54,7 +60,7 @@ class OneJobForms:
 
     async def ack(self: _Verbs, job_id: str, token: str, now: datetime | None) -> Settled:
         """Completed; raises the lease error."""
-        return _or_raise((await self.settle([Ack(Lease(job_id, token))], now=now))[0])
+        return await _settled(self, Ack(Lease(job_id, token)), now)
 
     async def retry(
         self: _Verbs, job_id: str, token: str, now: datetime | None, update: RetryUpdate
@@ -68,11 +74,11 @@ class OneJobForms:
             attempts=update.attempts,
             failed_at=update.failed_at,
         )
-        return _or_raise((await self.settle([retry], now=now))[0])
+        return await _settled(self, retry, now)
 
     async def fail(self: _Verbs, job_id: str, token: str, now: datetime | None, reason: str) -> Settled:
         """Failed for good: in the dead letters."""
-        return _or_raise((await self.settle([Fail(Lease(job_id, token), reason)], now=now))[0])
+        return await _settled(self, Fail(Lease(job_id, token), reason), now)
 
     async def extend_lease(
         self: _Verbs, job_id: str, token: str, now: datetime | None, lease_for: timedelta
@@ -80,11 +86,22 @@ class OneJobForms:
         """The lease to use from now on."""
         [answer] = await self.extend_leases([Lease(job_id, token)], lease_for, now=now)
         if isinstance(answer, LeaseLost):
-            raise answer
+            raise await _explained(self, answer, now)
         return answer.lease
 
 
-def _or_raise(answer: Settled | LeaseLost) -> Settled:
+async def _settled(driver: _Verbs, settlement: Settlement, now: datetime | None) -> Settled:
+    [answer] = await driver.settle([settlement], now=now)
     if isinstance(answer, LeaseLost):
-        raise answer
+        raise await _explained(driver, answer, now)
     return answer
+
+
+async def _explained(driver: _Verbs, error: LeaseLost, now: datetime | None) -> LeaseLost:
+    """The error with who holds the job and the state it is in, where the store can say."""
+    with suppress(TaskHarborError):  # the refusal is known, and that is what counts
+        [record] = await driver.get([error.job_id], now=now, payloads=False)
+        if record is not None:
+            owner = record.claimed_by if record.state is JobState.RUNNING else None
+            error.tell(owner, record.state)
+    return error

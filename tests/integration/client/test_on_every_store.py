@@ -190,6 +190,8 @@ def test_a_transaction_of_another_kind_is_refused(shop):
     def confirm(order: str) -> None: ...
 
     with pytest.raises(InvalidArgument, match=r"sqlite3\.Connection"):
+        confirm.using(tx=object()).enqueue("a book")
+    with pytest.raises(InvalidArgument, match="Django"):  # a text is the alias of one of its connections
         confirm.using(tx="a connection").enqueue("a book")
 
 

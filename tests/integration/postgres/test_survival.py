@@ -139,7 +139,8 @@ async def test_an_answer_lost_after_the_commit_makes_no_second_job_and_no_second
         assert (again.id, again.result) == (job.id, EnqueueResult.DUPLICATE)
 
         [taken] = await lossy.reserve(claim())
-        with pytest.raises(DriverUnavailable), losing_answers(lossy):
+        # The first step gives the job a row of its own, and the second one settles it.
+        with pytest.raises(DriverUnavailable), losing_answers(lossy, after=1):
             await lossy.settle([Retry(taken.lease, reason="no luck")])
         [late] = await lossy.settle([Retry(taken.lease, reason="no luck")])
 
@@ -150,14 +151,17 @@ async def test_an_answer_lost_after_the_commit_makes_no_second_job_and_no_second
 
 
 @contextmanager
-def losing_answers(driver: PostgresDriver) -> Iterator[None]:
-    """The next call is carried out and committed, and its answer gets lost."""
+def losing_answers(driver: PostgresDriver, *, after: int = 0) -> Iterator[None]:
+    """A step is carried out and committed, and its answer gets lost; those before it are answered."""
     connections = driver._connections
     once = connections._once
+    answered = iter(range(after))
 
     async def lose(step: Any) -> Any:
-        await once(step)
-        raise ConnectionResetError("cut")
+        answer = await once(step)
+        if next(answered, None) is None:
+            raise ConnectionResetError("cut")
+        return answer
 
     connections._once = lose  # type: ignore[method-assign]
     try:

@@ -144,9 +144,9 @@ class Standing:
         if ahead is None:
             return None
         jobs = ahead.result.result()
-        if jobs and (now is not None or not ahead.fits(claim, self._loop.time())):
-            await self._give_back(jobs)
-            return None
+        if now is not None or not ahead.fits(claim, self._loop.time()):
+            await self._give_back(jobs or ())
+            return None  # that it brought nothing, too, says nothing about what this claim asks for
         return jobs if jobs or ahead.is_fresh else None
 
     async def _called_in(self) -> Ahead | None:

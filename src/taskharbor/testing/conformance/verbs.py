@@ -99,6 +99,7 @@ EVERY_VERB: dict[str, Callable[[Driver], Awaitable[object]]] = {
     ),
     "speculate": lambda driver: driver.speculate(UNKNOWN_ID, now=START),
     "get": lambda driver: driver.get([UNKNOWN_ID], now=START),
+    "look": lambda driver: driver.get([UNKNOWN_ID], now=START, payloads=False),
     "find": lambda driver: driver.find(Query(), now=START),
     "count": lambda driver: driver.count(now=START),
     "queues": lambda driver: driver.queues(now=START),
