@@ -92,7 +92,7 @@ def test_a_program_puts_jobs_in_a_worker_does_them_and_an_operator_looks(run):
     ("role", "command", "code", "words"),
     [
         ("nobody", ("jobs", "list"), 4, "set TASKHARBOR_TOKEN"),
-        ("viewer", ("queues", "pause", "mail"), 4, "needs the role operator"),
+        ("viewer", ("queues", "pause", "mail", "--new"), 4, "needs the role operator"),
         ("operator", ("jobs", "show", "00000000-0000-7000-8000-000000000000"), 3, "no job"),
     ],
 )
