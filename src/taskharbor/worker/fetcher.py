@@ -36,6 +36,7 @@ FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
 GATHER_SECONDS = 0.005  # the longest that an ended job waits for those that are about to run
 POLL_SECONDS = 0.2
+MOST_ROUND_TRIPS = 6  # of one call to a store that settles something
 POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # hints say when work arrives; the poll finds what has become due
 
 
@@ -91,6 +92,7 @@ class Fetcher:
         self._turns = 0
         self._empty_polls = 0
         self._settles_slowly = False
+        self._quickest = 0.0  # call that settled something, of late: about a round trip
         self.may_claim = True
         self.expects_work = True  # a claim could bring something
         self.is_over = False
@@ -185,9 +187,12 @@ class Fetcher:
         """Where settling takes a good part of a lease, jobs that come with it have lost that part of theirs.
 
         They would be handed back by the next call, which takes as long and brings the next ones, for ever:
-        then what ended goes first, and the claim follows alone.
+        then what ended goes first, and the claim follows alone. A store may need several round trips for a
+        retry, a failure or a limit, so on a slow line the call after a quick one may be such a slow one.
         """
-        self._settles_slowly = seconds > self._config.renew_every.total_seconds()
+        self._quickest = min(seconds, self._quickest * 1.1) if self._quickest else seconds
+        longest = max(seconds, self._quickest * MOST_ROUND_TRIPS)
+        self._settles_slowly = longest > self._config.renew_every.total_seconds()
 
     async def _exchange(self, batch: list[Held], limit: int) -> None:
         claim = self._next_claim(limit)

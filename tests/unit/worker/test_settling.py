@@ -113,6 +113,28 @@ async def test_where_settling_takes_longer_than_a_lease_jobs_are_claimed_apart_f
     assert [(await yard.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 4
 
 
+@pytest.mark.parametrize(("seconds", "apart"), [(0.3, True), (0.01, False)], ids=["slow", "quick"])
+async def test_on_a_slow_line_a_retry_is_settled_before_jobs_are_claimed(yard, seconds, apart):
+    """C67: a store takes several round trips for it, and jobs claimed beside it would lose them."""
+
+    async def handler(ctx, job):
+        await ctx.clock.sleep(0.05)
+        if job.payload == b"fails":
+            raise RuntimeError(job.payload)
+
+    yard.driver.before = {"settle": lambda: yard.clock.sleep(seconds)}
+    await yard.put_many(2)
+    await yard.put(payload=b"fails")
+    await yard.put_many(2)
+    async with yard.at_work(yard.worker({"work": handler}, concurrency=1, lease=timedelta(seconds=3))):
+        await yard.pass_time(10)
+
+    claimed_at = {now for _, now in yard.driver.named("reserve")}
+    settled_at = [(type(one), now) for settlements, now in yard.driver.named("settle") for one in settlements]
+    first_retry = next(now for kind, now in settled_at if kind is Retry)
+    assert (first_retry not in claimed_at) == apart
+
+
 async def test_a_job_that_ends_does_not_wait_for_the_extension_of_another(yard):
     async def handler(ctx, job):
         await ctx.clock.sleep(float(job.payload))
