@@ -1,4 +1,4 @@
-"""A command that ends with whoever started it: `python -m taskharbor.cli.child PARENT_PID WORDS…`."""
+"""A command that ends with its parent process: `python -m taskharbor.cli.child PARENT_PID WORDS…`."""
 
 from __future__ import annotations
 

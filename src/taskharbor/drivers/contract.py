@@ -165,7 +165,7 @@ class Driver(OneJobForms, DriverSteps):
         """A second handle on the same store, not opened yet: for another thread, loop or process."""
 
     def of_the_same_store(self, other: Driver) -> Self:
-        """What `another()` does last: an outage is told once, whichever handle meets it."""
+        """What `another()` does last: an outage is logged once, whichever handle meets it."""
         self.outage = other.outage
         return self
 

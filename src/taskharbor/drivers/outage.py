@@ -1,4 +1,4 @@
-"""A store that does not answer, told once for a whole process.
+"""A store that does not answer, logged once for a whole process.
 
 Worker, heartbeat, scheduler, wake-ups and server meet the same outage, each many times a minute. They all
 say so here, and whoever gets an answer says that: one line when it goes, few while it is away, one when
@@ -15,9 +15,9 @@ from taskharbor.model.clock import Clock
 _log = logging.getLogger("taskharbor.store")
 
 REMINDERS_SECONDS = (10.0, 60.0)
-"""After how long it is told again, and then each time the last of these has passed five times more."""
+"""After how long it is logged again, and then each time the last of these has passed five times more."""
 QUIET_SECONDS = 10.0
-"""An outage that begins so soon after the last one is told only when it lasts as long as that."""
+"""An outage that begins so soon after the last one is logged only when it lasts as long as that."""
 
 
 class Outage:
