@@ -64,20 +64,25 @@ def command(
     except KeyboardInterrupt:
         out.say("stopping")
     finally:
-        # It stops, in bounded time: told again, it would leave its worker behind.
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+        _ignore_signals()
         crew.stop()
-        for number, action in before.items():
-            signal.signal(number, action)
     return DONE
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _take_signals() -> None:
     """SIGTERM, and the end of the terminal, are like Ctrl+C; what was ignored from the start stays so."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _interrupt)
+    for number in _STOP_SIGNALS:
+        if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _ignore_signals() -> None:
+    """Until the process ends, which is soon: a second signal would leave the worker behind."""
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Crew:
@@ -113,4 +118,5 @@ class Crew:
 
 
 def _interrupt(*_: object) -> None:
+    _ignore_signals()  # here, not later: the next signal may come before anything else runs
     raise KeyboardInterrupt
