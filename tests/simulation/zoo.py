@@ -26,7 +26,7 @@ from taskharbor.model.outcome import Failed
 from taskharbor.model.settlement import Fail, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.simulator.world import World
-from taskharbor.worker import attempt, custody, settler, shift
+from taskharbor.worker import attempt, custody, run, settler
 
 CALLS = frozenset({"delay", "late", "lost_reply", "lost_request", "duplicate"})
 ROUGH = CALLS | {"freeze", "kill"}
@@ -237,13 +237,13 @@ def _lost_reply_is_a_failure(patch):
 
 
 def _no_heartbeat_in_shutdown(patch):
-    drain = shift.Shift._drain
+    drain = run.WorkerRun._drain
 
     async def broken(self):
-        await self._heart.stop()
+        await self._heartbeat.stop()
         await drain(self)
 
-    patch.setattr(shift.Shift, "_drain", broken)
+    patch.setattr(run.WorkerRun, "_drain", broken)
 
 
 # ------------------------------------------------------------------ keys

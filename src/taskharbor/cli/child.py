@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from taskharbor.worker.executors.families import die_with_parent
+from taskharbor.worker.executors.process_tree import die_with_parent
 
 
 def started(words: list[str], **options: Any) -> subprocess.Popen[bytes]:

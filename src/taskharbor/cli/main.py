@@ -71,9 +71,9 @@ _SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PRO
 def main() -> NoReturn:
     code = run(sys.argv[1:])
     if "taskharbor.worker.worker" in sys.modules:  # one may have run, and handlers leave threads behind
-        from taskharbor.worker.leaving import leave_within
+        from taskharbor.worker.forced_exit import exit_within
 
-        leave_within(code)
+        exit_within(code)
     sys.exit(code)
 
 

@@ -21,8 +21,8 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.scheduler.duty import Duty, Now
 from taskharbor.scheduler.fire_cron import FireCron
 from taskharbor.scheduler.housekeeping import promote, prune, sweep
-from taskharbor.scheduler.notice import NoticeUnclaimed
 from taskharbor.scheduler.speculate import SpeculateOnStragglers
+from taskharbor.scheduler.unclaimed import WarnUnclaimed
 
 ROLE = "scheduler"
 SWEEP_EVERY = timedelta(seconds=2)
@@ -139,7 +139,7 @@ class Scheduler:
             FireCron(driver, now, self._entropy, events=self._events),
             SpeculateOnStragglers(driver, now, events=self._events),
             prune(driver, now),
-            NoticeUnclaimed(driver, now),
+            WarnUnclaimed(driver, now),
         ]
 
     def _is_due(self, duty: Duty) -> bool:

@@ -34,7 +34,7 @@ from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, St
 from taskharbor.model.speculation import SPECULATE_HEADER
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.context import log_fields
-from taskharbor.worker.held import Held
+from taskharbor.worker.leased_jobs import LeasedJob
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -101,16 +101,16 @@ class Announcer:
         if JobsClaimed in self._events.heard:
             self._events.emit(JobsClaimed(worker_id=self._worker_id, kind=self._config.kind, jobs=jobs))
 
-    def answered(self, attempts: Sequence[Held], answers: Sequence[Settled | LeaseLost]) -> None:
+    def answered(self, attempts: Sequence[LeasedJob], answers: Sequence[Settled | LeaseLost]) -> None:
         if AttemptsAnswered in self._events.heard:
             kind = self._config.kind
             self._events.emit(
                 AttemptsAnswered(worker_id=self._worker_id, kind=kind, attempts=attempts, answers=answers)
             )
 
-    def started(self, held: Held) -> None:
+    def started(self, leased: LeasedJob) -> None:
         """Called only when somebody listens to JobStarted."""
-        record = held.record
+        record = leased.record
         claimed_at = record.started_at or record.updated_at
         self._events.emit(
             JobStarted(
@@ -125,21 +125,21 @@ class Announcer:
             )
         )
 
-    def settled(self, held: Held, answer: Settled) -> None:
+    def settled(self, leased: LeasedJob, answer: Settled) -> None:
         """The store has accepted it: only now is it counted."""
         self.finished += 1
-        if type(held.settlement) is Release:
+        if type(leased.settlement) is Release:
             self._rare["released"] += 1
-        outcome = held.outcome
+        outcome = leased.outcome
         error = None if type(outcome) is Succeeded else getattr(outcome, "reason", None)
         kind = AttemptFinished if error is None else AttemptWentWrong
         if kind in self._events.heard:
-            self._events.emit(self._finish_of(kind, held, answer, error))
+            self._events.emit(self._finish_of(kind, leased, answer, error))
 
     def _finish_of(
-        self, event: type[AttemptFinished], held: Held, answer: Settled, error: str | None
+        self, event: type[AttemptFinished], leased: LeasedJob, answer: Settled, error: str | None
     ) -> AttemptFinished:
-        record, outcome = held.record, held.outcome
+        record, outcome = leased.record, leased.outcome
         return event(
             job_id=record.id,
             type=record.type,
@@ -148,9 +148,9 @@ class Announcer:
             kind=self._config.kind,
             attempt=record.attempts + 1,
             fence=record.fence,
-            outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(held.settlement)],
+            outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(leased.settlement)],
             state=str(answer.state),
-            seconds=0.0 if held.started is None else held.ended - held.started,
+            seconds=0.0 if leased.started is None else leased.ended - leased.started,
             error=error,
             failure_kind=outcome.kind if isinstance(outcome, Failed) else None,
             is_copy=record.speculates_on is not None,
@@ -159,12 +159,12 @@ class Announcer:
 
     # ------------------------------------------------------------------ trouble
 
-    def lost(self, held: Held, cause: str) -> None:
+    def lost(self, leased: LeasedJob, cause: str) -> None:
         """`cause` is one word, a colon, and the rest."""
-        record = held.record
+        record = leased.record
         self._rare["leases_lost"] += 1
         _log.warning(
-            "lost the lease of job %s (%s): %s", record.id, record.type, cause, extra=self._fields(held)
+            "lost the lease of job %s (%s): %s", record.id, record.type, cause, extra=self._fields(leased)
         )
         word, _, error = cause.partition(": ")
         self._events.emit(
@@ -185,17 +185,17 @@ class Announcer:
         self._rare["given_up"] += len(jobs)
         tell_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
 
-    def overtaken(self, held: Held, outcome: Outcome) -> None:
+    def overtaken(self, leased: LeasedJob, outcome: Outcome) -> None:
         """A handler went on after its transaction had completed the job, and did not succeed."""
         told = getattr(outcome, "reason", None) or type(outcome).__name__
         _log.warning(
             "job %s (%s) ended after its transaction was committed and stays completed: %s",
-            held.record.id, held.record.type, told,
+            leased.record.id, leased.record.type, told,
         )  # fmt: skip
 
-    def ran_twice(self, held: Held) -> None:
+    def ran_twice(self, leased: LeasedJob) -> None:
         """The handler did its work, and it counts for nothing. A type that speculates wants it so."""
-        record = held.record
+        record = leased.record
         if record.speculates_on is not None or SPECULATE_HEADER in record.headers:
             return
         self._rare["ran_twice"] += 1
@@ -209,8 +209,8 @@ class Announcer:
             )
         )
 
-    def abandoned(self, held: Held, where: str) -> None:
-        record, reason = held.record, held.cancellation.reason or "timeout"
+    def abandoned(self, leased: LeasedJob, where: str) -> None:
+        record, reason = leased.record, leased.cancellation.reason or "timeout"
         self._rare["abandoned"] += 1
         _log.warning(
             "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
@@ -218,7 +218,7 @@ class Announcer:
             record.type,
             reason,
             where,
-            extra=self._fields(held),
+            extra=self._fields(leased),
         )
         self._events.emit(
             HandlerAbandoned(
@@ -231,8 +231,8 @@ class Announcer:
             )
         )
 
-    def _fields(self, held: Held) -> dict[str, object]:
-        record = held.record
+    def _fields(self, leased: LeasedJob) -> dict[str, object]:
+        record = leased.record
         return log_fields(record.id, record.type, record.queue, record.attempts + 1, self._worker_id)
 
     def trouble(self, verb: str, error: BaseException, failures: int) -> None:

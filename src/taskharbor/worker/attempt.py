@@ -39,7 +39,7 @@ from taskharbor.tasks import Handler
 from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import BadPayload, Call, Executor, HandlerDied, RemoteFailure
 from taskharbor.worker.executors.wire import Encoded
-from taskharbor.worker.held import Held
+from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.transaction import Transactions
 
@@ -63,42 +63,42 @@ class Runner:
         # In the loop a call does not depend on the job, so that its onion is made once.
         self.plain: Call | None = self.call_for(None) if executor.where == "loop" else None
 
-    def call_for(self, held: Held | None) -> Call:
-        call: Call = compose(self._layers, self._call_for(held))  # type: ignore[arg-type]
+    def call_for(self, leased: LeasedJob | None) -> Call:
+        call: Call = compose(self._layers, self._call_for(leased))  # type: ignore[arg-type]
         return call
 
 
 async def run_attempt(
-    held: Held,
+    leased: LeasedJob,
     runner: Runner,
     timing: Timing,
     max_result: int,
     transactions: Transactions | None = None,
 ) -> Outcome:
-    """Run the handler of one held job and say what it came to."""
-    record = held.record
+    """Run the handler of one leased job and say what it came to."""
+    record = leased.record
     job = job_of(record)
     ctx = JobContext(
         job,
         record.fence,
-        held.cancellation,
+        leased.cancellation,
         timing.clock,
-        held.ends,
-        held.note_progress,
+        leased.ends,
+        leased.note_progress,
         record.claimed_by or "",
     )
-    if held.gpu is not None:
-        ctx.gpu = held.gpu
+    if leased.gpu is not None:
+        ctx.gpu = leased.gpu
     if transactions is not None:
-        ctx._begin, ctx._held = transactions.begin, held
+        ctx._begin, ctx._leased = transactions.begin, leased
     token = running.set(ctx)
     bound = bind_structlog(ctx) if "structlog" in modules else None
     try:
-        value = await (runner.plain or runner.call_for(held))(ctx, job)
+        value = await (runner.plain or runner.call_for(leased))(ctx, job)
     except BaseException as error:
-        if held.is_over and isinstance(error, GeneratorExit):
+        if leased.is_over and isinstance(error, GeneratorExit):
             raise  # given up long ago, and the event loop is being closed
-        return stopped_by(held, record.timeout) or failure_of(error)
+        return stopped_by(leased, record.timeout) or failure_of(error)
     finally:
         try:
             running.reset(token)
@@ -106,9 +106,9 @@ async def run_attempt(
                 unbind_structlog(bound)
         except ValueError:
             pass  # closed from another context, which has nothing of ours
-    if held.cancellation.reason is not None or held.ends is not None:
-        held.ran_to_its_end = True
-        verdict = overruled(held, record.timeout, timing)
+    if leased.cancellation.reason is not None or leased.ends is not None:
+        leased.ran_to_its_end = True
+        verdict = overruled(leased, record.timeout, timing)
         if verdict is not None:
             return verdict
     if value is None:
@@ -129,18 +129,18 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
     reset_contextvars(**bound)
 
 
-def overruled(held: Held, timeout: timedelta, timing: Timing) -> Outcome | None:
+def overruled(leased: LeasedJob, timeout: timedelta, timing: Timing) -> Outcome | None:
     """What a handler that returned came to all the same: it was cancelled, or it is too late."""
-    if held.cancellation.reason == "shutdown":
+    if leased.cancellation.reason == "shutdown":
         return None  # it finished after all
-    if held.cancellation.reason is None and held.ends is not None and timing.monotonic() >= held.ends:
+    if leased.cancellation.reason is None and leased.ends is not None and timing.monotonic() >= leased.ends:
         return timed_out(timeout)
-    return stopped_by(held, timeout)
+    return stopped_by(leased, timeout)
 
 
-def stopped_by(held: Held, timeout: timedelta) -> Outcome | None:
+def stopped_by(leased: LeasedJob, timeout: timedelta) -> Outcome | None:
     """What an attempt came to that was told to stop; None for one that was not."""
-    match held.cancellation.reason:
+    match leased.cancellation.reason:
         case "cancel":
             return WasCancelled("cancelled while it ran")
         case "timeout":

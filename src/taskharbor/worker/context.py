@@ -83,7 +83,7 @@ class JobContext:
 
     gpu: Gpu | None = None
     _begin: Callable[[Any], Any] | None = None
-    _held: Any = None
+    _leased: Any = None
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class JobContext:
                 "ctx.transaction() needs SQLite or Postgres and a handler in the worker's own process; "
                 "guard your own writes with ctx.fence instead"
             )
-        return self._begin(self._held)
+        return self._begin(self._leased)
 
 
 def log_fields(job_id: str, task: str, queue: str, attempt: int, worker: str) -> dict[str, Any]:

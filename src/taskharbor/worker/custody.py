@@ -25,21 +25,21 @@ from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner, stopped_by
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.context import Reason
+from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.gpus import GpuPool
-from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
 from taskharbor.worker.presence import MAX_SAMPLES, Durations
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.transaction import Transactions
-from taskharbor.worker.watch import Watch
 
 
 class Custody:
     """The jobs of one run of a worker, and every way in which they leave it again.
 
     `on_ended` hears of a settlement that can be sent, `on_retry` after how many seconds a job will be
-    due again, `on_news` that nothing is held any more or that enough jobs are done.
+    due again, `on_news` that nothing is leased any more or that enough jobs are done.
     """
 
     def __init__(
@@ -66,78 +66,78 @@ class Custody:
         self._loop = asyncio.get_running_loop()
         self._gpus = GpuPool(config.gpus)
         self.durations: Durations = deque(maxlen=MAX_SAMPLES)
-        self.holdings = Holdings()
+        self.leased_jobs = LeasedJobs()
         self.settler = Settler(
             driver,
-            self.holdings,
+            self.leased_jobs,
             timing,
             config.concurrency + config.prefetch,
             self._settled,
             self._refused,
             announcer.answered,
         )
-        self.watch = Watch(timing, config.patience.total_seconds(), self.give_up)
+        self.deadlines = Deadlines(timing, config.patience.total_seconds(), self.give_up)
         self.slots = Slots(
             config.concurrency,
             runners,
             timing,
-            self.watch,
+            self.deadlines,
             self._finished,
             events,
             announcer.started,
             driver.max_payload,
-            Transactions(driver, self.holdings, timing) if driver.capabilities.tx else None,
+            Transactions(driver, self.leased_jobs, timing) if driver.capabilities.tx else None,
         )
 
-    def running(self) -> list[Held]:
+    def running(self) -> list[LeasedJob]:
         """Jobs whose handlers have not ended, their leases lost or not."""
-        return [held for held in (*self.holdings, *self.holdings.lost) if not held.is_over]
+        return [leased for leased in (*self.leased_jobs, *self.leased_jobs.lost) if not leased.is_over]
 
     # ------------------------------------------------------------------ in
 
-    def take(self, records: list[JobRecord], sent: float) -> list[Held]:
+    def take(self, records: list[JobRecord], sent: float) -> list[LeasedJob]:
         """Claimed by a call sent at that instant: the caller puts them in line, or releases them."""
         self._announcer.claimed(records)
         trusted_until = sent + self._config.trust_seconds
-        batch = [Held(record, sent, trusted_until) for record in records]
-        self.holdings.add(batch)
+        batch = [LeasedJob(record, sent, trusted_until) for record in records]
+        self.leased_jobs.add(batch)
         if self._config.gpus:
-            for held in batch:
-                self._gpus.equip(held)
+            for leased in batch:
+                self._gpus.equip(leased)
         return batch
 
     # ------------------------------------------------------------------ out
 
-    def release(self, held: Held) -> None:
+    def release(self, leased: LeasedJob) -> None:
         """Hand a job back that has not started."""
-        held.is_over = True
-        self._finished(held, Released())
+        leased.is_over = True
+        self._finished(leased, Released())
 
-    def _finished(self, held: Held, outcome: Outcome) -> None:
+    def _finished(self, leased: LeasedJob, outcome: Outcome) -> None:
         """An attempt has its outcome: decide, and hand the settlement over."""
-        record = held.record
-        if held.started is not None:
-            self.durations.append((record.type, held.ended - held.started))
-        if held.acked is not None:
-            self._completed(held, held.acked, outcome)
-        elif held.is_lost:
-            if held.ran_to_its_end:
-                self._announcer.ran_twice(held)
-            self._free(held)
+        record = leased.record
+        if leased.started is not None:
+            self.durations.append((record.type, leased.ended - leased.started))
+        if leased.acked is not None:
+            self._completed(leased, leased.acked, outcome)
+        elif leased.is_lost:
+            if leased.ran_to_its_end:
+                self._announcer.ran_twice(leased)
+            self._free(leased)
             self._on_ended()
         else:
-            held.outcome = outcome
-            if self.settler.add(held, self._decided(record, outcome)):
+            leased.outcome = outcome
+            if self.settler.add(leased, self._decided(record, outcome)):
                 self.slots.give_way()
                 self._on_ended()
 
-    def _completed(self, held: Held, answer: Settled, outcome: Outcome) -> None:
+    def _completed(self, leased: LeasedJob, answer: Settled, outcome: Outcome) -> None:
         """The handler's own transaction has completed the job, whatever it came to after that."""
         if not isinstance(outcome, Succeeded):
-            self._announcer.overtaken(held, outcome)
-        held.outcome = Succeeded()
-        held.settlement = Ack(held.lease)
-        self.settler.answered([held], [answer])
+            self._announcer.overtaken(leased, outcome)
+        leased.outcome = Succeeded()
+        leased.settlement = Ack(leased.lease)
+        self.settler.answered([leased], [answer])
         self._on_ended()
 
     def _decided(self, record: JobRecord, outcome: Outcome) -> Settlement:
@@ -154,59 +154,59 @@ class Custody:
         limit = attempts_allowed(record.max_attempts, policy.max_attempts)
         return decide(record, outcome, limit=limit, backoff=backoff, tries_again=policy.tries_again)
 
-    def _settled(self, held: Held, answer: Settled) -> None:
-        self._announcer.settled(held, answer)
-        settlement = held.settlement
+    def _settled(self, leased: LeasedJob, answer: Settled) -> None:
+        self._announcer.settled(leased, answer)
+        settlement = leased.settlement
         if type(settlement) is Retry and settlement.delay is not None:
             self._on_retry(settlement.delay.total_seconds())
-        self._free(held)
+        self._free(leased)
 
-    def _refused(self, held: Held, error: LeaseLost) -> None:
+    def _refused(self, leased: LeasedJob, error: LeaseLost) -> None:
         """The store refused a settlement: whatever the handler did is thrown away."""
-        self._announcer.lost(held, f"settle: {error}")
-        if isinstance(held.outcome, Succeeded):
-            self._announcer.ran_twice(held)
-        self._free(held)
+        self._announcer.lost(leased, f"settle: {error}")
+        if isinstance(leased.outcome, Succeeded):
+            self._announcer.ran_twice(leased)
+        self._free(leased)
 
-    def _free(self, held: Held) -> None:
-        self.holdings.leave(held)
-        if held.gpu is not None:
-            self._gpus.give_back(held)
-        if not self.holdings.count or self._announcer.finished == self._config.max_jobs:
+    def _free(self, leased: LeasedJob) -> None:
+        self.leased_jobs.leave(leased)
+        if leased.gpu is not None:
+            self._gpus.give_back(leased)
+        if not self.leased_jobs.count or self._announcer.finished == self._config.max_jobs:
             self._on_news()
 
     # ------------------------------------------------------------------ a job that must stop
 
-    def stop(self, held: Held, reason: Reason, cause: str) -> None:
+    def stop(self, leased: LeasedJob, reason: Reason, cause: str) -> None:
         """From the heart, in whatever thread it lives: the handler sees it at once, the loop acts on it."""
-        held.cancellation.set(reason)
+        leased.cancellation.set(reason)
         if self._timing.is_virtual:
-            self._act_on_stop(held, reason, cause)
+            self._act_on_stop(leased, reason, cause)
         else:
             with suppress(RuntimeError):  # the worker has just ended
-                self._loop.call_soon_threadsafe(self._act_on_stop, held, reason, cause)
+                self._loop.call_soon_threadsafe(self._act_on_stop, leased, reason, cause)
 
-    def _act_on_stop(self, held: Held, reason: Reason, cause: str) -> None:
-        if held.is_over or held.is_lost or held.acked is not None:
+    def _act_on_stop(self, leased: LeasedJob, reason: Reason, cause: str) -> None:
+        if leased.is_over or leased.is_lost or leased.acked is not None:
             return
         if reason == "lease_lost":
-            held.is_lost = True
-            self.holdings.forget(held)
-            self._announcer.lost(held, cause)
-        self.watch.tell(held, reason)
+            leased.is_lost = True
+            self.leased_jobs.forget(leased)
+            self._announcer.lost(leased, cause)
+        self.deadlines.tell(leased, reason)
 
-    def give_up(self, held: Held) -> None:
+    def give_up(self, leased: LeasedJob) -> None:
         """A handler was told to stop and did not: settle its job without it."""
-        executor = held.executor
-        if executor is None or held.is_over:
+        executor = leased.executor
+        if executor is None or leased.is_over:
             return
-        slot_goes_on = executor.give_up(held)
+        slot_goes_on = executor.give_up(leased)
         if executor.where != "process":
-            self._announcer.abandoned(held, executor.where)
+            self._announcer.abandoned(leased, executor.where)
         if not slot_goes_on:
-            held.ended = self._timing.monotonic()
-            self.slots.replace(held)
-            self._finished(held, stopped_by(held, held.record.timeout) or Released())
+            leased.ended = self._timing.monotonic()
+            self.slots.replace(leased)
+            self._finished(leased, stopped_by(leased, leased.record.timeout) or Released())
 
 
 def _never(failures: int) -> timedelta:

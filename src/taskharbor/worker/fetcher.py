@@ -22,9 +22,9 @@ from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, Sto
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.idle import idle_backoff
 from taskharbor.model.job import JobRecord
+from taskharbor.worker.claimed_lanes import ClaimedLanes
 from taskharbor.worker.config import WorkerConfig
-from taskharbor.worker.held import Held, Holdings
-from taskharbor.worker.scarce import ClaimedLanes
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
 from taskharbor.worker.settler import Settler, settlements_of
 from taskharbor.worker.timing import Alarm, Timing, pause
 
@@ -49,7 +49,7 @@ class Fetcher:
         driver: Driver,
         worker_id: str,
         types: tuple[str, ...] | None,
-        holdings: Holdings,
+        leased_jobs: LeasedJobs,
         settler: Settler,
         timing: Timing,
         entropy: Entropy,
@@ -63,7 +63,7 @@ class Fetcher:
     ) -> None:
         self._config = config
         self._driver = driver
-        self._holdings = holdings
+        self._leased_jobs = leased_jobs
         self._settler = settler
         self._timing = timing
         self._entropy = entropy
@@ -86,7 +86,7 @@ class Fetcher:
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
         self._alarm = Alarm(timing, self._poll)
-        self._unclear: list[Held] = []
+        self._unclear: list[LeasedJob] = []
         self._quiet_until = 0.0
         self._failures = 0
         self._turns = 0
@@ -194,12 +194,12 @@ class Fetcher:
         longest = max(seconds, self._quickest * MOST_ROUND_TRIPS)
         self._settles_slowly = longest > self._config.renew_every.total_seconds()
 
-    async def _exchange(self, batch: list[Held], limit: int) -> None:
+    async def _exchange(self, batch: list[LeasedJob], limit: int) -> None:
         claim = self._next_claim(limit)
         self.expects_work = False
         sent = self._timing.monotonic()
         now = self._timing.stated()
-        is_quiescent = self._holdings.count == len(batch)
+        is_quiescent = self._leased_jobs.count == len(batch)
         if batch:
             try:
                 call = self._driver.exchange(settlements_of(batch), claim, now=now)
@@ -229,7 +229,7 @@ class Fetcher:
             self._on_idle()
         self.expects_work = self.expects_work or asks_again
 
-    async def _settle(self, batch: list[Held]) -> None:
+    async def _settle(self, batch: list[LeasedJob]) -> None:
         now = self._timing.stated()
         try:
             answers = await self._answered(self._driver.settle(settlements_of(batch), now=now))
@@ -249,7 +249,7 @@ class Fetcher:
 
     # ------------------------------------------------------------------ trouble
 
-    def _failed(self, batch: list[Held], error: Exception, verb: str) -> None:
+    def _failed(self, batch: list[LeasedJob], error: Exception, verb: str) -> None:
         """Keep what was not answered, and wait: twice as long each time, never all workers at once."""
         self._settler.failed(batch, error)
         self.expects_work = True
@@ -270,13 +270,13 @@ class Fetcher:
 
     # ------------------------------------------------------------------ what to ask for
 
-    def _room(self, batch: list[Held]) -> int:
+    def _room(self, batch: list[LeasedJob]) -> int:
         """Slots that are free, or that this very call frees; never more jobs than it may still do."""
-        held = self._holdings.count
-        free = self._config.concurrency + self._config.prefetch - held + len(batch)
+        leased = self._leased_jobs.count
+        free = self._config.concurrency + self._config.prefetch - leased + len(batch)
         if not self._config.max_jobs:
             return free
-        return min(free, self._config.max_jobs - self._finished() - held)
+        return min(free, self._config.max_jobs - self._finished() - leased)
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""

@@ -19,7 +19,7 @@ import msgspec
 from taskharbor.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from taskharbor.worker.held import Held
+    from taskharbor.worker.leased_jobs import LeasedJob
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -175,12 +175,12 @@ class GpuPool:
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         self._free = list(gpus)
 
-    def equip(self, held: Held) -> None:
+    def equip(self, leased: LeasedJob) -> None:
         """A device for a job that came by a lane of its own. There is one: a job in a slot each, at most."""
-        if held.record.requires not in LANES_WITHOUT:
-            held.gpu = self._free.pop(0)
+        if leased.record.requires not in LANES_WITHOUT:
+            leased.gpu = self._free.pop(0)
 
-    def give_back(self, held: Held) -> None:
-        if held.gpu is not None:
-            self._free.append(held.gpu)
-            held.gpu = None
+    def give_back(self, leased: LeasedJob) -> None:
+        if leased.gpu is not None:
+            self._free.append(leased.gpu)
+            leased.gpu = None

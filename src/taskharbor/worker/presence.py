@@ -12,7 +12,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.gpus import gpu_labels
-from taskharbor.worker.held import Holdings
+from taskharbor.worker.leased_jobs import LeasedJobs
 from taskharbor.worker.timing import Timing
 
 MAX_SAMPLES = 200  # per report: an average that forgets by a fifth each time needs no more
@@ -30,7 +30,7 @@ class Presence:
         worker_id: str,
         types: tuple[str, ...],
         driver: Driver,
-        holdings: Holdings,
+        leased_jobs: LeasedJobs,
         durations: Durations,
         timing: Timing,
         started_at: datetime,
@@ -40,7 +40,7 @@ class Presence:
         self._worker_id = worker_id
         self._types = types
         self._driver = driver
-        self._holdings = holdings
+        self._leased_jobs = leased_jobs
         self._durations = durations
         self._timing = timing
         self._started_at = started_at
@@ -74,7 +74,7 @@ class Presence:
             lanes=config.claimed_lanes,
             types=self._types,
             concurrency=config.concurrency,
-            running=tuple(self._holdings.ids()[:MAX_RUNNING_SHOWN]),
+            running=tuple(self._leased_jobs.ids()[:MAX_RUNNING_SHOWN]),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._started_at,

@@ -17,7 +17,7 @@ from taskharbor.drivers.messages import Settled
 from taskharbor.errors import DriverUnavailable, InvalidArgument, JobNotInflight, LeaseLost
 from taskharbor.model.settlement import Fail, Settlement
 from taskharbor.model.text import ERROR_LIMIT, safe_text
-from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
 from taskharbor.worker.timing import Timing
 
 _log = logging.getLogger("taskharbor.worker")
@@ -28,38 +28,38 @@ WORTH_A_CALL = 100  # ended jobs in one call: with more of them each becomes har
 class Settler:
     """Finished attempts on their way into the store.
 
-    A load is as many as should leave while others still run: half of all that may be held, so that the store
-    works on one half while this process runs the other. A store inside this process could not; there, and
-    where half of all is not worth a call, everything that is about to end leaves together.
+    With a remote store, settle early once half of the slots (at least 100) have ended, so that store and
+    worker overlap. A store inside this process cannot overlap: there everything that is about to end is
+    sent together.
     """
 
     def __init__(
         self,
         driver: Driver,
-        holdings: Holdings,
+        leased_jobs: LeasedJobs,
         timing: Timing,
         most_held: int,
-        on_settled: Callable[[Held, Settled], None],
-        on_lost: Callable[[Held, LeaseLost], None],
-        on_answers: Callable[[Sequence[Held], Sequence[Settled | LeaseLost]], None],
+        on_settled: Callable[[LeasedJob, Settled], None],
+        on_lost: Callable[[LeasedJob, LeaseLost], None],
+        on_answers: Callable[[Sequence[LeasedJob], Sequence[Settled | LeaseLost]], None],
     ) -> None:
         self._driver = driver
-        self._holdings = holdings
+        self._leased_jobs = leased_jobs
         self._timing = timing
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_answers = on_answers
         self._load = max(most_held // 2, WORTH_A_CALL) if driver.capabilities.elsewhere else sys.maxsize
-        self._pending: list[Held] = []
+        self._pending: list[LeasedJob] = []
         self._has_news = False
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, held: Held, settlement: Settlement) -> bool:
+    def add(self, leased: LeasedJob, settlement: Settlement) -> bool:
         """Whether that is news: the first since the last `take`, or the one that makes a load."""
-        held.settlement = settlement
-        self._pending.append(held)
+        leased.settlement = settlement
+        self._pending.append(leased)
         is_first, self._has_news = not self._has_news, True
         return is_first or len(self._pending) == self._load
 
@@ -67,73 +67,73 @@ class Settler:
     def has_load(self) -> bool:
         return len(self._pending) >= self._load
 
-    def take(self) -> list[Held]:
+    def take(self) -> list[LeasedJob]:
         """Everything that may be sent now; from here to `answered` or `failed` its lease is not extended."""
         self._has_news = False
         if not self._pending:
             return []
-        batch, self._pending = self._holdings.mark_on_wire(self._pending)
+        batch, self._pending = self._leased_jobs.mark_on_wire(self._pending)
         return batch
 
-    def answered(self, batch: list[Held], answers: Sequence[Settled | LeaseLost]) -> list[Held]:
+    def answered(self, batch: list[LeasedJob], answers: Sequence[Settled | LeaseLost]) -> list[LeasedJob]:
         """Deal with the answers; those that only the record itself can explain come back."""
         unclear = []
         self._on_answers(batch, answers)
-        for held, answer in zip(batch, answers, strict=True):
+        for leased, answer in zip(batch, answers, strict=True):
             if type(answer) is Settled:
-                self._on_settled(held, answer)
-            elif held.tokens_sent and isinstance(answer, JobNotInflight):
-                unclear.append(held)
+                self._on_settled(leased, answer)
+            elif leased.tokens_sent and isinstance(answer, JobNotInflight):
+                unclear.append(leased)
             else:
-                self._on_lost(held, answer)  # type: ignore[arg-type]
+                self._on_lost(leased, answer)  # type: ignore[arg-type]
         return unclear
 
-    def failed(self, batch: list[Held], error: BaseException) -> None:
+    def failed(self, batch: list[LeasedJob], error: BaseException) -> None:
         """The call failed: all of it waits for the next try, and its leases are extended meanwhile."""
         if not isinstance(error, DriverUnavailable) or error.done is not False:
-            for held in batch:
-                held.tokens_sent = (*held.tokens_sent, held.lease.token)
-        self._holdings.unmark_on_wire(batch)
+            for leased in batch:
+                leased.tokens_sent = (*leased.tokens_sent, leased.lease.token)
+        self._leased_jobs.unmark_on_wire(batch)
         self._pending = batch + self._pending
 
-    async def explain(self, unclear: list[Held]) -> None:
+    async def explain(self, unclear: list[LeasedJob]) -> None:
         """Tell an earlier try that was stored unanswered from a lease that was lost.
 
         Raises:
             DriverError: the records cannot be read; call it again.
         """
         records = await self._driver.get(
-            [held.record.id for held in unclear], payloads=False, now=self._timing.stated()
+            [leased.record.id for leased in unclear], payloads=False, now=self._timing.stated()
         )
-        for held, record in zip(unclear, records, strict=True):
-            if record is not None and record.settled_token in held.tokens_sent:
+        for leased, record in zip(unclear, records, strict=True):
+            if record is not None and record.settled_token in leased.tokens_sent:
                 answer = Settled(record.id, record.state, record.updated_at, record.version)
-                self._on_answers([held], [answer])
-                self._on_settled(held, answer)
+                self._on_answers([leased], [answer])
+                self._on_settled(leased, answer)
             else:
-                self._on_lost(held, JobNotInflight(held.record.id))
+                self._on_lost(leased, JobNotInflight(leased.record.id))
 
-    async def one_by_one(self, batch: list[Held], unclear: list[Held]) -> None:
+    async def one_by_one(self, batch: list[LeasedJob], unclear: list[LeasedJob]) -> None:
         """A call was refused because of one of its items: find it, and fail that job alone.
 
         What has been answered is taken out of `batch`, and what only its record can explain is put into
         `unclear`: one after the other, so that nothing is lost when a later call fails.
         """
         while batch:
-            held = batch[0]
+            leased = batch[0]
             try:
-                answers = await self._driver.settle(settlements_of([held]), now=self._timing.stated())
+                answers = await self._driver.settle(settlements_of([leased]), now=self._timing.stated())
             except InvalidArgument as error:
-                _log.error("job %s cannot be settled as it ended: %s", held.record.id, error)
-                held.settlement = Fail(held.lease, safe_text(f"cannot be settled: {error}", ERROR_LIMIT))
-                answers = await self._driver.settle([held.settlement], now=self._timing.stated())
+                _log.error("job %s cannot be settled as it ended: %s", leased.record.id, error)
+                leased.settlement = Fail(leased.lease, safe_text(f"cannot be settled: {error}", ERROR_LIMIT))
+                answers = await self._driver.settle([leased.settlement], now=self._timing.stated())
             unclear += self.answered(batch[:1], answers)
             del batch[0]
 
 
-def settlements_of(batch: list[Held]) -> list[Settlement]:
+def settlements_of(batch: list[LeasedJob]) -> list[Settlement]:
     """What to send: the settlements, each under its newest lease."""
     return [
-        held.settlement if held.renewed is None else replace(held.settlement, lease=held.renewed)  # type: ignore[type-var,misc]
-        for held in batch
+        leased.settlement if leased.renewed is None else replace(leased.settlement, lease=leased.renewed)  # type: ignore[type-var,misc]
+        for leased in batch
     ]

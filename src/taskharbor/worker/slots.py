@@ -17,10 +17,10 @@ from taskharbor.events import EventBus, JobStarted
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
 from taskharbor.worker.attempt import Runner, run_attempt
-from taskharbor.worker.held import Held
+from taskharbor.worker.deadlines import Deadlines
+from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.timing import Timing, pause
 from taskharbor.worker.transaction import Transactions
-from taskharbor.worker.watch import Watch
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -37,23 +37,23 @@ class Slots:
         size: int,
         runners: dict[str, Runner],
         timing: Timing,
-        watch: Watch,
-        finish: Callable[[Held, Outcome], None],
+        deadlines: Deadlines,
+        finish: Callable[[LeasedJob, Outcome], None],
         events: EventBus,
-        on_start: Callable[[Held], None],
+        on_start: Callable[[LeasedJob], None],
         max_result: int,
         transactions: Transactions | None = None,
     ) -> None:
         self._size = size
         self._runners = runners
         self._timing = timing
-        self._watch = watch
+        self._deadlines = deadlines
         self._finish = finish
         self._events = events
         self._on_start = on_start
         self._max_result = max_result
         self._transactions = transactions
-        self._line: deque[Held] = deque()
+        self._line: deque[LeasedJob] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
@@ -64,7 +64,7 @@ class Slots:
 
     # ------------------------------------------------------------------ jobs in
 
-    def put(self, batch: list[Held]) -> None:
+    def put(self, batch: list[LeasedJob]) -> None:
         self._begin_turn()
         self._line.extend(batch)
         self._wake_next()
@@ -78,15 +78,15 @@ class Slots:
         """How many jobs have not started."""
         return len(self._line)
 
-    def take_waiting(self) -> list[Held]:
+    def take_waiting(self) -> list[LeasedJob]:
         """The jobs that have not started, taken out of the line."""
         waiting = list(self._line)
         self._line.clear()
         return waiting
 
-    def replace(self, held: Held) -> None:
+    def replace(self, leased: LeasedJob) -> None:
         """The slot of this job is stuck in a handler: leave it behind and go on with another."""
-        held.is_over = True
+        leased.is_over = True
         self._live -= 1
         self._wake_next()
 
@@ -127,57 +127,59 @@ class Slots:
             if not line:
                 await self._wait_for_work()
                 continue
-            held = line.popleft()
+            leased = line.popleft()
             if line and not self._is_waking:
                 self._wake_next()
-            runner = self._begun(held, task)
+            runner = self._begun(leased, task)
             if runner is None:
-                self._finish(held, _refusal(held, is_known=held.record.type in self._runners))
+                self._finish(leased, _refusal(leased, is_known=leased.record.type in self._runners))
             else:
-                outcome = await run_attempt(held, runner, self._timing, self._max_result, self._transactions)
-                if not self._ended(held):
+                outcome = await run_attempt(
+                    leased, runner, self._timing, self._max_result, self._transactions
+                )
+                if not self._ended(leased):
                     return
-                self._finish(held, outcome)
+                self._finish(leased, outcome)
             if task.cancelling() or copy_context() != clean:
                 # The handler left something behind in this task: the next job gets a fresh one.
                 self._live -= 1
                 self._wake_next()
                 return
-            if held.ended - self._turn_began >= TURN_SECONDS:
+            if leased.ended - self._turn_began >= TURN_SECONDS:
                 await self._give_turn()
 
-    def _begun(self, held: Held, task: asyncio.Task[None]) -> Runner | None:
+    def _begun(self, leased: LeasedJob, task: asyncio.Task[None]) -> Runner | None:
         """What runs this job, which starts now; None when it must not start, and is over."""
-        record = held.record
+        record = leased.record
         runner = self._runners.get(record.type)
         now = self._timing.monotonic()
         if (
             runner is None
-            or held.cancellation.reason is not None
-            or held.trusted_until <= now
+            or leased.cancellation.reason is not None
+            or leased.trusted_until <= now
             or record.cancel_requested
         ):
-            held.is_over = True
+            leased.is_over = True
             return None
-        held.started = now
-        held.executor = runner.executor
-        held.task = task
+        leased.started = now
+        leased.executor = runner.executor
+        leased.task = task
         if record.timeout:
-            held.watch = self._watch
-            self._watch.start(held, now + record.timeout.total_seconds())
+            leased.deadlines = self._deadlines
+            self._deadlines.start(leased, now + record.timeout.total_seconds())
         if JobStarted in self._events.heard:
-            self._on_start(held)
+            self._on_start(leased)
         return runner
 
-    def _ended(self, held: Held) -> bool:
+    def _ended(self, leased: LeasedJob) -> bool:
         """Its handler is done; whether this slot is still the job's, and may go on."""
-        held.ended = self._timing.monotonic()
-        held.task = None
-        if held.is_watched:
-            self._watch.stop(held)
-        if held.is_over:
+        leased.ended = self._timing.monotonic()
+        leased.task = None
+        if leased.is_watched:
+            self._deadlines.stop(leased)
+        if leased.is_over:
             return False
-        held.is_over = True
+        leased.is_over = True
         return True
 
     async def _wait_for_work(self) -> None:
@@ -203,11 +205,11 @@ class Slots:
         self._turn_began = self._timing.monotonic()
 
 
-def _refusal(held: Held, *, is_known: bool) -> Outcome:
+def _refusal(leased: LeasedJob, *, is_known: bool) -> Outcome:
     """Why a job did not start: it was cancelled, its lease cannot be trusted, or nobody handles it."""
-    reason = held.cancellation.reason
-    if reason == "cancel" or held.record.cancel_requested:
+    reason = leased.cancellation.reason
+    if reason == "cancel" or leased.record.cancel_requested:
         return WasCancelled("cancelled before it started")
     if is_known or reason is not None:
         return Released()
-    return Failed(f"no handler is registered for {held.record.type!r}", FailureKind.NO_HANDLER)
+    return Failed(f"no handler is registered for {leased.record.type!r}", FailureKind.NO_HANDLER)

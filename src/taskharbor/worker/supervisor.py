@@ -26,8 +26,7 @@ import msgspec
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.building import build_worker
-from taskharbor.worker.executors.families import MARK, cause_of_death, end_family, ended, oom_kills
+from taskharbor.worker.executors.process_tree import MARK, cause_of_death, ended, kill_tree, oom_kills
 from taskharbor.worker.health import HealthServer
 from taskharbor.worker.signals import (
     StopWishes,
@@ -38,6 +37,7 @@ from taskharbor.worker.signals import (
     stdin_is_terminal,
     stop_signals,
 )
+from taskharbor.worker.worker_loading import load_worker
 
 _log = logging.getLogger("taskharbor.supervisor")
 
@@ -102,7 +102,7 @@ def run_supervisor(config: SupervisorConfig, reports: Reports | None = None) -> 
     """
     sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
     try:
-        build_worker(config.app, config.options)
+        load_worker(config.app, config.options)
     except Exception as error:  # noqa: BLE001 - an app may raise anything while it is imported
         said = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
         _log.error("cannot start %s: %s", config.app, said)
@@ -250,7 +250,7 @@ class _WorkerProcess:
             config = replace(config, options={**config.options, "report_to": mouth})
         self.oom_before = oom_kills()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "taskharbor.worker.child", str(os.getpid())],
+            [sys.executable, "-m", "taskharbor.worker.worker_process", str(os.getpid())],
             stdin=subprocess.PIPE,
             start_new_session=True,
             pass_fds=(mouth,) if reports else (),
@@ -296,7 +296,7 @@ class _WorkerProcess:
         try:
             await asyncio.wait((exiting, told), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((exiting,), timeout=patience_seconds)
-            end_family(self._process.pid, self._mark)
+            kill_tree(self._process.pid, self._mark)
             await exiting
             return self._process.wait()
         finally:

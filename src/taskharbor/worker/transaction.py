@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Settled
 from taskharbor.errors import ConfigurationError, DriverUnavailable
-from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
 from taskharbor.worker.timing import Timing
 
 _LOOK_AGAIN = 0.005
@@ -18,15 +18,15 @@ _LOOK_AGAIN = 0.005
 class Transactions:
     """Opens them for the attempts of one worker."""
 
-    def __init__(self, driver: Driver, holdings: Holdings, timing: Timing) -> None:
+    def __init__(self, driver: Driver, leased_jobs: LeasedJobs, timing: Timing) -> None:
         self.driver = driver
-        self.holdings = holdings
+        self.leased_jobs = leased_jobs
         self.timing = timing
 
-    def begin(self, held: Held) -> AckingTransaction:
-        if held.acked is not None:
+    def begin(self, leased: LeasedJob) -> AckingTransaction:
+        if leased.acked is not None:
             raise ConfigurationError("the transaction of this attempt is committed, and its job is over")
-        return AckingTransaction(self, held)
+        return AckingTransaction(self, leased)
 
 
 class AckingTransaction:
@@ -37,9 +37,9 @@ class AckingTransaction:
     it does: there the lease is left alone for the whole block, elsewhere for the commit only.
     """
 
-    def __init__(self, source: Transactions, held: Held) -> None:
+    def __init__(self, source: Transactions, leased: LeasedJob) -> None:
         self._source = source
-        self._held = held
+        self._leased = leased
         self._block: AbstractAsyncContextManager[Any] | None = None
 
     async def __aenter__(self) -> Any:
@@ -49,7 +49,7 @@ class AckingTransaction:
         if source.driver.capabilities.one_writer:
             await self._take_lease()
         self._block = source.driver.transaction(
-            lambda: self._held.lease, now=source.timing.stated(), on_settled=self._settled
+            lambda: self._leased.lease, now=source.timing.stated(), on_settled=self._settled
         )
         try:
             return await self._block.__aenter__()
@@ -68,7 +68,7 @@ class AckingTransaction:
         except BaseException as trouble:
             if kind is None and not (isinstance(trouble, DriverUnavailable) and trouble.done is False):
                 # It may be committed all the same; the record will tell.
-                self._held.tokens_sent = (*self._held.tokens_sent, self._held.lease.token)
+                self._leased.tokens_sent = (*self._leased.tokens_sent, self._leased.lease.token)
             raise
         finally:
             self._give_lease_back()
@@ -82,14 +82,14 @@ class AckingTransaction:
 
     async def _take_lease(self) -> None:
         """From here on the heartbeat leaves this lease alone."""
-        if self._held.is_on_wire:
+        if self._leased.is_on_wire:
             return
-        while not self._source.holdings.mark_on_wire([self._held])[0]:
+        while not self._source.leased_jobs.mark_on_wire([self._leased])[0]:
             await self._source.timing.clock.sleep(_LOOK_AGAIN)
 
     def _give_lease_back(self) -> None:
-        if self._held.acked is None:  # otherwise there is nothing left to extend
-            self._source.holdings.unmark_on_wire([self._held])
+        if self._leased.acked is None:  # otherwise there is nothing left to extend
+            self._source.leased_jobs.unmark_on_wire([self._leased])
 
     def _settled(self, answer: Settled) -> None:
-        self._held.acked = answer
+        self._leased.acked = answer

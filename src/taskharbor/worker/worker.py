@@ -29,7 +29,7 @@ from taskharbor.worker.executors.in_loop import LoopExecutor
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.gpus import find_gpus
-from taskharbor.worker.shift import Shift
+from taskharbor.worker.run import WorkerRun
 from taskharbor.worker.signals import SAME_WISH_SECONDS, Signals, run_to_the_end
 from taskharbor.worker.timing import Timing
 
@@ -111,7 +111,7 @@ class Worker:
         self._codec = codec
         self._handlers: dict[str, Handler] = {}
         self._layers: list[AttemptMiddleware] = []
-        self._shift: Shift | None = None
+        self._shift: WorkerRun | None = None
         self._counts: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
@@ -200,7 +200,7 @@ class Worker:
     def busy(self) -> int:
         """How many of its slots hold a job right now. From any thread."""
         shift = self._shift
-        return 0 if shift is None else shift.holdings.count
+        return 0 if shift is None else shift.leased_jobs.count
 
     @property
     def waits_for(self) -> str:
@@ -239,7 +239,7 @@ class Worker:
         self.id = f"{self.config.name}-{self._entropy.bytes(4).hex()}"
         executors = self._new_executors()
         self._loop = asyncio.get_running_loop()
-        self._shift = shift = Shift(
+        self._shift = shift = WorkerRun(
             self.config,
             self.driver,
             self.id,

@@ -18,8 +18,8 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
 from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
-from taskharbor.worker.hints import Hints
 from taskharbor.worker.timing import Timing
+from taskharbor.worker.wakeup_listener import WakeupListener
 from tests.chaos.framing import PostgresFraming
 from tests.chaos.proxy import Proxy
 
@@ -150,7 +150,7 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
         def wakeups(self, queues: Any, worker_id: str) -> Failing:
             return Failing()
 
-    hints: Any = Hints(
+    hints: Any = WakeupListener(
         Store(),  # type: ignore[arg-type]
         (QUEUE,),
         "worker-a",

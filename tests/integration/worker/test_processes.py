@@ -26,7 +26,7 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import job_handler
 from taskharbor.worker import Worker
 from taskharbor.worker.executors import in_process
-from taskharbor.worker.executors.families import end_family
+from taskharbor.worker.executors.process_tree import kill_tree
 from tests.integration.worker import handlers
 
 SLOW = 30.0  # how long to wait for something that should happen soon
@@ -312,9 +312,9 @@ async def test_the_family_of_a_process_is_ended_before_its_number_is_free(floor,
 
     def watched(pid, mark):
         seen.append(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None)
-        end_family(pid, mark)
+        kill_tree(pid, mark)
 
-    monkeypatch.setattr(in_process, "end_family", watched)
+    monkeypatch.setattr(in_process, "kill_tree", watched)
     await floor.run("exits_one", max_stalls=1)
     assert seen == [True]
 

@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor.model.state import JobState
 from taskharbor.worker import supervisor
-from taskharbor.worker.executors.families import end_family
+from taskharbor.worker.executors.process_tree import kill_tree
 from taskharbor.worker.signals import SAME_WISH_SECONDS
 from tests.integration.worker.ground import is_alive
 
@@ -370,9 +370,9 @@ async def test_the_family_of_a_worker_process_is_ended_before_its_number_is_free
 
     def watched(pid, mark):
         seen.append(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))
-        end_family(pid, mark)
+        kill_tree(pid, mark)
 
-    monkeypatch.setattr(supervisor, "end_family", watched)
+    monkeypatch.setattr(supervisor, "kill_tree", watched)
     process = supervisor._WorkerProcess(supervisor.SupervisorConfig(app="no_such_module:app"), reports=False)
 
     assert await process.until_exit(asyncio.Event(), 60) == 2

@@ -13,7 +13,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.scheduler.duty import Now
-from taskharbor.scheduler.notice import NoticeUnclaimed
+from taskharbor.scheduler.unclaimed import WarnUnclaimed
 from taskharbor.testing.clock import SimulatedClock
 
 START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
@@ -33,8 +33,8 @@ async def driver(clock: SimulatedClock) -> AsyncIterator[Driver]:
 
 
 @pytest.fixture
-def duty(driver: Driver, clock: SimulatedClock) -> NoticeUnclaimed:
-    return NoticeUnclaimed(driver, Now(driver, clock))
+def duty(driver: Driver, clock: SimulatedClock) -> WarnUnclaimed:
+    return WarnUnclaimed(driver, Now(driver, clock))
 
 
 async def put(driver: Driver, **fields: object) -> None:
@@ -48,7 +48,7 @@ async def worker(driver: Driver, kind: str = "any", types: tuple[str, ...] = ())
 
 
 async def test_a_lane_that_no_worker_offers_is_told_once_until_one_comes_and_goes(
-    driver: Driver, clock: SimulatedClock, duty: NoticeUnclaimed, caplog: pytest.LogCaptureFixture
+    driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     await worker(driver, "cpu")
     await put(driver, requires="gpu")
@@ -66,7 +66,7 @@ async def test_a_lane_that_no_worker_offers_is_told_once_until_one_comes_and_goe
 
 @pytest.mark.parametrize("types", [("other",), ("other", "another")])
 async def test_a_type_that_no_worker_knows_is_told(
-    driver: Driver, clock: SimulatedClock, duty: NoticeUnclaimed, types: tuple[str, ...]
+    driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, types: tuple[str, ...]
 ) -> None:
     await worker(driver, types=types)
     await put(driver)
@@ -76,7 +76,7 @@ async def test_a_type_that_no_worker_knows_is_told(
 
 
 async def test_nobody_at_all_is_told_in_other_words(
-    driver: Driver, clock: SimulatedClock, duty: NoticeUnclaimed, caplog: pytest.LogCaptureFixture
+    driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     await put(driver)
     clock.advance(MINUTE)
@@ -87,7 +87,7 @@ async def test_nobody_at_all_is_told_in_other_words(
 
 
 async def test_what_has_just_come_what_is_taken_and_what_is_paused_is_not_told(
-    driver: Driver, clock: SimulatedClock, duty: NoticeUnclaimed, caplog: pytest.LogCaptureFixture
+    driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     await worker(driver)

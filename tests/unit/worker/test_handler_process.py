@@ -26,8 +26,8 @@ from taskharbor.model.text import ERROR_LIMIT
 from taskharbor.tasks import Handler
 from taskharbor.worker.context import Cancellation, JobContext
 from taskharbor.worker.executors import handler_process
-from taskharbor.worker.executors.families import LOST_CONNECTION, cause_of_death
 from taskharbor.worker.executors.handler_process import HandlerProcess
+from taskharbor.worker.executors.process_tree import LOST_CONNECTION, cause_of_death
 from taskharbor.worker.executors.wire import (
     MAX_FRAME,
     Ended,
@@ -410,7 +410,9 @@ def test_an_exit_status_is_told_in_words(status, words):
 def test_a_kill_for_memory_is_told_apart_where_the_kernel_counts(monkeypatch, tmp_path):
     counter = tmp_path / "memory.events"
     counter.write_text("low 0\noom_kill 4\n")
-    monkeypatch.setattr("taskharbor.worker.executors.families._OOM_COUNTERS", [tmp_path / "none", counter])
+    monkeypatch.setattr(
+        "taskharbor.worker.executors.process_tree._OOM_COUNTERS", [tmp_path / "none", counter]
+    )
 
     assert "out of memory" in cause_of_death(-signal.SIGKILL, 3)
     assert "killed by SIGKILL" in cause_of_death(-signal.SIGKILL, 4)

@@ -71,7 +71,7 @@ async def test_without_a_wakeup_the_next_heartbeat_tells(yard):
 
 
 async def test_a_wrong_hint_cancels_nothing(yard):
-    """Hints may be wrong: only the lease says whether a cancel was requested."""
+    """Wake-ups may be wrong: only the lease says whether a cancel was requested."""
     seen: list[Any] = []
     job_id = await yard.put()
     worker = yard.worker({"work": sleeps(5, seen)})

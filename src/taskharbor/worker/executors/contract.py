@@ -13,7 +13,7 @@ from taskharbor.tasks import Handler
 
 if TYPE_CHECKING:
     from taskharbor.worker.context import JobContext
-    from taskharbor.worker.held import Held
+    from taskharbor.worker.leased_jobs import LeasedJob
 
 Where = Literal["loop", "thread", "process"]
 Call = Callable[["JobContext", Job], Awaitable[Any]]
@@ -24,15 +24,15 @@ class Executor(Protocol):
 
     where: Where
 
-    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
-        """How to run this handler for one held job, made once per type."""
+    def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
+        """How to run this handler for one leased job, made once per type."""
         ...
 
-    def stop(self, held: Held) -> None:
+    def stop(self, leased: LeasedJob) -> None:
         """The handler should stop: make it, as far as this executor can. Never blocks."""
         ...
 
-    def give_up(self, held: Held) -> bool:
+    def give_up(self, leased: LeasedJob) -> bool:
         """It did not stop in time: end the wait for it. Whether its slot can go on."""
         ...
 

@@ -36,8 +36,8 @@ from taskharbor.tasks.handler import full_name
 from taskharbor.worker.attempt import DONE, bind_structlog, failure_of, success_of
 from taskharbor.worker.context import Cancellation, JobContext
 from taskharbor.worker.executors.contract import BadPayload
-from taskharbor.worker.executors.families import LOST_CONNECTION, die_with_parent
 from taskharbor.worker.executors.gpu_context import context_trouble
+from taskharbor.worker.executors.process_tree import LOST_CONNECTION, die_with_parent
 from taskharbor.worker.executors.wire import (
     Frames,
     FromChild,

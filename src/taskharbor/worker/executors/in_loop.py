@@ -12,7 +12,7 @@ from taskharbor.worker.executors.contract import BadPayload, Call, Where, is_cor
 
 if TYPE_CHECKING:
     from taskharbor.worker.context import JobContext
-    from taskharbor.worker.held import Held
+    from taskharbor.worker.leased_jobs import LeasedJob
 
 
 class LoopExecutor:
@@ -20,15 +20,15 @@ class LoopExecutor:
 
     where: Where = "loop"
 
-    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+    def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
         call = _coroutine_call(handler) if is_coroutine_function(handler.function) else _plain_call(handler)
-        return lambda held: call
+        return lambda leased: call
 
-    def stop(self, held: Held) -> None:
-        if held.task is not None:
-            held.task.cancel()
+    def stop(self, leased: LeasedJob) -> None:
+        if leased.task is not None:
+            leased.task.cancel()
 
-    def give_up(self, held: Held) -> bool:
+    def give_up(self, leased: LeasedJob) -> bool:
         return False  # the slot's own task is stuck in the handler
 
     async def close(self) -> None:

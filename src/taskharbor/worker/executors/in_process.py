@@ -28,11 +28,11 @@ from taskharbor.model.job import Job, Progress
 from taskharbor.model.outcome import Failed
 from taskharbor.tasks import Handler
 from taskharbor.worker.executors.contract import Call, HandlerDied, RemoteFailure, Where
-from taskharbor.worker.executors.families import (
+from taskharbor.worker.executors.process_tree import (
     MARK,
     cause_of_death,
-    end_family,
     has_ended,
+    kill_tree,
     oom_kills,
     strays_of,
 )
@@ -54,7 +54,7 @@ from taskharbor.worker.timing import Timing
 
 if TYPE_CHECKING:
     from taskharbor.worker.context import JobContext
-    from taskharbor.worker.held import Held
+    from taskharbor.worker.leased_jobs import LeasedJob
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -86,7 +86,7 @@ class Child(asyncio.Protocol):
         self._is_buried = False
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.answer: asyncio.Future[Ended] | None = None
-        self.held: Held | None = None
+        self.leased: LeasedJob | None = None
         self.last_job_id: str | None = None  # after which it was ended
         self._spawn(modules, memory)
 
@@ -147,8 +147,8 @@ class Child(asyncio.Protocol):
     def _heard(self, message: Ready | Told | Ended) -> None:
         if isinstance(message, Ready):
             self.ready.set_result(None)
-        elif isinstance(message, Told) and self.held is not None:
-            self.held.note_progress(Progress(message.fraction, message.text))
+        elif isinstance(message, Told) and self.leased is not None:
+            self.leased.note_progress(Progress(message.fraction, message.text))
         elif isinstance(message, Ended) and self.answer is not None and not self.answer.done():
             self.answer.set_result(message)
 
@@ -174,7 +174,7 @@ class Child(asyncio.Protocol):
         """End it and everything that came out of it, now."""
         if not self._is_buried:
             self._killed_for = self._killed_for or why
-            self._end_family()
+            self._kill_tree()
             if self._pidfd is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
 
@@ -182,9 +182,9 @@ class Child(asyncio.Protocol):
         """Whether processes run that its handlers started."""
         return self.process.returncode is None and bool(strays_of(self.process.pid, self._mark))
 
-    def _end_family(self) -> None:
+    def _kill_tree(self) -> None:
         if self.process.returncode is None:  # once it is reaped, its number may be somebody else's
-            end_family(self.process.pid, self._mark)
+            kill_tree(self.process.pid, self._mark)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It ended, or its handler closed every descriptor."""
@@ -205,7 +205,7 @@ class Child(asyncio.Protocol):
             os.close(self._pidfd)
             self._pidfd = None
         if not self._is_buried:
-            self._end_family()
+            self._kill_tree()
             if self.process.poll() is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
             else:
@@ -253,29 +253,29 @@ class ProcessExecutor:
         self._hiring: asyncio.Task[None] | None = None
         self._is_closing = False
 
-    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+    def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
         reference = handler.reference or ""
         module = reference.partition(":")[0]
         if module and module not in self._modules:
             self._modules.append(module)
 
-        def for_held(held: Held) -> Call:
+        def for_job(leased: LeasedJob) -> Call:
             async def call(ctx: JobContext, job: Job) -> Any:
-                child = await self._hired(held)
+                child = await self._hired(leased)
                 ends_in = job.timeout.total_seconds() if job.timeout else None
-                gpu = None if held.gpu is None else replace(held.gpu, ordinal=0)  # the only one it sees
+                gpu = None if leased.gpu is None else replace(leased.gpu, ordinal=0)  # the only one it sees
                 start = Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker, handler.recycle_on)
-                return await self._run(held, child, start)
+                return await self._run(leased, child, start)
 
             return call
 
-        return for_held
+        return for_job
 
-    async def _run(self, held: Held, child: Child, start: Start) -> Any:
-        held.work = child
-        child.held = held
+    async def _run(self, leased: LeasedJob, child: Child, start: Start) -> Any:
+        leased.work = child
+        child.leased = leased
         child.answer = asyncio.get_running_loop().create_future()
-        if held.cancellation.reason is not None:
+        if leased.cancellation.reason is not None:
             self._rest(child)
             raise HandlerDied("told to stop before it began")
         child.say(start)
@@ -285,44 +285,44 @@ class ProcessExecutor:
             child.kill("the worker no longer waits for it")
             raise
         finally:
-            held.work = child.held = None
+            leased.work = child.leased = None
             child.answer = None
-        self._keep_or_retire(child, message, held)
+        self._keep_or_retire(child, message, leased)
         value = value_of(message)
         if isinstance(value, Failed):
             raise RemoteFailure(value)
         return value
 
-    async def _hired(self, held: Held) -> Child:
+    async def _hired(self, leased: LeasedJob) -> Child:
         """A process that is ready. The time limit of the job begins when it is, not while it starts."""
-        env = self._env_of(held)
+        env = self._env_of(leased)
         for child in [child for child in reversed(self._idle) if child.extra_env == env]:
             self._idle.remove(child)
             if child.is_alive:
                 return child
-        watch, ends = held.watch, held.ends
-        if watch is None or ends is None:
-            return await self._new_child(env, held)
+        deadlines, ends = leased.deadlines, leased.ends
+        if deadlines is None or ends is None:
+            return await self._new_child(env, leased)
         limit = ends - self._timing.monotonic()
-        watch.start(held, ends + _START_SECONDS)
-        child = await self._new_child(env, held)
-        if held.told is None:
-            watch.start(held, self._timing.monotonic() + limit)
+        deadlines.start(leased, ends + _START_SECONDS)
+        child = await self._new_child(env, leased)
+        if leased.told is None:
+            deadlines.start(leased, self._timing.monotonic() + limit)
         return child
 
-    def _env_of(self, held: Held) -> Mapping[str, str]:
+    def _env_of(self, leased: LeasedJob) -> Mapping[str, str]:
         """A process sees the GPU of its first job and keeps to it: libraries look once, when imported."""
-        return environment_of(held.gpu) if self._has_gpus else {}
+        return environment_of(leased.gpu) if self._has_gpus else {}
 
-    async def _new_child(self, env: Mapping[str, str], held: Held | None = None) -> Child:
+    async def _new_child(self, env: Mapping[str, str], leased: LeasedJob | None = None) -> Child:
         """A process that is ready. One that takes too long, or that nobody waits for any more, is killed.
 
         Raises:
             HandlerDied: there is none, and why.
         """
         child = self._spawned(env)
-        if held is not None:
-            held.work = child
+        if leased is not None:
+            leased.work = child
         try:
             await child.connect()
             await self._timing.within(_START_SECONDS, _ready(child))
@@ -333,8 +333,8 @@ class ProcessExecutor:
             child.kill("nobody waits for it any more")
             raise
         finally:
-            if held is not None:
-                held.work = None
+            if leased is not None:
+                leased.work = None
         return child
 
     def _spawned(self, env: Mapping[str, str]) -> Child:
@@ -345,19 +345,19 @@ class ProcessExecutor:
         self._all.add(child)
         return child
 
-    def _keep_or_retire(self, child: Child, message: Ended, held: Held) -> None:
+    def _keep_or_retire(self, child: Child, message: Ended, leased: LeasedJob) -> None:
         worn = message.worn
-        if not worn and held.cancellation.is_set() and child.has_strays():
+        if not worn and leased.cancellation.is_set() and child.has_strays():
             # Ended with it, not one by one: what it keeps for the next job may lean on them.
             worn = "its handler was stopped, and left processes running"
         if worn or self._is_closing:
-            child.last_job_id = held.record.id
+            child.last_job_id = leased.record.id
             child.kill(worn)
         else:
             self._rest(child)
 
     def _rest(self, child: Child) -> None:
-        child.held = child.answer = None
+        child.leased = child.answer = None
         if child.is_alive:
             self._idle.append(child)
 
@@ -367,7 +367,7 @@ class ProcessExecutor:
             self._idle.remove(child)
         if self._is_closing:
             return
-        job_id = child.held.record.id if child.held is not None else child.last_job_id
+        job_id = child.leased.record.id if child.leased is not None else child.last_job_id
         _log.warning("handler process %d has ended (job %s): %s", child.process.pid, job_id, cause)
         self._events.emit(
             ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)
@@ -388,17 +388,17 @@ class ProcessExecutor:
 
     # ------------------------------------------------------------------ stopping
 
-    def stop(self, held: Held) -> None:
-        child = held.work
+    def stop(self, leased: LeasedJob) -> None:
+        child = leased.work
         if not isinstance(child, Child):
             return
         if not child.ready.done():
             child.kill("it was told to stop")  # nothing of the job has begun
         else:
-            child.terminate(held.cancellation.reason or "shutdown", self._patience)
+            child.terminate(leased.cancellation.reason or "shutdown", self._patience)
 
-    def give_up(self, held: Held) -> bool:
-        child = held.work
+    def give_up(self, leased: LeasedJob) -> bool:
+        child = leased.work
         if not isinstance(child, Child):
             return False
         child.kill("")

@@ -18,7 +18,7 @@ from taskharbor.worker.executors.contract import BadPayload, Call, GivenUp, Wher
 
 if TYPE_CHECKING:
     from taskharbor.worker.context import JobContext
-    from taskharbor.worker.held import Held
+    from taskharbor.worker.leased_jobs import LeasedJob
 
 
 class _Work:
@@ -63,16 +63,16 @@ class ThreadExecutor:
         self._threads = 0
         self.abandoned = 0
 
-    def call_of(self, handler: Handler) -> Callable[[Held], Call]:
+    def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
         bind, function = handler.bind, handler.function
 
-        def for_held(held: Held) -> Call:
+        def for_job(leased: LeasedJob) -> Call:
             async def call(ctx: JobContext, job: Job) -> Any:
                 try:
                     args, kwargs = bind(ctx, job)
                 except DecodeError as error:
                     raise BadPayload from error
-                held.work = work = _Work(function, args, kwargs, copy_context())
+                leased.work = work = _Work(function, args, kwargs, copy_context())
                 self._start(work)
                 value, raised = await work.future
                 if raised is not None:
@@ -81,13 +81,13 @@ class ThreadExecutor:
 
             return call
 
-        return for_held
+        return for_job
 
-    def stop(self, held: Held) -> None:
+    def stop(self, leased: LeasedJob) -> None:
         """It sees ctx.cancelled; nothing more can be done to a thread."""
 
-    def give_up(self, held: Held) -> bool:
-        work = held.work
+    def give_up(self, leased: LeasedJob) -> bool:
+        work = leased.work
         if work is None or work.future.done():
             return False
         work.is_given_up = True

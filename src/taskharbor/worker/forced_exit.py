@@ -17,7 +17,7 @@ _log = logging.getLogger("taskharbor.worker")
 PATIENCE_SECONDS = 2.0  # for threads that only need a moment, such as those of an idle pool
 
 
-def leave_within(code: int, seconds: float = PATIENCE_SECONDS) -> None:
+def exit_within(code: int, seconds: float = PATIENCE_SECONDS) -> None:
     """See to it that this process, which is about to end with this code, does so soon.
 
     Only where the process is the worker's own: the command line, and the children of a supervisor.

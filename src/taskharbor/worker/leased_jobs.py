@@ -4,7 +4,7 @@ A lease is used by one call at a time. The heartbeat marks what it extends (`is_
 settler what it settles (`is_on_wire`); each leaves alone what the other has marked. The heartbeat
 lives in another thread, so the marks are changed under one lock, once per batch.
 
-    held ──start──► running ──end──► settling ──answered──► gone
+    leased ──start──► running ──end──► settling ──answered──► gone
       └────────────────┴── lease refused, or not extended in time ──► lost
 """
 
@@ -23,12 +23,12 @@ from taskharbor.model.settlement import Settlement
 from taskharbor.worker.context import Cancellation
 
 if TYPE_CHECKING:
+    from taskharbor.worker.deadlines import Deadlines
     from taskharbor.worker.executors.contract import Executor
     from taskharbor.worker.gpus import Gpu
-    from taskharbor.worker.watch import Watch
 
 
-class Held(msgspec.Struct, eq=False):
+class LeasedJob(msgspec.Struct, eq=False):
     """One job under a lease of ours, from its claim to the answer of its settlement."""
 
     record: JobRecord
@@ -47,7 +47,7 @@ class Held(msgspec.Struct, eq=False):
     is_over: bool = False  # the attempt has its outcome; whatever the handler still does is ignored
     is_watched: bool = False
     ran_to_its_end: bool = False  # although it had been told to stop
-    watch: Watch | None = None  # who keeps its time limit
+    deadlines: Deadlines | None = None  # who keeps its time limit
     executor: Executor | None = None
     task: Any = None  # the slot's task while the handler runs in it
     work: Any = None  # what the executor needs to stop it
@@ -71,75 +71,81 @@ class Held(msgspec.Struct, eq=False):
         self.progress = progress
 
 
-class Holdings:
+class LeasedJobs:
     """All jobs this worker holds, for the event loop and for the heartbeat's thread."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._by_id: dict[str, Held] = {}
-        self.lost: dict[Held, None] = {}
+        self._by_id: dict[str, LeasedJob] = {}
+        self.lost: dict[LeasedJob, None] = {}
         """Jobs whose lease is gone and whose handler has not ended yet."""
         self.count = 0
         """Jobs that take up a slot: claimed, and their settlement not answered yet."""
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[LeasedJob]:
         return iter(list(self._by_id.values()))
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def get(self, job_id: str) -> Held | None:
+    def get(self, job_id: str) -> LeasedJob | None:
         return self._by_id.get(job_id)
 
     def ids(self) -> list[str]:
         return list(self._by_id)
 
-    def add(self, batch: list[Held]) -> None:
+    def add(self, batch: list[LeasedJob]) -> None:
         self.count += len(batch)
-        for held in batch:
-            self._by_id[held.record.id] = held
+        for leased in batch:
+            self._by_id[leased.record.id] = leased
 
-    def forget(self, held: Held) -> None:
+    def forget(self, leased: LeasedJob) -> None:
         """The lease is gone: nobody extends it any more. Its slot may still be busy."""
-        self.lost[held] = None
-        self._drop(held)
+        self.lost[leased] = None
+        self._drop(leased)
 
-    def leave(self, held: Held) -> None:
+    def leave(self, leased: LeasedJob) -> None:
         """Its slot is free again."""
         self.count -= 1
-        if held.is_lost:
-            self.lost.pop(held, None)
-        self._drop(held)
+        if leased.is_lost:
+            self.lost.pop(leased, None)
+        self._drop(leased)
 
-    def _drop(self, held: Held) -> None:
-        if self._by_id.get(held.record.id) is held:  # the same job may have been claimed again
-            del self._by_id[held.record.id]
+    def _drop(self, leased: LeasedJob) -> None:
+        if self._by_id.get(leased.record.id) is leased:  # the same job may have been claimed again
+            del self._by_id[leased.record.id]
 
     # ------------------------------------------------------------------ one user per lease
 
-    def mark_extending(self, wanted: Iterable[Held]) -> list[Held]:
+    def mark_extending(self, wanted: Iterable[LeasedJob]) -> list[LeasedJob]:
         """Of these, the ones the heartbeat may extend now; sorted, so that two calls never lock crosswise."""
         with self.lock:
-            chosen = [held for held in wanted if not (held.is_on_wire or held.is_extending or held.is_lost)]
-            for held in chosen:
-                held.is_extending = True
-        return sorted(chosen, key=lambda held: held.record.id)
+            chosen = [
+                leased
+                for leased in wanted
+                if not (leased.is_on_wire or leased.is_extending or leased.is_lost)
+            ]
+            for leased in chosen:
+                leased.is_extending = True
+        return sorted(chosen, key=lambda leased: leased.record.id)
 
-    def unmark_extending(self, batch: Iterable[Held]) -> None:
+    def unmark_extending(self, batch: Iterable[LeasedJob]) -> None:
         with self.lock:
-            for held in batch:
-                held.is_extending = False
+            for leased in batch:
+                leased.is_extending = False
 
-    def mark_on_wire(self, wanted: list[Held]) -> tuple[list[Held], list[Held]]:
+    def mark_on_wire(self, wanted: list[LeasedJob]) -> tuple[list[LeasedJob], list[LeasedJob]]:
         """Split into those whose settlement may be sent now and those that an extension is using."""
         with self.lock:
-            sendable = [held for held in wanted if not held.is_extending]
-            for held in sendable:
-                held.is_on_wire = True
-            waiting = [] if len(sendable) == len(wanted) else [held for held in wanted if held.is_extending]
+            sendable = [leased for leased in wanted if not leased.is_extending]
+            for leased in sendable:
+                leased.is_on_wire = True
+            waiting = (
+                [] if len(sendable) == len(wanted) else [leased for leased in wanted if leased.is_extending]
+            )
         return sendable, waiting
 
-    def unmark_on_wire(self, batch: Iterable[Held]) -> None:
+    def unmark_on_wire(self, batch: Iterable[LeasedJob]) -> None:
         with self.lock:
-            for held in batch:
-                held.is_on_wire = False
+            for leased in batch:
+                leased.is_on_wire = False

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.worker import footprint, leaving
+from taskharbor.worker import forced_exit, memory_use
 
 
 def test_a_process_that_left_no_thread_behind_takes_its_time(monkeypatch):
-    monkeypatch.setattr(leaving, "left_behind", list)
+    monkeypatch.setattr(forced_exit, "left_behind", list)
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("it was cut short"))
 
-    leaving._watch(0, 0)
+    forced_exit._watch(0, 0)
 
 
 def test_a_process_that_waits_for_threads_of_handlers_is_ended_with_its_code(monkeypatch, caplog):
@@ -27,7 +27,7 @@ def test_a_process_that_waits_for_threads_of_handlers_is_ended_with_its_code(mon
     thread = threading.Thread(target=go.wait, name="left-over")
     thread.start()
     try:
-        leaving._watch(3, 0)
+        forced_exit._watch(3, 0)
     finally:
         go.set()
         thread.join()
@@ -42,6 +42,6 @@ def test_where_the_system_does_not_tell_the_memory_is_the_most_there_ever_was(mo
     odd.write_text(text)
 
     for place in (odd, Path("/nowhere/statm")):
-        monkeypatch.setattr(footprint, "_STATM", place)
+        monkeypatch.setattr(memory_use, "_STATM", place)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert footprint.resident_memory() in (most, most * 1024)
+        assert memory_use.resident_memory() in (most, most * 1024)

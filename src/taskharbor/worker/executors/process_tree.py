@@ -36,7 +36,7 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)  # it ended before we could say so
 
 
-def end_family(pid: int, mark: str) -> None:
+def kill_tree(pid: int, mark: str) -> None:
     """Kill a process group and everything that came out of it, daemons that left the group too.
 
     Call it before the leader is reaped: a zombie keeps its number from being given to anybody else.
@@ -96,7 +96,7 @@ def oom_kills() -> int:
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Until it has ended. It is not reaped: its number stays its own for `end_family`."""
+    """Until it has ended. It is not reaped: its number stays its own for `kill_tree`."""
     if not await _seen_by_pidfd(process.pid):
         while not has_ended(process):
             await _clock.sleep(0.05)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.heart import Heart
+from taskharbor.worker.heartbeat_loop import HeartbeatLoop
 from taskharbor.worker.timing import Timing, pause
 
 
@@ -46,7 +46,7 @@ class SlowReports:
 async def test_a_report_that_hangs_is_one_report_and_the_heart_keeps_its_own_pace() -> None:
     beats: Any = Beats()
     reports: Any = SlowReports()
-    heart = Heart(beats, reports, Timing(), Entropy(), lambda *_: None, lambda: None, lambda: True)
+    heart = HeartbeatLoop(beats, reports, Timing(), Entropy(), lambda *_: None, lambda: None, lambda: True)
 
     for _ in range(3):
         await heart.tick()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskharbor.model.state import JobState
-from taskharbor.worker.scarce import HOLD_BACK_SECONDS, ClaimedLanes
+from taskharbor.worker.claimed_lanes import HOLD_BACK_SECONDS, ClaimedLanes
 
 ALL, OWN = ("gpu", "any"), ("gpu",)
 HOLD = HOLD_BACK_SECONDS

@@ -12,7 +12,7 @@ from taskharbor.worker.worker import Worker
 _DURATIONS = ("lease", "grace", "heartbeat", "poll", "patience")
 
 
-def build_worker(app: str, options: dict[str, Any]) -> Worker:
+def load_worker(app: str, options: dict[str, Any]) -> Worker:
     """The worker that `module:name` stands for: a harbor's, one made by a function, or that very one.
 
     Raises:

@@ -17,7 +17,7 @@ _log = logging.getLogger("taskharbor.worker")
 BLOCKED_SECONDS = 0.75
 
 
-class LoopEye:
+class LoopMonitor:
     """Sends a ping through the event loop and wonders when it does not come back."""
 
     def __init__(

@@ -11,7 +11,7 @@ import pytest
 from taskharbor.drivers.loading import connect
 from taskharbor.errors import ConfigurationError
 from taskharbor.worker import Worker
-from taskharbor.worker.building import build_worker
+from taskharbor.worker.worker_loading import load_worker
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def made(**options):
 def test_a_worker_is_taken_as_it_is(app):
     app.worker = made()
 
-    assert build_worker("some_app:worker", {"concurrency": 3}) is app.worker
+    assert load_worker("some_app:worker", {"concurrency": 3}) is app.worker
 
 
 @pytest.mark.parametrize("name", ["make", "harbor", "inside.harbor"])
@@ -37,7 +37,7 @@ def test_a_harbor_or_a_function_makes_one_and_gets_the_options_with_their_units(
     app.harbor = SimpleNamespace(worker=made)
     app.inside = SimpleNamespace(harbor=app.harbor)
 
-    worker = build_worker(f"some_app:{name}", {"lease": 12.5, "concurrency": 3})
+    worker = load_worker(f"some_app:{name}", {"lease": 12.5, "concurrency": 3})
 
     assert (worker.config.lease, worker.config.concurrency) == (timedelta(seconds=12.5), 3)
 
@@ -50,4 +50,4 @@ def test_anything_else_is_refused_by_name(app, thing, why):
     app.thing = thing
 
     with pytest.raises(ConfigurationError, match=f"some_app:thing.*{why}"):
-        build_worker("some_app:thing", {})
+        load_worker("some_app:thing", {})

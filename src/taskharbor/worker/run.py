@@ -25,13 +25,13 @@ from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.custody import Custody
 from taskharbor.worker.executors.contract import Executor
 from taskharbor.worker.fetcher import Fetcher
-from taskharbor.worker.footprint import resident_memory
-from taskharbor.worker.heart import Heart, HeartTask, HeartThread
-from taskharbor.worker.heartbeat import Heartbeat
-from taskharbor.worker.hints import Hints
-from taskharbor.worker.lag import LoopEye
+from taskharbor.worker.heartbeat_loop import HeartbeatLoop, HeartbeatTask, HeartbeatThread
+from taskharbor.worker.lease_keeper import LeaseKeeper
+from taskharbor.worker.loop_monitor import LoopMonitor
+from taskharbor.worker.memory_use import resident_memory
 from taskharbor.worker.presence import Presence
 from taskharbor.worker.timing import Timing
+from taskharbor.worker.wakeup_listener import WakeupListener
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -39,7 +39,7 @@ LAST_PATIENCE_SECONDS = 0.5  # for handlers told that the worker goes, before th
 LAST_WORDS_SECONDS = 3.0  # for the last settlements on a slow store
 
 
-class Shift:
+class WorkerRun:
     """One run of a worker, from its first claim to its last settlement."""
 
     def __init__(
@@ -82,13 +82,13 @@ class Shift:
             self._expect_after,
             self._hear_news,
         )
-        self.holdings = custody.holdings
+        self.leased_jobs = custody.leased_jobs
         self._fetcher = Fetcher(
             config,
             driver,
             worker_id,
             self._types if config.unknown_types == "skip" else None,
-            custody.holdings,
+            custody.leased_jobs,
             custody.settler,
             timing,
             entropy,
@@ -100,7 +100,7 @@ class Shift:
             self._idle,
             lambda: self.announcer.finished,
         )
-        self._hints = Hints(
+        self._hints = WakeupListener(
             driver,
             config.queues,
             worker_id,
@@ -110,11 +110,11 @@ class Shift:
             self._cancel_hinted,
             self.announcer.trouble,
         )
-        self._eye = LoopEye(timing, self._loop, worker_id, events)
-        self._heart: HeartThread | HeartTask = (
-            HeartTask(driver, self._new_heart)
+        self._loop_monitor = LoopMonitor(timing, self._loop, worker_id, events)
+        self._heartbeat: HeartbeatThread | HeartbeatTask = (
+            HeartbeatTask(driver, self._new_heartbeat)
             if timing.is_virtual
-            else HeartThread(driver, self._new_heart, timing)
+            else HeartbeatThread(driver, self._new_heartbeat, timing)
         )
 
     # ------------------------------------------------------------------ from outside
@@ -134,7 +134,7 @@ class Shift:
     @property
     def heartbeat_lag(self) -> float:
         """By how many seconds the most overdue extension of a lease is late."""
-        oldest = min((held.extended for held in self.holdings), default=None)
+        oldest = min((leased.extended for leased in self.leased_jobs), default=None)
         if oldest is None:
             return 0.0
         late = self._timing.monotonic() - oldest - self._config.renew_every.total_seconds()
@@ -145,7 +145,7 @@ class Shift:
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
         self.announcer.worker_started(self._types)
-        self._heart.start()
+        self._heartbeat.start()
         fetching = self._loop.create_task(self._fetcher.run())
         listening = (
             self._loop.create_task(self._hints.follow()) if self._driver.capabilities.wakeups else None
@@ -161,29 +161,29 @@ class Shift:
             await self._close(fetching, listening)
 
     async def _drain(self) -> None:
-        for held in self._custody.slots.take_waiting():
-            self._custody.release(held)
+        for leased in self._custody.slots.take_waiting():
+            self._custody.release(leased)
         await self._settled_within(self._config.grace.total_seconds(), lambda: self._is_hurried)
-        for held in self._custody.running():
-            self._custody.watch.tell(held, "shutdown", LAST_PATIENCE_SECONDS)
+        for leased in self._custody.running():
+            self._custody.deadlines.tell(leased, "shutdown", LAST_PATIENCE_SECONDS)
         await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self._custody.running())
-        for held in self._custody.running():
-            self._custody.give_up(held)
+        for leased in self._custody.running():
+            self._custody.give_up(leased)
         if not await self._settled_within(LAST_WORDS_SECONDS, lambda: False):
             _log.warning(
-                "%d jobs could not be released; they wait for their leases to end", self.holdings.count
+                "%d jobs could not be released; they wait for their leases to end", self.leased_jobs.count
             )
 
     async def _settled_within(self, seconds: float, is_enough: Callable[[], bool]) -> bool:
-        """Wait until nothing is held any more; whether it came to that in time."""
+        """Wait until nothing is leased any more; whether it came to that in time."""
         over = self._timing.monotonic() + seconds
-        while self.holdings.count and not is_enough():
+        while self.leased_jobs.count and not is_enough():
             left = over - self._timing.monotonic()
             if left <= 0:
                 return False
             self._has_news.clear()
             await self._timing.until(self._has_news, left)
-        return not self.holdings.count
+        return not self.leased_jobs.count
 
     async def _close(self, fetching: asyncio.Task[None], listening: asyncio.Task[None] | None) -> None:
         self._fetcher.end()
@@ -193,8 +193,8 @@ class Shift:
         if listening is not None:
             listening.cancel()
             await _ended(listening)
-        self._custody.watch.close()
-        await self._heart.stop()
+        self._custody.deadlines.close()
+        await self._heartbeat.stop()
         for executor in self._executors:
             await executor.close()
         await self._custody.slots.close()
@@ -205,12 +205,12 @@ class Shift:
     def _claimed(self, records: list[JobRecord], sent: float) -> None:
         batch = self._custody.take(records, sent)
         if not self._fetcher.may_claim:  # told to stop while the claim was under way
-            for held in batch:
-                self._custody.release(held)
+            for leased in batch:
+                self._custody.release(leased)
             return
         trusted_for = sent + self._config.trust_seconds - self._timing.monotonic()
         if trusted_for < self._config.renew_every.total_seconds():
-            self._heart.poke(batch)  # the claim took so long that the next beat would come too late
+            self._heartbeat.poke(batch)  # the claim took so long that the next beat would come too late
         self._custody.slots.put(batch)
 
     def _ring(self) -> None:
@@ -220,24 +220,24 @@ class Shift:
         self._fetcher.expect_after(seconds)
 
     def _hear_news(self) -> None:
-        """Nothing is held any more, or as many jobs are done as this run may do."""
+        """Nothing is leased any more, or as many jobs are done as this run may do."""
         self._has_news.set()
         if self.announcer.finished == self._config.max_jobs > 0:
             self.stop("recycle")
 
     def _cancel_hinted(self, job_id: str) -> None:
         """A hint may be wrong: the lease itself says whether a cancel was requested."""
-        held = self.holdings.get(job_id)
-        if held is not None:
-            self._heart.poke([held])
+        leased = self.leased_jobs.get(job_id)
+        if leased is not None:
+            self._heartbeat.poke([leased])
 
     # ------------------------------------------------------------------ the heart
 
-    def _new_heart(self, driver: Driver) -> Heart:
-        heartbeat = Heartbeat(
+    def _new_heartbeat(self, driver: Driver) -> HeartbeatLoop:
+        heartbeat = LeaseKeeper(
             self._config,
             driver,
-            self.holdings,
+            self.leased_jobs,
             self._timing,
             self._custody.stop,
             self.announcer.extended,
@@ -248,13 +248,13 @@ class Shift:
             self._worker_id,
             self._types,
             driver,
-            self.holdings,
+            self.leased_jobs,
             self._custody.durations,
             self._timing,
             self._timing.clock.now(),
             lambda: not self._fetcher.may_claim,
         )
-        return Heart(
+        return HeartbeatLoop(
             heartbeat,
             presence,
             self._timing,
@@ -266,9 +266,9 @@ class Shift:
 
     def _ticked(self) -> bool:
         """From the heart, at every look at the clock; whether jobs run."""
-        is_busy = bool(len(self.holdings))
+        is_busy = bool(len(self.leased_jobs))
         if not self._timing.is_virtual:
-            self._eye.look(is_busy)
+            self._loop_monitor.look(is_busy)
             self._mind_memory()
         return is_busy
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.heartbeat import Heartbeat
-from taskharbor.worker.held import Held
+from taskharbor.worker.lease_keeper import LeaseKeeper
+from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.presence import Presence
 from taskharbor.worker.timing import Timing
 
@@ -22,12 +22,12 @@ TICK_SECONDS = 0.5  # in real time, while jobs run: news from handlers, and an e
 Trouble = Callable[[str, BaseException, int], None]
 
 
-class Heart:
+class HeartbeatLoop:
     """The loop: beat when it is time, report now and then, look at the clock in between."""
 
     def __init__(
         self,
-        heartbeat: Heartbeat,
+        keeper: LeaseKeeper,
         presence: Presence,
         timing: Timing,
         entropy: Entropy,
@@ -35,7 +35,7 @@ class Heart:
         on_answer: Callable[[], None],
         on_tick: Callable[[], bool],
     ) -> None:
-        self._heartbeat = heartbeat
+        self._keeper = keeper
         self._on_answer = on_answer
         self._presence = presence
         self._timing = timing
@@ -43,14 +43,14 @@ class Heart:
         self._on_trouble = on_trouble
         self._on_tick = on_tick  # answers whether jobs run
         self._poke = asyncio.Event()
-        self._urgent: list[Held] = []
+        self._urgent: list[LeasedJob] = []
         self._failures = 0
         self._failed_reports = 0
         self._retry_at = 0.0
         self._reporting: asyncio.Future[None] | None = None
         self.is_over = False
 
-    def poke(self, urgent: list[Held]) -> None:
+    def poke(self, urgent: list[LeasedJob]) -> None:
         """Look at these leases at once: something is said to have happened to them."""
         self._urgent += urgent
         self._poke.set()
@@ -77,7 +77,7 @@ class Heart:
         if self._timing.monotonic() >= self._retry_at:
             urgent, self._urgent = self._urgent, []
             await self._beat(urgent)
-        self._heartbeat.drop_overdue()
+        self._keeper.drop_overdue()
         if self._presence.is_due() and not self._is_reporting():
             # Beside the beat: a slow report must not hold leases up, and is not thrown away for being slow.
             self._reporting = asyncio.ensure_future(self._report())
@@ -96,23 +96,23 @@ class Heart:
         finally:
             self._poke.set()  # to see when the next one is due
 
-    async def _beat(self, urgent: list[Held]) -> None:
-        wanted = dict.fromkeys((*self._heartbeat.wanted(), *urgent))
+    async def _beat(self, urgent: list[LeasedJob]) -> None:
+        wanted = dict.fromkeys((*self._keeper.wanted(), *urgent))
         try:
             if wanted:
-                await self._heartbeat.beat(wanted)
+                await self._keeper.beat(wanted)
                 self._failures = 0
                 self._on_answer()
         except Exception as error:  # noqa: BLE001 - the same
             self._failures += 1
             self._urgent += urgent  # nothing is known about them yet
-            wait = self._heartbeat.retry_seconds(self._failures, self._entropy)
+            wait = self._keeper.retry_seconds(self._failures, self._entropy)
             self._retry_at = self._timing.monotonic() + wait
             self._on_trouble("extend_leases", error, self._failures)
 
     def _wait_seconds(self, is_busy: bool) -> float:
         now = self._timing.monotonic()
-        wait = self._heartbeat.wait_seconds()
+        wait = self._keeper.wait_seconds()
         if self._retry_at > now:
             wait = max(wait, self._retry_at - now)
         if not self._is_reporting():
@@ -122,40 +122,40 @@ class Heart:
         return max(wait, 0.001)
 
 
-class HeartThread:
+class HeartbeatThread:
     """Runs the heart in a thread with an event loop and a store handle of its own."""
 
-    def __init__(self, driver: Driver, build: Callable[[Driver], Heart], timing: Timing) -> None:
+    def __init__(self, driver: Driver, build: Callable[[Driver], HeartbeatLoop], timing: Timing) -> None:
         self._driver = driver.another()
         self._build = build
         self._timing = timing
         self._home = asyncio.get_running_loop()
         self._has_ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heart: Heart | None = None
-        self._early: list[Held] = []  # pokes from before there was a heart
+        self._beating: HeartbeatLoop | None = None
+        self._early: list[LeasedJob] = []  # pokes from before there was a heart
         self._is_ending = False
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="taskharbor-heartbeat", daemon=True).start()
 
-    def poke(self, urgent: list[Held]) -> None:
-        if self._heart is None:
+    def poke(self, urgent: list[LeasedJob]) -> None:
+        if self._beating is None:
             self._early += urgent
-        self._call(lambda heart: heart.poke(urgent))  # it may have come to life just now
+        self._call(lambda loop: loop.poke(urgent))  # it may have come to life just now
 
     async def stop(self, seconds: float = 2.0) -> None:
         """End the heart after its last call; a call that hangs is left behind with its daemon thread."""
         self._is_ending = True
-        self._call(Heart.end)
+        self._call(HeartbeatLoop.end)
         if not await self._timing.until(self._has_ended, seconds):
             _log.warning("the heartbeat does not end; it is left behind")
 
-    def _call(self, what: Callable[[Heart], None]) -> None:
-        loop, heart = self._loop, self._heart
-        if loop is not None and heart is not None:
+    def _call(self, what: Callable[[HeartbeatLoop], None]) -> None:
+        loop, beating = self._loop, self._beating
+        if loop is not None and beating is not None:
             with suppress(RuntimeError):  # its loop has just been closed
-                loop.call_soon_threadsafe(what, heart)
+                loop.call_soon_threadsafe(what, beating)
 
     def _run(self) -> None:
         try:
@@ -169,11 +169,11 @@ class HeartThread:
             return
         try:
             self._loop = asyncio.get_running_loop()
-            self._heart = self._build(self._driver)
-            self._heart.poke(self._early)
+            self._beating = self._build(self._driver)
+            self._beating.poke(self._early)
             if self._is_ending:
-                self._heart.end()
-            await self._heart.run()
+                self._beating.end()
+            await self._beating.run()
         finally:
             await self._driver.close()
 
@@ -189,20 +189,20 @@ class HeartThread:
         return False
 
 
-class HeartTask:
+class HeartbeatTask:
     """Runs the heart as a task of the worker's own event loop: in virtual time."""
 
-    def __init__(self, driver: Driver, build: Callable[[Driver], Heart]) -> None:
-        self._heart = build(driver)
+    def __init__(self, driver: Driver, build: Callable[[Driver], HeartbeatLoop]) -> None:
+        self._beating = build(driver)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._heart.run())
+        self._task = asyncio.get_running_loop().create_task(self._beating.run())
 
-    def poke(self, urgent: list[Held]) -> None:
-        self._heart.poke(urgent)
+    def poke(self, urgent: list[LeasedJob]) -> None:
+        self._beating.poke(urgent)
 
     async def stop(self) -> None:
-        self._heart.end()
+        self._beating.end()
         if self._task is not None:
             await self._task

@@ -19,7 +19,7 @@ from taskharbor.errors import LeaseLost
 from taskharbor.model.entropy import Entropy
 from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.context import Reason
-from taskharbor.worker.held import Held, Holdings
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
 from taskharbor.worker.timing import Timing, dropped
 
 _log = logging.getLogger("taskharbor.worker")
@@ -28,18 +28,18 @@ MAX_BATCH = 1000
 
 T = TypeVar("T")
 
-Stop = Callable[[Held, Reason, str], None]
+Stop = Callable[[LeasedJob, Reason, str], None]
 """Called with a job that must stop, the reason, and the cause in words. From the heartbeat's thread."""
 
 
-class Heartbeat:
+class LeaseKeeper:
     """Keeps the leases of one worker alive, and notices those that are not."""
 
     def __init__(
         self,
         config: WorkerConfig,
         driver: Driver,
-        holdings: Holdings,
+        leased_jobs: LeasedJobs,
         timing: Timing,
         stop: Stop,
         on_extended: Callable[[int, int, float], None],
@@ -47,7 +47,7 @@ class Heartbeat:
     ) -> None:
         self._config = config
         self._driver = driver
-        self._holdings = holdings
+        self._leased_jobs = leased_jobs
         self._timing = timing
         self._stop = stop
         self._on_extended = on_extended
@@ -61,8 +61,8 @@ class Heartbeat:
         """How long until the next extension is due, or a lease can no longer be trusted."""
         now = self._timing.monotonic()
         due = now + self._every
-        for held in self._holdings:
-            due = min(due, held.extended + self._every, held.trusted_until)
+        for leased in self._leased_jobs:
+            due = min(due, leased.extended + self._every, leased.trusted_until)
         # What is overdue is either being settled or being retried: look again soon, not at once.
         return max(due - now, self._every / 20)
 
@@ -71,31 +71,31 @@ class Heartbeat:
         longest = min(0.1 * 2 ** min(failures, 10), self._every / 8)
         return entropy.between(longest / 2, longest)
 
-    def wanted(self) -> list[Held]:
+    def wanted(self) -> list[LeasedJob]:
         """The leases to extend now: when one is due, all that are not fresh; else those with news."""
         now = self._timing.monotonic()
-        all_held = list(self._holdings)
-        if any(held.extended + self._every <= now for held in all_held):
+        all_held = list(self._leased_jobs)
+        if any(leased.extended + self._every <= now for leased in all_held):
             # Fresh ones keep for the next time; most of them end before.
-            return [held for held in all_held if held.extended + self._every / 2 <= now]
-        return [held for held in all_held if held.progress is not None and held.extended + 1.0 <= now]
+            return [leased for leased in all_held if leased.extended + self._every / 2 <= now]
+        return [leased for leased in all_held if leased.progress is not None and leased.extended + 1.0 <= now]
 
     # ------------------------------------------------------------------ one beat
 
-    async def beat(self, wanted: Iterable[Held]) -> None:
+    async def beat(self, wanted: Iterable[LeasedJob]) -> None:
         """Extend these leases.
 
         Raises:
             DriverError, TimeoutError: nothing is known; the leases run out at their old end.
         """
-        batch = self._holdings.mark_extending(wanted)
+        batch = self._leased_jobs.mark_extending(wanted)
         for start in range(0, len(batch), MAX_BATCH):
             await self._extend(batch[start : start + MAX_BATCH], batch[start:])
 
-    async def _extend(self, batch: list[Held], marked: list[Held]) -> None:
+    async def _extend(self, batch: list[LeasedJob], marked: list[LeasedJob]) -> None:
         sent = self._timing.monotonic()
-        leases = [held.lease for held in batch]
-        news = {held.record.id: held.progress for held in batch if held.progress is not None}
+        leases = [leased.lease for leased in batch]
+        news = {leased.record.id: leased.progress for leased in batch if leased.progress is not None}
         try:
             answers = await self._answered(
                 sent,
@@ -104,17 +104,17 @@ class Heartbeat:
                 ),
             )
         except BaseException:
-            self._holdings.unmark_extending(marked)
+            self._leased_jobs.unmark_extending(marked)
             self._on_free()
             raise
-        for held, answer in zip(batch, answers, strict=True):
-            if held.progress is news.get(held.record.id):
-                held.progress = None
+        for leased, answer in zip(batch, answers, strict=True):
+            if leased.progress is news.get(leased.record.id):
+                leased.progress = None
             if isinstance(answer, Extended):
-                held.renew(answer.lease, sent, sent + self._trust)
+                leased.renew(answer.lease, sent, sent + self._trust)
             else:
-                held.extended = sent  # the answer will not change: no need to ask again at once
-        self._holdings.unmark_extending(batch)
+                leased.extended = sent  # the answer will not change: no need to ask again at once
+        self._leased_jobs.unmark_extending(batch)
         self._on_free()
         self._deal_with(batch, answers)
         refused = sum(isinstance(answer, LeaseLost) for answer in answers)
@@ -143,24 +143,26 @@ class Heartbeat:
         """How long until the next beat is due, or the next lease is over."""
         now = self._timing.monotonic()
         due = sent + self._every
-        ends = (held.trusted_until for held in self._holdings if not (held.is_over or held.is_lost))
+        ends = (
+            leased.trusted_until for leased in self._leased_jobs if not (leased.is_over or leased.is_lost)
+        )
         return max(min(due, min((end for end in ends if end > now), default=due)) - now, self._every / 100)
 
-    def _deal_with(self, batch: list[Held], answers: list[Extended | LeaseLost]) -> None:
-        for held, answer in zip(batch, answers, strict=True):
+    def _deal_with(self, batch: list[LeasedJob], answers: list[Extended | LeaseLost]) -> None:
+        for leased, answer in zip(batch, answers, strict=True):
             if isinstance(answer, LeaseLost):
                 # A job that has ended meanwhile is the settler's: a refusal says nothing about it.
-                if not (held.is_over or held.is_lost):
-                    self._stop(held, "lease_lost", f"refused: {answer}")
-            elif answer.cancel_requested and not held.cancellation.is_set():
-                self._stop(held, "cancel", "cancel requested")
+                if not (leased.is_over or leased.is_lost):
+                    self._stop(leased, "lease_lost", f"refused: {answer}")
+            elif answer.cancel_requested and not leased.cancellation.is_set():
+                self._stop(leased, "cancel", "cancel requested")
 
     def drop_overdue(self) -> None:
         """Stop what runs on a lease that nobody has extended in time: early, never late."""
         now = self._timing.monotonic()
-        for held in self._holdings:
-            if held.trusted_until <= now and not (held.is_over or held.is_lost):
-                self._stop(held, "lease_lost", "deadline: no extension was answered in time")
+        for leased in self._leased_jobs:
+            if leased.trusted_until <= now and not (leased.is_over or leased.is_lost):
+                self._stop(leased, "lease_lost", "deadline: no extension was answered in time")
 
 
 async def _over(calling: asyncio.Future[T]) -> None:

@@ -1,4 +1,7 @@
-"""One worker process of a supervisor: `python -m taskharbor.worker.child PARENT_PID`, settings on stdin."""
+"""One worker process of a supervisor: `python -m taskharbor.worker.worker_process PARENT_PID`.
+
+Its settings come on stdin.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ import sys
 import msgspec
 
 from taskharbor.errors import ConfigurationError
-from taskharbor.worker.building import build_worker
-from taskharbor.worker.executors.families import die_with_parent
-from taskharbor.worker.leaving import leave_within
+from taskharbor.worker.executors.process_tree import die_with_parent
+from taskharbor.worker.forced_exit import exit_within
 from taskharbor.worker.supervisor import MISCONFIGURED, RECYCLED, SupervisorConfig
+from taskharbor.worker.worker_loading import load_worker
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -22,7 +25,7 @@ def main() -> int:
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.path[:0] = [folder for folder in config.path if folder not in sys.path]
     try:
-        worker = build_worker(config.app, config.options)
+        worker = load_worker(config.app, config.options)
     except Exception:  # noqa: BLE001 - an app may raise anything while it is imported
         _log.exception("cannot start %s", config.app)
         return MISCONFIGURED
@@ -37,5 +40,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    leave_within(code)
+    exit_within(code)
     sys.exit(code)

@@ -11,7 +11,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.worker.timing import Timing
 
 
-class Hints:
+class WakeupListener:
     """Listens for as long as it runs. Without hints everything is still found, only later."""
 
     def __init__(

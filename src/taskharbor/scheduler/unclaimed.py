@@ -16,7 +16,7 @@ from taskharbor.scheduler.duty import Now
 _log = logging.getLogger("taskharbor.scheduler")
 
 
-class NoticeUnclaimed:
+class WarnUnclaimed:
     """Warn of ready jobs that no live worker would claim, once for each kind of them.
 
     Looks at the first page of each queue, so that its work is bounded; a job further back is found when

@@ -1,4 +1,4 @@
-"""Hints of the store: followed for as long as the worker runs, whatever becomes of their connection."""
+"""Wake-ups of the store: followed for as long as the worker runs, whatever becomes of their connection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.hints import Hints
 from taskharbor.worker.timing import Timing
+from taskharbor.worker.wakeup_listener import WakeupListener
 
 
 class Scripted:
@@ -55,7 +55,7 @@ async def test_hints_that_break_off_are_followed_again_and_never_raise(clock):
         heard.append(job_id)
         done.set()
 
-    hints = Hints(
+    hints = WakeupListener(
         store,  # type: ignore[arg-type]
         ("mail",),
         "w",
