@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from taskharbor.web.call import Call
 from taskharbor.web.driver_schemas import narrowed
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
-from taskharbor.web.reply import json_answer
+from taskharbor.web.reply import Reply
 
 Document = dict[str, Any]
 
@@ -39,13 +39,13 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
 def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> Operation:
     """GET /api/openapi.json: the document of these operations, made once, when it is first asked for."""
 
-    @cache
-    def document() -> Document:
-        return openapi_document(operations, accepts_now=accepts_now)
+    @lru_cache(maxsize=4)  # encoded too: half a millisecond a call, and anybody may call
+    def document(root: str) -> bytes:
+        made = openapi_document(operations, accepts_now=accepts_now)
+        return msgspec.json.encode({**made, "servers": [{"url": root or "/"}]})
 
     async def openapi(call: Call) -> Response:
-        root = call.scope.get("root_path", "")
-        return json_answer({**document(), "servers": [{"url": root or "/"}]})
+        return Reply(document(call.scope.get("root_path", "")))
 
     return Operation(
         method="GET",
