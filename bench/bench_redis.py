@@ -31,7 +31,7 @@ from results import table, write_section
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.address import address_of
-from taskharbor.drivers.redis.link import Link, connect
+from taskharbor.drivers.redis.connection import Connection, connect
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME, JobRecord, NewJob
@@ -86,8 +86,8 @@ class Cost:
 class Meter:
     """Measures what happens between its two ends."""
 
-    def __init__(self, server: ValkeyServer, link: Link) -> None:
-        self._server, self._link = server, link
+    def __init__(self, server: ValkeyServer, connection: Connection) -> None:
+        self._server, self._connection = server, connection
 
     async def measure(self, jobs: int, work: Callable[[], Awaitable[Any]]) -> Cost:
         commands, scripts = await self._told()
@@ -105,7 +105,7 @@ class Meter:
 
     async def _told(self) -> tuple[int, float]:
         """Commands that were carried out so far, from scripts and from connections; seconds in scripts."""
-        told = await self._link.call(("INFO", "commandstats"), writes=False)
+        told = await self._connection.call(("INFO", "commandstats"), writes=False)
         lines = [line for line in told.decode().splitlines() if "calls=" in line]
         counted = sum(int(_value(line, "calls")) for line in lines)
         return counted, sum(int(_value(line, "usec")) for line in lines if "cmdstat_evalsha:" in line) / 1e6
@@ -125,33 +125,33 @@ def new_jobs(count: int) -> list[NewJob]:
 # ------------------------------------------------------------------ the two sides
 
 
-async def bare(meter: Meter, link: Link, jobs: int) -> dict[str, Cost]:
-    await link.call(("FLUSHALL",))
-    enqueue = await link.call(("SCRIPT", "LOAD", BARE_ENQUEUE))
-    exchange = await link.call(("SCRIPT", "LOAD", BARE_EXCHANGE))
+async def bare(meter: Meter, connection: Connection, jobs: int) -> dict[str, Cost]:
+    await connection.call(("FLUSHALL",))
+    enqueue = await connection.call(("SCRIPT", "LOAD", BARE_ENQUEUE))
+    exchange = await connection.call(("SCRIPT", "LOAD", BARE_EXCHANGE))
 
     async def one_by_one() -> None:
         for _ in range(jobs // 10):
-            await link.call(("EVALSHA", enqueue, 4, *BARE_KEYS, PAYLOAD))
+            await connection.call(("EVALSHA", enqueue, 4, *BARE_KEYS, PAYLOAD))
 
     async def in_bulk() -> None:
         for _ in range(jobs // 1000):
-            await link.call(("EVALSHA", enqueue, 4, *BARE_KEYS, *[PAYLOAD] * 1000))
+            await connection.call(("EVALSHA", enqueue, 4, *BARE_KEYS, *[PAYLOAD] * 1000))
 
     async def drain() -> None:
         done: list[bytes] = []
-        while got := await link.call(("EVALSHA", exchange, 3, "q", "body", "lease", BATCH, 30, *done)):
+        while got := await connection.call(("EVALSHA", exchange, 3, "q", "body", "lease", BATCH, 30, *done)):
             done = got[0]
 
     costs = {"single enqueue, async": await meter.measure(jobs // 10, one_by_one)}
-    await link.call(("FLUSHALL",))
+    await connection.call(("FLUSHALL",))
     costs["bulk enqueue, 1,000 a call"] = await meter.measure(jobs, in_bulk)
     costs[f"ack {BATCH} and claim {BATCH}"] = await meter.measure(jobs, drain)
     return costs
 
 
-async def ours(meter: Meter, link: Link, url: str, jobs: int) -> dict[str, Cost]:
-    await link.call(("FLUSHALL",))
+async def ours(meter: Meter, connection: Connection, url: str, jobs: int) -> dict[str, Cost]:
+    await connection.call(("FLUSHALL",))
     async with RedisDriver.from_url(url) as driver:
         some, more = new_jobs(jobs // 10), new_jobs(jobs // 10)
         batches = [new_jobs(1000) for _ in range(jobs // 1000)]
@@ -193,9 +193,9 @@ async def drained(driver: RedisDriver) -> None:
             return
 
 
-async def memory(link: Link, url: str) -> str:
+async def memory(connection: Connection, url: str) -> str:
     """Bytes per job beyond its payload: while it waits, while it runs, when it is completed."""
-    await link.call(("FLUSHALL",))
+    await connection.call(("FLUSHALL",))
     told = []
     async with RedisDriver.from_url(url) as driver:
         empty = await driver.stored_bytes()
@@ -223,22 +223,22 @@ async def memory(link: Link, url: str) -> str:
 
 async def measure(options: argparse.Namespace, server: ValkeyServer) -> str:
     address = address_of(server.url)
-    link = await connect(address, address.hosts[0], timeout=60)
-    meter = Meter(server, link)
+    connection = await connect(address, address.hosts[0], timeout=60)
+    meter = Meter(server, connection)
     sides: tuple[dict[str, list[Cost]], dict[str, list[Cost]]] = ({}, {})
     for _ in range(options.rounds):
         for side, costs in zip(
             sides,
             (
-                await bare(meter, link, options.jobs),
-                await ours(meter, link, server.url, options.jobs),
+                await bare(meter, connection, options.jobs),
+                await ours(meter, connection, server.url, options.jobs),
             ),
             strict=True,
         ):
             for name, cost in costs.items():
                 side.setdefault(name, []).append(cost)
-    used = await memory(link, server.url)
-    link.close()
+    used = await memory(connection, server.url)
+    connection.close()
     bare_side, our_side = sides
     rows = [
         [name, *least(costs).cells(), *(least(bare_side[name]).cells() if name in bare_side else ["–"] * 4)]

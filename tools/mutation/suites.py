@@ -51,7 +51,7 @@ _LEASES = ("custody", "fetcher", "heartbeat", "held", "settler", "shift", "slots
 _CLUSTER = "tests/integration/redis/cluster"
 _ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
 _MISSED = "tests/integration/postgres/test_missed_cancels.py"
-_STANDING = ("tests/unit/drivers/redis", "tests/integration/redis/test_standing.py")
+_PARKED = ("tests/unit/drivers/redis", "tests/integration/redis/test_parked_claim.py")
 
 SUITES = {
     suite.name: suite
@@ -61,7 +61,7 @@ SUITES = {
         Suite("memory", _of("drivers/memory", ".py"), (_KIT, "tests/unit/drivers/memory"), "memory"),
         Suite("sqlite", _of("drivers/sqlite", ".py", ".sql"), (_KIT, "tests/unit/drivers/sqlite"), "sqlite"),
         Suite("postgres", _of("drivers/postgres", ".py", ".sql"), (_KIT, _MISSED), "postgres"),
-        Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT, *_STANDING), "redis"),
+        Suite("redis", _of("drivers/redis", ".py", ".lua"), (_KIT, *_PARKED), "redis"),
         Suite("cluster", _directly_in("drivers/redis/cluster"), (_CLUSTER,), "cluster"),
         Suite("http", _directly_in("drivers/http"), ("tests/unit/drivers/http", _ODD_ANSWERS), ""),
         Suite("worker", tuple(f"worker/{name}.py" for name in _LEASES), ("tests/unit/worker",), ""),

@@ -56,7 +56,7 @@ class ClaimedLanes:
     def answered(self, lanes: tuple[str, ...], jobs: Sequence[JobRecord], limit: int, now: float) -> bool:
         """A claim for these lanes brought these jobs. Whether to ask once more, at once.
 
-        A store may keep a claim that brought nothing until there is a job (see drivers/redis/standing.py):
+        A store may park a claim that brought nothing until there is a job (drivers/redis/parked_claim.py):
         it must not be one for all lanes.
         """
         if not self.holds_back:

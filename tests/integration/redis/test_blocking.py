@@ -16,9 +16,9 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.address import address_of
-from taskharbor.drivers.redis.blocking import Line
+from taskharbor.drivers.redis.blocking import BlockingConnection
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverUnavailable, RateLimited, StoreFull, StoreRefused
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
@@ -36,9 +36,9 @@ async def total(driver: Driver) -> int:
     return sum(counts.total for counts in (await driver.count(now=START)).values())
 
 
-def line_to(url: str) -> Line:
+def connection_to(url: str) -> BlockingConnection:
     address = address_of(url)
-    return Line(Server(address, Keys(address.namespace), lambda: b"epoch"), address.hosts[0])
+    return BlockingConnection(Primary(address, Keys(address.namespace), lambda: b"epoch"), address.hosts[0])
 
 
 @contextmanager
@@ -118,7 +118,7 @@ async def test_a_keyed_job_over_its_budget_is_refused_where_it_was_asked_for(sto
 
 async def test_a_greeting_that_is_refused_says_why(store_url):
     with pytest.raises(StoreRefused, match="no such database"):
-        await asyncio.to_thread(line_to, store_url.replace("/0", "/99"))
+        await asyncio.to_thread(connection_to, store_url.replace("/0", "/99"))
 
 
 # ------------------------------------------------------------------ connections that end
@@ -138,7 +138,7 @@ async def test_a_connection_that_the_server_closed_is_noticed_and_made_again(own
 
 async def test_a_server_that_does_not_answer_is_left_after_the_timeout(own_server):
     async with RedisDriver(address_of(own_server.url)) as driver:
-        driver._server.address = address_of(
+        driver._primary.address = address_of(
             f"{own_server.url}?timeout=0.2"
         )  # of connections made from now on
         os.kill(own_server.pid, signal.SIGSTOP)
@@ -153,7 +153,7 @@ async def test_a_server_that_does_not_answer_is_left_after_the_timeout(own_serve
 
 async def test_a_blocking_caller_is_told_that_nobody_is_there(store_url):
     async with RedisDriver(address_of(store_url)) as driver:
-        driver._server.found = ("127.0.0.1", free_port())
+        driver._primary.found = ("127.0.0.1", free_port())
         with pytest.raises(DriverUnavailable, match="does not accept connections") as error:
             await put(driver, new_job())
 
@@ -163,7 +163,7 @@ async def test_a_blocking_caller_is_told_that_nobody_is_there(store_url):
 @pytest.mark.parametrize("reply", [b"?what\r\n", b""], ids=["nonsense", "nothing"])
 async def test_what_is_no_answer_ends_the_connection(reply):
     with server_that_says(reply) as port:
-        line = await asyncio.to_thread(line_to, f"redis://127.0.0.1:{port}")
+        line = await asyncio.to_thread(connection_to, f"redis://127.0.0.1:{port}")
         with pytest.raises(DriverUnavailable):
             await asyncio.to_thread(line.call, ("PING",))
 

@@ -5,7 +5,7 @@ import asyncio
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.address import address_of
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
@@ -86,7 +86,7 @@ async def test_a_connection_that_nobody_waits_for_any_more_is_closed_with_its_se
     async with asyncio.timeout(30), await asyncio.start_server(deaf, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         address = address_of(f"redis://:secret@127.0.0.1:{port}/0")
-        server = Server(address, Keys("kit"), lambda: b"epoch")
+        server = Primary(address, Keys("kit"), lambda: b"epoch")
         opening = asyncio.create_task(server.open())
         reader, writer = await accepted
         opening.cancel()

@@ -12,9 +12,9 @@ import pytest
 from taskharbor.drivers import connect
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import address_of
+from taskharbor.drivers.redis.connection import connect as connection_to
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.link import connect as link_to
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverClosed, DriverMisbehaved, DriverUnavailable, StoreFull, StoreRefused
 from taskharbor.testing.servers import free_port
 
@@ -129,7 +129,7 @@ async def test_a_server_that_sends_us_to_itself_for_ever_is_left():
         return b"-MOVED 1 127.0.0.1:%d\r\n" % server.port
 
     async with saying(says) as server:
-        asked = Server(address_of(f"redis://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
+        asked = Primary(address_of(f"redis://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
         with pytest.raises(DriverUnavailable, match="round in circles") as error:
             await asyncio.wait_for(asked.command("PING"), SLOW)
         await asked.close()
@@ -142,7 +142,7 @@ async def test_a_store_that_is_emptied_again_and_again_is_left():
         return {b"HSETNX": b":1\r\n", b"HGET": b"$1\r\ne\r\n"}.get(command[0], b"$5\r\nepoch\r\n")
 
     async with saying(says) as server:
-        asked = Server(address_of(f"redis://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
+        asked = Primary(address_of(f"redis://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
         with pytest.raises(DriverUnavailable, match="emptied again and again"):
             await asyncio.wait_for(asked.run_in_epoch("enqueue", []), SLOW)
         await asked.close()
@@ -150,7 +150,7 @@ async def test_a_store_that_is_emptied_again_and_again_is_left():
 
 async def test_a_connection_that_is_being_made_ends_with_its_user():
     async with saying(b"") as server:
-        asked = Server(address_of(f"redis://127.0.0.1:{server.port}/1"), Keys("odd"), lambda: b"e")
+        asked = Primary(address_of(f"redis://127.0.0.1:{server.port}/1"), Keys("odd"), lambda: b"e")
         calling = asyncio.create_task(asked.command("PING"))
         async with asyncio.timeout(SLOW):
             while not server.heard:
@@ -166,7 +166,7 @@ async def test_a_connection_that_is_being_made_ends_with_its_user():
 async def test_a_call_on_a_closed_connection_was_never_sent():
     async with saying(b"+PONG\r\n") as server:
         address = address_of(f"redis://127.0.0.1:{server.port}")
-        link = await link_to(address, address.hosts[0])
+        link = await connection_to(address, address.hosts[0])
         assert link.peer() == "127.0.0.1"
         link.close()
         with pytest.raises(DriverUnavailable, match="nothing was written"):
@@ -236,7 +236,7 @@ async def test_the_next_sentinel_is_asked_when_the_first_is_gone_or_knows_nothin
 )
 async def test_a_cluster_that_is_none_or_has_a_gap_is_named(answer, kind, words):
     async with saying(answer) as server:
-        asked = Server(address_of(f"redis+cluster://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
+        asked = Primary(address_of(f"redis+cluster://127.0.0.1:{server.port}"), Keys("odd"), lambda: b"e")
         with pytest.raises(kind, match=words):
             await asyncio.wait_for(asked.command("PING"), SLOW)
         await asked.close()

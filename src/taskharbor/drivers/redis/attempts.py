@@ -14,12 +14,9 @@ from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import Claim, Extended, Reclaimed, Settled
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis import ends
-from taskharbor.drivers.redis.books import Books, stated
-from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.ledger import Ledger
-from taskharbor.drivers.redis.link import Command
-from taskharbor.drivers.redis.packing import (
-    Handed,
+from taskharbor.drivers.redis.connection import Command
+from taskharbor.drivers.redis.encoding import (
+    ClaimGrant,
     claimed_records,
     head_fields,
     id_bytes,
@@ -29,10 +26,13 @@ from taskharbor.drivers.redis.packing import (
     queue_in,
     token_bytes,
 )
-from taskharbor.drivers.redis.passing import Passing
-from taskharbor.drivers.redis.picture import ask_for_job, ids_in
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.snapshot import ask_for_job, ids_in
+from taskharbor.drivers.redis.unit_of_work import UnitOfWork
+from taskharbor.drivers.redis.wakeup_forwarding import WakeupForwarder
 from taskharbor.errors import (
     DriverUnavailable,
     JobNotInflight,
@@ -119,9 +119,9 @@ class Attempts:
 
     def __init__(
         self,
-        server: Server,
+        primary: Primary,
         keys: Keys,
-        books: Books,
+        steps: OptimisticStep,
         entropy: Entropy,
         given_up: GivenUps,
         orphans: Orphans,
@@ -130,9 +130,9 @@ class Attempts:
     ) -> None:
         """`is_part`: a queue in a slot of its own, which does not know what runs in the others."""
         self._is_part = is_part
-        self._server = server
+        self._primary = primary
         self._keys = keys
-        self._books = books
+        self._steps = steps
         self._entropy = entropy
         self._given_up = given_up
         self._orphans = orphans
@@ -140,7 +140,7 @@ class Attempts:
         self._sees_rates = False
         self._sees_leases = False
         self.is_counted = False  # somebody else counts what runs in the whole harbor
-        self.passing: Passing | None = None
+        self.forwarder: WakeupForwarder | None = None
 
     # ------------------------------------------------------------------ settle and claim
 
@@ -149,8 +149,8 @@ class Attempts:
     ) -> tuple[list[Answer], list[JobRecord]]:
         """Raises ClaimFailed when the settlements are done and the claim could not be made."""
         answers, jobs = await self._exchanged(settlements, claim, now)
-        if claim is not None and self.passing is not None:
-            await self.passing.after(claim, len(jobs))
+        if claim is not None and self.forwarder is not None:
+            await self.forwarder.after(claim, len(jobs))
         return answers, jobs
 
     async def _exchanged(
@@ -202,7 +202,7 @@ class Attempts:
         """One script for everything; None when something is left over and nothing was claimed."""
         token = self._entropy.token()
         call = await self._call(groups, claim, token, now)
-        reply = await self._server.run_in_epoch("exchange", *call)
+        reply = await self._primary.run_in_epoch("exchange", *call)
         at = instant(int(reply[0]))
         places = [place for group in groups for place in group.places]
         for place, answer in zip(places, reply[1:], strict=False):
@@ -235,7 +235,7 @@ class Attempts:
                 reply[beyond::3], reply[beyond + 1 :: 3], reply[beyond + 2 :: 3], strict=True
             )
         }
-        handed = Handed(token, claim.worker_id, at, at_us, at + claim.lease_for)
+        handed = ClaimGrant(token, claim.worker_id, at, at_us, at + claim.lease_for)
         return claimed_records(reply[first:beyond], more, handed)
 
     # ------------------------------------------------------------------ a claim that is sent ahead
@@ -246,9 +246,9 @@ class Attempts:
     async def claim_command(self, claim: Claim, token: str) -> Command:
         """A claim by the server's clock, as a command that somebody else sends."""
         keys, *arguments = await self._call([], claim, token, None)
-        return ("EVALSHA", SCRIPTS["exchange"].digest, len(keys), *keys, self._server.epoch, *arguments)
+        return ("EVALSHA", SCRIPTS["exchange"].digest, len(keys), *keys, self._primary.epoch, *arguments)
 
-    def handed_ahead(self, reply: Sequence[Any], claim: Claim, token: str) -> list[JobRecord] | None:
+    def parked_jobs(self, reply: Sequence[Any], claim: Claim, token: str) -> list[JobRecord] | None:
         """What it brought; None when it could not be made like that."""
         return self._handed_out(reply, 1, claim, token)
 
@@ -260,7 +260,7 @@ class Attempts:
         while True:
             token = self._entropy.token()
             call = await self._call([], claim, token, now, expired_is_done=True)
-            reply = await self._server.run_in_epoch("exchange", *call)
+            reply = await self._primary.run_in_epoch("exchange", *call)
             jobs = self._handed_out(reply, 1, claim, token)
             if jobs is not None:
                 return jobs
@@ -292,7 +292,7 @@ class Attempts:
             own = keys.queue(queue)
             named += (own.list, own.ready, own.later, own.leases, own.done, own.wake)
         count = sum(len(group.ids) for group in groups)
-        head = [stated(now), len(queues), *queues, count, len(groups)]
+        head = [now_arg(now), len(queues), *queues, count, len(groups)]
         if claim is None:
             return named, *head, *arguments
         with_rates = self._sees_rates or claim.rate is not None
@@ -303,7 +303,7 @@ class Attempts:
         if self.is_counted:
             further = 0
         elif self._sees_leases:
-            others = [name for name in await self._books.queue_names() if name not in queues]
+            others = [name for name in await self._steps.queue_names() if name not in queues]
             named += [keys.queue(name).leases for name in others]
             further = len(others)
         return (
@@ -332,13 +332,13 @@ class Attempts:
             ask_for_job(item.lease.job_id) for item in settlements if is_id(item.lease.job_id)
         )
 
-        def decide(ledger: Ledger) -> list[Answer]:
+        def decide(unit: UnitOfWork) -> list[Answer]:
             return [
-                ends.settle(ledger, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
+                ends.settle(unit, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
                 for item in settlements
             ]
 
-        return await self._books.step(list(asked), decide, now, seqs=len(asked))
+        return await self._steps.run(list(asked), decide, now, seqs=len(asked))
 
     # ------------------------------------------------------------------ leases
 
@@ -386,8 +386,8 @@ class Attempts:
                 b"" if step is None else b"p" + progress_bytes(step),
             )
         keys = [self._keys.data, *(self._keys.queue(name).leases for name in numbers)]
-        reply = await self._server.run_in_epoch(
-            "extend", keys, stated(now), span_micros(lease_for), len(numbers), *numbers, *arguments
+        reply = await self._primary.run_in_epoch(
+            "extend", keys, now_arg(now), span_micros(lease_for), len(numbers), *numbers, *arguments
         )
         at = instant(int(reply[0]))
         unclear = []
@@ -406,13 +406,13 @@ class Attempts:
         if not ids:
             return []
         fields = [b"b" + id_bytes(job_id) for job_id in ids]
-        bodies = await self._server.command("HMGET", self._keys.data, *fields)
+        bodies = await self._primary.command("HMGET", self._keys.data, *fields)
         return [None if body is None else queue_in(body) for body in bodies]
 
     # ------------------------------------------------------------------ expired leases
 
     async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self.sweep(await self._books.queue_names(), limit, now)
+        return await self.sweep(await self._steps.queue_names(), limit, now)
 
     async def sweep(self, queues: Sequence[str], limit: int, now: datetime | None) -> list[Reclaimed]:
         """The oldest expired leases of these queues, each ended once."""
@@ -429,7 +429,7 @@ class Attempts:
         for queue in queues:
             own = self._keys.queue(queue)
             keys += (own.leases, own.list)
-        reply = await self._server.run("expired", keys, stated(now), limit, writes=False)
+        reply = await self._primary.run("expired", keys, now_arg(now), limit, writes=False)
         self._orphans.note(ids_in(reply[1]))
         found = zip(reply[2::3], reply[3::3], reply[4::3], strict=True)
         return sorted((float(when), seq, id_text(packed)) for when, seq, packed in found)[:limit]
@@ -440,12 +440,12 @@ class Attempts:
 
         ended: list[JobRecord] = []
 
-        def decide(ledger: Ledger) -> list[Reclaimed]:
+        def decide(unit: UnitOfWork) -> list[Reclaimed]:
             ended.clear()  # it may be decided anew
-            done = [ends.reclaim(ledger, job_id, ended) for job_id in ids]
+            done = [ends.reclaim(unit, job_id, ended) for job_id in ids]
             return [answer for answer in done if answer is not None]
 
         asked = [ask_for_job(job_id) for job_id in ids]
-        answers = await self._books.step(asked, decide, now, seqs=len(ids))
+        answers = await self._steps.run(asked, decide, now, seqs=len(ids))
         self._given_up.note(ended)
         return answers

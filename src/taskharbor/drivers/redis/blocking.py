@@ -21,22 +21,22 @@ import hiredis
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import Host
-from taskharbor.drivers.redis.entering import ENQUEUE_ONE, answered, call_of, created, is_plain, packed_one
-from taskharbor.drivers.redis.fitness import LOOK, Fitness
-from taskharbor.drivers.redis.link import Command, greeting, packed
+from taskharbor.drivers.redis.connection import Command, greeting, packed
+from taskharbor.drivers.redis.enqueue import ENQUEUE_ONE, answered, call_of, created, is_plain, packed_one
+from taskharbor.drivers.redis.eviction import LOOK, EvictionGuard
+from taskharbor.drivers.redis.primary import Primary, is_of_another_epoch
 from taskharbor.drivers.redis.scripts import SCRIPTS
-from taskharbor.drivers.redis.server import Server, is_of_another_epoch
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.job import NewJob
 
 _READ_BYTES = 65536
 
 
-class Line:
+class BlockingConnection:
     """A blocking connection."""
 
-    def __init__(self, server: Server, host: Host) -> None:
-        address = server.address
+    def __init__(self, primary: Primary, host: Host) -> None:
+        address = primary.address
         where = f"{host[0]}:{host[1]}"
         try:
             plain = socket.create_connection(host, address.connect_timeout)
@@ -105,22 +105,22 @@ class Blocking:
 
     def __init__(
         self,
-        server: Server,
+        primary: Primary,
         with_care: Callable[[Sequence[NewJob], datetime | None], Coroutine[Any, Any, list[Enqueued]]],
-        fitness: Fitness,
+        eviction_guard: EvictionGuard,
     ) -> None:
-        self._server = server
+        self._primary = primary
         self._with_care = with_care
-        self._fitness = fitness
+        self._eviction_guard = eviction_guard
         self._sees_rates = False
-        self._idle: list[Line] = []
+        self._idle: list[BlockingConnection] = []
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        self._check_fitness()
+        self._check_eviction()
         if len(jobs) == 1 and is_plain(jobs[0]) and (at := self._one(jobs[0], now)):
             return created(jobs[0], at)
         while True:
-            keys, arguments = call_of(self._server.keys, jobs, now, with_rates=self._sees_rates)
+            keys, arguments = call_of(self._primary.keys, jobs, now, with_rates=self._sees_rates)
             answers = answered(jobs, self._run("enqueue", keys, arguments))
             if not isinstance(answers, str):
                 return answers
@@ -128,22 +128,22 @@ class Blocking:
                 return self._decide(jobs, now)
             self._sees_rates = True
 
-    def _check_fitness(self) -> None:
-        if self._fitness.is_due():
+    def _check_eviction(self) -> None:
+        if self._eviction_guard.is_due():
             line = self._take()
             try:
-                self._fitness.seen(line.call(LOOK))
+                self._eviction_guard.seen(line.call(LOOK))
             except hiredis.ReplyError:  # what comes next meets the same, and tells it
                 return
             finally:
                 self._give_back(line)
-        self._fitness.check()
+        self._eviction_guard.check()
 
     def _one(self, job: NewJob, now: datetime | None) -> int:
         """When a plain job was created, by enqueue_one.lua; 0 when it did nothing."""
-        line, server = self._take(), self._server
+        line, primary = self._take(), self._primary
         try:
-            at: int = line.send(packed_one(server.keys, server.epoch, job, now))
+            at: int = line.send(packed_one(primary.keys, primary.epoch, job, now))
         except (
             hiredis.ReplyError
         ) as error:  # it did nothing; what follows meets the same, and knows what to do
@@ -178,7 +178,7 @@ class Blocking:
         return answers[0]
 
     def _run(self, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        script, server = SCRIPTS[name], self._server
+        script, primary = SCRIPTS[name], self._primary
         for _ in range(5):
             line = self._take()
             try:
@@ -188,22 +188,22 @@ class Blocking:
                         script.digest,
                         len(keys),
                         *keys,
-                        server.epoch,
+                        primary.epoch,
                         *arguments,
                     )
                 )
                 if not is_of_another_epoch(reply):
                     return reply
-                data = server.keys.data
-                line.call(("HSETNX", data, "e", server.fresh_epoch()))
-                server.found_epoch(line.call(("HGET", data, "e")))
+                data = primary.keys.data
+                line.call(("HSETNX", data, "e", primary.fresh_epoch()))
+                primary.found_epoch(line.call(("HGET", data, "e")))
             except hiredis.ReplyError as error:
                 self._mend(line, error, script.source)
             finally:
                 self._give_back(line)
         raise DriverUnavailable("the server keeps sending us elsewhere; nothing was written", done=False)
 
-    def _mend(self, line: Line, error: hiredis.ReplyError, source: str) -> None:
+    def _mend(self, line: BlockingConnection, error: hiredis.ReplyError, source: str) -> None:
         """Do what lets the same call succeed the next time, or raise."""
         match faults.word_of(error):
             case "NOSCRIPT":
@@ -211,13 +211,13 @@ class Blocking:
             case "MOVED":
                 host, _, port = str(error).split(" ")[2].rpartition(":")
                 line.close()
-                self._idle.append(Line(self._server, (host, int(port))))
+                self._idle.append(BlockingConnection(self._primary, (host, int(port))))
             case word:
                 if word in faults.HANG_UP:
                     line.close()
                 raise faults.ours(error) from error
 
-    def _take(self) -> Line:
+    def _take(self) -> BlockingConnection:
         idle = self._idle
         with suppress(IndexError):  # pop and append are steps of their own, so threads need no lock
             while True:
@@ -226,17 +226,17 @@ class Blocking:
                     return line
         return self._connected()
 
-    def _connected(self) -> Line:
+    def _connected(self) -> BlockingConnection:
         """Where the other side of the driver has found the primary, else at the first host that answers."""
-        places = [self._server.found] if self._server.found else list(self._server.address.hosts)
+        places = [self._primary.found] if self._primary.found else list(self._primary.address.hosts)
         failure: DriverUnavailable | None = None
         for host in places:
             try:
-                return Line(self._server, host)
+                return BlockingConnection(self._primary, host)
             except DriverUnavailable as error:
                 failure = failure or error
         raise failure or DriverUnavailable("the store URL names no host")
 
-    def _give_back(self, line: Line) -> None:
+    def _give_back(self, line: BlockingConnection) -> None:
         if line.is_open:
             self._idle.append(line)

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
 from taskharbor.drivers.redis import ends
-from taskharbor.drivers.redis.books import Books
-from taskharbor.drivers.redis.ledger import Ledger
-from taskharbor.drivers.redis.packing import shown
-from taskharbor.drivers.redis.picture import ask_for_job, scoped
+from taskharbor.drivers.redis.encoding import shown
+from taskharbor.drivers.redis.optimistic import OptimisticStep
+from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
+from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, NotAllowedInState
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import JobRecord
@@ -22,24 +22,24 @@ from taskharbor.model.transitions import requeued, speculative_copy, starting_at
 class Control:
     """The control verbs of one driver handle."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, steps: OptimisticStep) -> None:
+        self._steps = steps
 
     async def cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        def decide(ledger: Ledger) -> list[CancelAnswer]:
-            return [ends.cancel(ledger, job_id) for job_id in ids]
+        def decide(unit: UnitOfWork) -> list[CancelAnswer]:
+            return [ends.cancel(unit, job_id) for job_id in ids]
 
-        return await self._books.step(_asked(ids), decide, now)
+        return await self._steps.run(_asked(ids), decide, now)
 
     async def cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        def decide(ledger: Ledger) -> bool:
-            slot = ledger.slot(queue, key)
+        def decide(unit: UnitOfWork) -> bool:
+            slot = unit.slot(queue, key)
             waiting = slot.get("w") or slot.get("b")
             if waiting is not None:
-                ends.cancel(ledger, waiting)
+                ends.cancel(unit, waiting)
             return waiting is not None
 
-        return await self._books.step([b"k" + scoped(queue, key)], decide, now)
+        return await self._steps.run([b"k" + scoped(queue, key)], decide, now)
 
     async def requeue(
         self,
@@ -50,25 +50,25 @@ class Control:
         delay: timedelta | None,
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
-        def decide(ledger: Ledger) -> list[Requeued | JobNotFound | ConflictError]:
-            due = starting_at(run_at, delay, ledger.now)
-            return [_requeue(ledger, job_id, edit, reset_counts, due) for job_id in ids]
+        def decide(unit: UnitOfWork) -> list[Requeued | JobNotFound | ConflictError]:
+            due = starting_at(run_at, delay, unit.now)
+            return [_requeue(unit, job_id, edit, reset_counts, due) for job_id in ids]
 
-        return await self._books.step(_asked(ids), decide, now)
+        return await self._steps.run(_asked(ids), decide, now)
 
     async def delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        def decide(ledger: Ledger) -> list[Deleted | JobNotFound | ConflictError]:
-            return [_delete(ledger, job_id) for job_id in ids]
+        def decide(unit: UnitOfWork) -> list[Deleted | JobNotFound | ConflictError]:
+            return [_delete(unit, job_id) for job_id in ids]
 
-        return await self._books.step(_asked(ids), decide, now)
+        return await self._steps.run(_asked(ids), decide, now)
 
     async def speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._books.step(
-            _asked([job_id]), lambda ledger: _speculate(ledger, job_id, head_start), now, seqs=1
+        return await self._steps.run(
+            _asked([job_id]), lambda unit: _speculate(unit, job_id, head_start), now, seqs=1
         )
 
 
@@ -77,53 +77,53 @@ def _asked(ids: Sequence[str]) -> list[bytes]:
 
 
 def _requeue(
-    ledger: Ledger, job_id: str, edit: Edit, reset_counts: bool, run_at: datetime | None
+    unit: UnitOfWork, job_id: str, edit: Edit, reset_counts: bool, run_at: datetime | None
 ) -> Requeued | JobNotFound | ConflictError:
-    job, now = ledger.find(job_id), ledger.now
+    job, now = unit.find(job_id), unit.now
     if job is None or job.speculates_on is not None:
         return JobNotFound(job_id)
     if job.state not in TERMINAL:
         return NotAllowedInState(job.id, verb="requeue", state=shown(job, now).state)
-    slot = {} if job.key is None else ledger.slot(job.queue, job.key)
+    slot = {} if job.key is None else unit.slot(job.queue, job.key)
     if (there := slot.get("w") or slot.get("b")) is not None:
         return DuplicateJob(job.id, there)
     after = requeued(job, edit, run_at, now, reset_counts=reset_counts, blocked="r" in slot)
-    ledger.put(after)
-    ledger.revive_keys(job.id)
+    unit.put(after)
+    unit.revive_keys(job.id)
     return Requeued(after.id, after.state, now, after.version)
 
 
-def _delete(ledger: Ledger, job_id: str) -> Deleted | JobNotFound | ConflictError:
-    job, now = ledger.find(job_id), ledger.now
+def _delete(unit: UnitOfWork, job_id: str) -> Deleted | JobNotFound | ConflictError:
+    job, now = unit.find(job_id), unit.now
     if job is None or job.speculates_on is not None:
         return JobNotFound(job_id)
     if job.state not in TERMINAL:
         return NotAllowedInState(job.id, verb="delete", state=shown(job, now).state)
-    ledger.drop(job)
+    unit.drop(job)
     return Deleted(job.id, now)
 
 
 def _speculate(
-    ledger: Ledger, job_id: str, head_start: HeadStart | None
+    unit: UnitOfWork, job_id: str, head_start: HeadStart | None
 ) -> Speculated | JobNotFound | ConflictError:
-    job, now = ledger.find(job_id), ledger.now
+    job, now = unit.find(job_id), unit.now
     if job is None:
         return JobNotFound(job_id)
-    if not _may_have_copy(ledger, job):
+    if not _may_have_copy(unit, job):
         return NotAllowedInState(job_id, verb="speculate", state=shown(job, now).state)
-    copy = speculative_copy(job, ledger.next_seq(), now, head_start)
-    ledger.put(copy)
+    copy = speculative_copy(job, unit.next_seq(), now, head_start)
+    unit.put(copy)
     return Speculated(job.id, copy.id, now, copy.version)
 
 
-def _may_have_copy(ledger: Ledger, job: JobRecord) -> bool:
+def _may_have_copy(unit: UnitOfWork, job: JobRecord) -> bool:
     return (
         job.state is JobState.RUNNING
         and job.lease_expires_at is not None
-        and job.lease_expires_at > ledger.now
+        and job.lease_expires_at > unit.now
         and not job.cancel_requested
         and job.key is None
         and job.speculates_on is None
-        and ledger.copy_of(job) is None
-        and not ledger.run_had_copy(job)
+        and unit.copy_of(job) is None
+        and not unit.run_had_copy(job)
     )

@@ -40,17 +40,17 @@ from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address, address_of
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.blocking import Blocking
-from taskharbor.drivers.redis.books import Books, stated
 from taskharbor.drivers.redis.cluster.driver import ClusterDriver
 from taskharbor.drivers.redis.control import Control
-from taskharbor.drivers.redis.entering import Entering
-from taskharbor.drivers.redis.fitness import Fitness
+from taskharbor.drivers.redis.enqueue import Enqueuer
+from taskharbor.drivers.redis.eviction import EvictionGuard
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.looking import Looking
-from taskharbor.drivers.redis.presence import Presence
-from taskharbor.drivers.redis.server import Server
-from taskharbor.drivers.redis.standing import Standing
-from taskharbor.drivers.redis.waking import Waking
+from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.parked_claim import ParkedClaims
+from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.queries import Queries
+from taskharbor.drivers.redis.registry import Registry
+from taskharbor.drivers.redis.wakeups import WakeupListener
 from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
@@ -106,43 +106,45 @@ class RedisDriver(Driver):
         return await self.open()
 
     async def do_open(self) -> None:
-        self._make_parts(Server(self.address, self._keys, self._fresh_epoch))
-        self._server.makes_epoch = not self._only_looks
+        self._make_parts(Primary(self.address, self._keys, self._fresh_epoch))
+        self._primary.makes_epoch = not self._only_looks
         try:
-            await self._server.open()
-            seen = await health.look(self._server)
+            await self._primary.open()
+            seen = await health.look(self._primary)
             health.check(seen, self.address)
             await self._check_rights()
-            await self._server.adopt_epoch()
+            await self._primary.adopt_epoch()
         except BaseException:
-            await self._server.close()
+            await self._primary.close()
             raise
         # What this server can do, which the class cannot know.
         self.__dict__["capabilities"] = replace(type(self).capabilities, durable=seen.durability != "D0")
         if not self._only_looks:  # what looks at it shows it, or has nothing to lose
             health.advise(seen, self.address)
 
-    def _make_parts(self, server: Server) -> None:
+    def _make_parts(self, primary: Primary) -> None:
         keys = self._keys
-        self._server = server
-        self._books = Books(server, keys)
-        self._entering = Entering(server, keys, self._books)
-        self._attempts = Attempts(server, keys, self._books, self.entropy, self.given_up, self.orphans)
-        self._control = Control(self._books)
-        self._looking = Looking(server, keys, self._books, self.orphans)
-        self._presence = Presence(server, keys, self._books)
-        self._standing = Standing(self._attempts)
-        self._waking = Waking(server, keys, self.clock, self.entropy.split("wakeups"), self._standing)
-        self._waking.outage = self.outage
-        self._attempts.passing = self._waking.passing
-        self._fitness = Fitness(self.address, self.clock)
-        self._blocking = Blocking(server, self._enqueue_elsewhere, Fitness(self.address, self.clock))
-        server.on_reset = self._waking.everybody_looks
+        self._primary = primary
+        self._steps = OptimisticStep(primary, keys)
+        self._enqueuer = Enqueuer(primary, keys, self._steps)
+        self._attempts = Attempts(primary, keys, self._steps, self.entropy, self.given_up, self.orphans)
+        self._control = Control(self._steps)
+        self._queries = Queries(primary, keys, self._steps, self.orphans)
+        self._registry = Registry(primary, keys, self._steps)
+        self._parked_claims = ParkedClaims(self._attempts)
+        self._wakeups = WakeupListener(
+            primary, keys, self.clock, self.entropy.split("wakeups"), self._parked_claims
+        )
+        self._wakeups.outage = self.outage
+        self._attempts.forwarder = self._wakeups.forwarder
+        self._eviction_guard = EvictionGuard(self.address, self.clock)
+        self._blocking = Blocking(primary, self._enqueue_elsewhere, EvictionGuard(self.address, self.clock))
+        primary.on_reset = self._wakeups.wake_all
 
     async def _check_rights(self) -> None:
         """No scripts, or a user that may not call them: found out now and not at the first job."""
         try:
-            await self._server.run("get", [self._keys.data], "", "", writes=False)
+            await self._primary.run("get", [self._keys.data], "", "", writes=False)
         except DriverMisbehaved as error:
             raise StoreRefused(f"the server runs no scripts: {error}") from error
         except StoreRefused as error:
@@ -155,41 +157,41 @@ class RedisDriver(Driver):
         return self.entropy.token().encode()
 
     async def do_close(self) -> None:
-        await self._waking.close()
-        await self._server.close()
+        await self._wakeups.close()
+        await self._primary.close()
         await asyncio.to_thread(self._blocking.close)
 
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        await self._fitness.check_on(self._server)
-        return await self._entering.enqueue(jobs, now)
+        await self._eviction_guard.check_on(self._primary)
+        return await self._enqueuer.enqueue(jobs, now)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         return self._blocking.enqueue(jobs, now)
 
     async def _enqueue_elsewhere(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         """In an event loop that is not this handle's: with a connection of its own."""
-        server = Server(self.address, self._keys, self._fresh_epoch)
+        primary = Primary(self.address, self._keys, self._fresh_epoch)
         try:
-            await server.open()
-            await server.adopt_epoch()
-            entering = Entering(server, self._keys, Books(server, self._keys))
-            return await entering.enqueue_with_care(jobs, now)
+            await primary.open()
+            await primary.adopt_epoch()
+            enqueuer = Enqueuer(primary, self._keys, OptimisticStep(primary, self._keys))
+            return await enqueuer.enqueue_with_care(jobs, now)
         finally:
-            await server.close()
+            await primary.close()
 
     # ------------------------------------------------------------------ attempts
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        await self._check_fitness()
-        return await self._standing.reserve(claim, now)
+        await self._check_eviction()
+        return await self._parked_claims.reserve(claim, now)
 
-    async def _check_fitness(self) -> None:
+    async def _check_eviction(self) -> None:
         try:
-            await self._fitness.check_on(self._server)
+            await self._eviction_guard.check_on(self._primary)
         except StoreRefused:
-            await self._standing.withdraw()
+            await self._parked_claims.withdraw()
             raise
 
     async def do_extend_leases(
@@ -211,10 +213,10 @@ class RedisDriver(Driver):
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         try:
-            await self._check_fitness()
+            await self._check_eviction()
         except StoreRefused as error:
             return Exchanged(await self.do_settle(settlements, now), [], error)
-        return await self._standing.exchange(settlements, claim, now)
+        return await self._parked_claims.exchange(settlements, claim, now)
 
     # ------------------------------------------------------------------ time
 
@@ -222,18 +224,18 @@ class RedisDriver(Driver):
         return await self._attempts.reclaim(limit, now)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
-        queues = await self._books.queue_names()
+        queues = await self._steps.queue_names()
         return int(
-            await self._server.run("promote", self._keys.for_promote(queues), stated(now), limit, *queues)
+            await self._primary.run("promote", self._keys.for_promote(queues), now_arg(now), limit, *queues)
         )
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         keys = [self._keys.data, self._keys.idempotency_ends]
-        queues = await self._books.queue_names()
+        queues = await self._steps.queue_names()
         for queue in queues:
             own = self._keys.queue(queue)
             keys += (own.list, own.done)
-        return int(await self._server.run("prune", keys, stated(now), limit, *queues))
+        return int(await self._primary.run("prune", keys, now_arg(now), limit, *queues))
 
     # ------------------------------------------------------------------ control
 
@@ -260,7 +262,7 @@ class RedisDriver(Driver):
         return await self._control.delete(ids, now)
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
-        return await self._presence.configure(settings)
+        return await self._registry.configure(settings)
 
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
@@ -270,22 +272,22 @@ class RedisDriver(Driver):
     # ------------------------------------------------------------------ looking
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._looking.get(ids, now)
+        return await self._queries.get(ids, now)
 
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._looking.get(ids, now, payloads=False)
+        return await self._queries.get(ids, now, payloads=False)
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        return await self._looking.find(query, now)
+        return await self._queries.find(query, now)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        return await self._looking.count(queues, now)
+        return await self._queries.count(queues, now)
 
     async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
-        return await self._looking.queues(now)
+        return await self._queries.queues(now)
 
     async def do_info(self) -> DriverInfo:
-        seen = await health.look(self._server)
+        seen = await health.look(self._primary)
         return DriverInfo(
             driver="redis",
             store=f"{seen.product} {seen.version}",
@@ -299,46 +301,46 @@ class RedisDriver(Driver):
     async def stored_bytes(self) -> int:
         """What this harbor takes of the server's memory; an estimate by samples where it is large."""
         keys = [self._keys.data]
-        for queue in await self._books.queue_names():
+        for queue in await self._steps.queue_names():
             keys += self._keys.queue(queue)
         commands = [("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES) for key in keys]
-        return sum(found or 0 for found in await self._server.together(commands))
+        return sum(found or 0 for found in await self._primary.together(commands))
 
     # ------------------------------------------------------------------ presence
 
     async def do_report_worker(
         self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
     ) -> None:
-        await self._presence.report(report, samples, ttl, now)
+        await self._registry.report(report, samples, ttl, now)
 
     async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        return await self._presence.forget(worker_id, now)
+        return await self._registry.forget(worker_id, now)
 
     async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        return await self._presence.workers(now)
+        return await self._registry.workers(now)
 
     async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        return await self._presence.types()
+        return await self._registry.types()
 
     async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        return await self._presence.hold(role, holder, ttl, now)
+        return await self._registry.hold(role, holder, ttl, now)
 
     async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        return await self._presence.release(role, holder, now)
+        return await self._registry.release(role, holder, now)
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
-        return self._waking.listen(queues, worker_id)
+        return self._wakeups.listen(queues, worker_id)
 
     # ------------------------------------------------------------------ schedules
 
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        return await self._presence.put(schedule, now)
+        return await self._registry.put(schedule, now)
 
     async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        return await self._presence.advance(name, tick, fired, now)
+        return await self._registry.advance(name, tick, fired, now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        return await self._presence.delete(name)
+        return await self._registry.delete(name)
 
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        return await self._presence.schedules()
+        return await self._registry.schedules()

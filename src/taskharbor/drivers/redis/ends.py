@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskharbor.drivers.messages import CancelAnswer, CancelResult, Reclaimed, ReclaimResult, Settled
-from taskharbor.drivers.redis.ledger import Ledger
+from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord
 from taskharbor.model.queue import EVERY_QUEUE, fail_queue_of, retention_of
@@ -22,75 +22,75 @@ from taskharbor.model.transitions import (
 )
 
 
-def settle(ledger: Ledger, settlement: Settlement) -> Settled | LeaseLost:
-    lease, now = settlement.lease, ledger.now
-    job = held(ledger.get(lease.job_id), lease, now)
+def settle(unit: UnitOfWork, settlement: Settlement) -> Settled | LeaseLost:
+    lease, now = settlement.lease, unit.now
+    job = held(unit.get(lease.job_id), lease, now)
     if isinstance(job, LeaseLost):
         return job
     after = settled(job, settlement, now)
     if after.state is JobState.COMPLETED and job.speculates_on is not None and isinstance(settlement, Ack):
-        _win(ledger, job.speculates_on, settlement.result)
-    drop_copy_of(ledger, job)  # first: without retention, the job that leads to it is gone afterwards
-    after = leave(ledger, job, after)
+        _win(unit, job.speculates_on, settlement.result)
+    drop_copy_of(unit, job)  # first: without retention, the job that leads to it is gone afterwards
+    after = leave(unit, job, after)
     return Settled(after.id, after.state, now, after.version)
 
 
-def reclaim(ledger: Ledger, job_id: str, ended: list[JobRecord]) -> Reclaimed | None:
+def reclaim(unit: UnitOfWork, job_id: str, ended: list[JobRecord]) -> Reclaimed | None:
     """End an expired lease; None when somebody else has already done so.
 
     A job that does not go on is added to `ended`.
     """
-    job, now = ledger.get(job_id), ledger.now
+    job, now = unit.get(job_id), unit.now
     if job is None or job.lease_expires_at is None or job.lease_expires_at > now:
         return None
-    had_blocked = ledger.blocked_behind(job) is not None
+    had_blocked = unit.blocked_behind(job) is not None
     after = stalled(job, "", now)
     if after.state.is_terminal:
-        drop_copy_of(ledger, job)
-    after = leave(ledger, job, after)
+        drop_copy_of(unit, job)
+    after = leave(unit, job, after)
     if after.state.is_terminal:
         ended.append(after)
     return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version)
 
 
-def leave(ledger: Ledger, before: JobRecord, after: JobRecord) -> JobRecord:
+def leave(unit: UnitOfWork, before: JobRecord, after: JobRecord) -> JobRecord:
     """Store a job that left `running`, with everything that follows from it in the same step."""
-    now = ledger.now
-    blocked = ledger.blocked_behind(before)
+    now = unit.now
+    blocked = unit.blocked_behind(before)
     if blocked is not None and not after.state.is_terminal:
         after = merged(after, blocked, now)
-        keys = ledger.keys_of(blocked.id)
-        ledger.merge_away(blocked, after.id)
-        ledger.move_keys(keys, after.id)
-    ledger.put(after)
+        keys = unit.keys_of(blocked.id)
+        unit.merge_away(blocked, after.id)
+        unit.move_keys(keys, after.id)
+    unit.put(after)
     if after.state.is_terminal:
         if blocked is not None:
-            ledger.put(unblocked(blocked, now))
-        end(ledger, after)
+            unit.put(unblocked(blocked, now))
+        end(unit, after)
     return after
 
 
-def end(ledger: Ledger, job: JobRecord) -> None:
+def end(unit: UnitOfWork, job: JobRecord) -> None:
     """What the end of a stored job sets off: its failure job, its idempotency window, its retention."""
-    own, harbor = ledger.rules(job.queue), ledger.rules(EVERY_QUEUE)
+    own, harbor = unit.rules(job.queue), unit.rules(EVERY_QUEUE)
     if job.state is JobState.FAILED and job.type != FAILURE_TYPE and job.speculates_on is None:
         fail_queue = fail_queue_of(own, harbor)
         if fail_queue is not None:
-            ledger.post(failure_job(job, fail_queue, ledger.now))
-    ledger.end_keys(job.id)
+            unit.post(failure_job(job, fail_queue, unit.now))
+    unit.end_keys(job.id)
     if retention_of(own, harbor).of(job.state) == NO_TIME:
-        ledger.drop(job)
+        unit.drop(job)
 
 
-def drop_copy_of(ledger: Ledger, job: JobRecord) -> None:
-    copy = ledger.copy_of(job)
+def drop_copy_of(unit: UnitOfWork, job: JobRecord) -> None:
+    copy = unit.copy_of(job)
     if copy is not None:
-        ledger.put(dropped(copy, ledger.now))
-        ledger.tell_of_cancel(copy)
+        unit.put(dropped(copy, unit.now))
+        unit.tell_of_cancel(copy)
 
 
-def cancel(ledger: Ledger, job_id: str) -> CancelAnswer:
-    job, now = ledger.find(job_id), ledger.now
+def cancel(unit: UnitOfWork, job_id: str) -> CancelAnswer:
+    job, now = unit.find(job_id), unit.now
     if job is None:
         return CancelAnswer(job_id, CancelResult.NOT_FOUND, None, now, 0)
     if job.state in TERMINAL:
@@ -100,22 +100,22 @@ def cancel(ledger: Ledger, job_id: str) -> CancelAnswer:
     if job.cancel_requested:
         return CancelAnswer(job.id, result, job.state, now, job.version)
     after = cancelled(job, now)
-    ledger.put(after)
-    drop_copy_of(ledger, after)
+    unit.put(after)
+    drop_copy_of(unit, after)
     if is_running:
-        ledger.tell_of_cancel(job)
+        unit.tell_of_cancel(job)
     else:
-        end(ledger, after)
+        end(unit, after)
     return CancelAnswer(after.id, result, after.state, now, after.version)
 
 
-def _win(ledger: Ledger, original_id: str, result: bytes | None) -> None:
-    original = ledger.get(original_id)
+def _win(unit: UnitOfWork, original_id: str, result: bytes | None) -> None:
+    original = unit.get(original_id)
     if original is not None and not original.state.is_terminal:
-        after = won(original, result, ledger.now)
-        ledger.put(after)
-        ledger.tell_of_cancel(original)
-        end(ledger, after)
+        after = won(original, result, unit.now)
+        unit.put(after)
+        unit.tell_of_cancel(original)
+        end(unit, after)
 
 
 def _reclaim_result(state: JobState, had_blocked: bool) -> ReclaimResult:

@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.lineage import followed_until, parsed
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.failover import followed_until, parsed
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverError, StoreRefused
 from taskharbor.model.clock import instant
 
@@ -66,11 +66,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-async def look(server: Server) -> Health:
+async def look(primary: Primary) -> Health:
     """Ask the server. What its user may not see is taken from INFO, or counts as not there."""
-    time, info_text = await server.together([("TIME",), ("INFO",)])
+    time, info_text = await primary.together([("TIME",), ("INFO",)])
     info = parsed(info_text)
-    settings = await _settings(server)
+    settings = await _settings(primary)
     has_saved = int(info.get("rdb_last_bgsave_time_sec", "-1")) >= 0  # since it was started
     return Health(
         at=instant(int(time[0]) * 1_000_000 + int(time[1])),
@@ -177,10 +177,10 @@ _HOW = {
 }
 
 
-async def _settings(server: Server) -> dict[str, str]:
+async def _settings(primary: Primary) -> dict[str, str]:
     """Settings that only CONFIG tells; none of them when the user may not ask."""
     try:
-        found = await server.command(
+        found = await primary.command(
             "CONFIG", "GET", "maxmemory-policy", "appendfsync", "save", "min-replicas-to-write"
         )
     except DriverError:

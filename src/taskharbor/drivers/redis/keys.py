@@ -28,20 +28,20 @@ class Keys:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        home = f"{{{namespace}}}"
-        self.data = f"{home}:data"
-        self.queues = f"{home}:queues"
-        self.configured = f"{home}:configured"
-        self.enqueue_rate = f"{home}:rate:enqueue"
-        self.execute_rate = f"{home}:rate:execute"
-        self.idempotency_ends = f"{home}:idempotency"
-        self.workers = f"{home}:workers"
-        self.types = f"{home}:types"
-        self.roles = f"{home}:roles"
-        self.schedules = f"{home}:schedules"
-        self.outbox = f"{home}:outbox"
-        self.lock = f"{home}:lock"
-        self._home = home
+        prefix = f"{{{namespace}}}"
+        self.data = f"{prefix}:data"
+        self.queues = f"{prefix}:queues"
+        self.configured = f"{prefix}:configured"
+        self.enqueue_rate = f"{prefix}:rate:enqueue"
+        self.execute_rate = f"{prefix}:rate:execute"
+        self.idempotency_ends = f"{prefix}:idempotency"
+        self.workers = f"{prefix}:workers"
+        self.types = f"{prefix}:types"
+        self.roles = f"{prefix}:roles"
+        self.schedules = f"{prefix}:schedules"
+        self.outbox = f"{prefix}:outbox"
+        self.lock = f"{prefix}:lock"
+        self._prefix = prefix
         self._queues: dict[str, QueueKeys] = {}
 
     def queue(self, name: str) -> QueueKeys:
@@ -59,11 +59,11 @@ class Keys:
         return keys
 
     def worker_rate(self, worker_id: str) -> str:
-        return f"{self._home}:rate:worker:{worker_id}"
+        return f"{self._prefix}:rate:worker:{worker_id}"
 
-    def told(self, reader: str) -> str:
+    def told(self, name: str) -> str:
         """Where a listening process, or a worker, is told something that concerns it alone."""
-        return f"{self._home}:told:{reader}"
+        return f"{self._prefix}:told:{name}"
 
     def _tag(self, queue: str) -> str:
         return f"{{{self.namespace}}}:q:{queue}"

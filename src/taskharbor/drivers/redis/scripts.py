@@ -6,7 +6,8 @@ import hashlib
 from importlib.resources import files
 
 PRELUDE, RATES = "prelude", "rates"
-_WITH_RATES = frozenset({"enqueue", "exchange", "commit", "rate"})
+_VERB = "-- VERB"
+_WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
 # Taking jobs in is refused when the server is out of memory; what frees or only moves goes on.
 _NEEDS_ROOM = frozenset({"enqueue", "enqueue_one"})
 _WITHOUT_PRELUDE = frozenset({"enqueue_one"})
@@ -32,7 +33,9 @@ def load() -> dict[str, Script]:
     }
     if PRELUDE not in texts:
         raise RuntimeError("no Lua files in taskharbor/drivers/redis/lua: the installation is incomplete")
-    prelude, rates = texts.pop(PRELUDE), texts.pop(RATES)
+    prelude = texts.pop(PRELUDE)
+    rates, mark, verb = texts[RATES].partition(_VERB)
+    texts[RATES] = mark + verb
     return {
         name: Script(name, _assembled(name, [*_before(name, prelude, rates), text]))
         for name, text in texts.items()

@@ -8,7 +8,7 @@ import redis
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Settled
-from taskharbor.drivers.redis.server import slot_of
+from taskharbor.drivers.redis.primary import slot_of
 from taskharbor.errors import DriverUnavailable, LeaseLost
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings
@@ -59,8 +59,8 @@ async def test_no_key_of_a_queue_lies_outside_its_slot(driver):
 async def test_what_a_dead_process_left_in_an_outbox_is_delivered_by_the_next_sweep(driver):
     await driver.configure_queue(QueueSettings(queue="kit", fail_queue="dead"), now=START)
     job = await running(driver)
-    part = await driver._parts.part("kit")
-    await part.attempts.exchange([Fail(job.lease, "broken")], None, START)  # and then the process dies
+    store = await driver._stores.of("kit")
+    await store.attempts.exchange([Fail(job.lease, "broken")], None, START)  # and then the process dies
     assert await reserve(driver, queues=("dead",)) == []
 
     async with driver.another() as other:
@@ -234,6 +234,6 @@ async def test_a_slow_claimer_keeps_its_lock_or_learns_that_it_is_lost(driver):
         assert await is_kept()
         await asyncio.sleep(2.0)  # longer than it was first asked for
         assert await is_kept()
-        await driver._home.server.command("DEL", driver._home.keys.lock, writes=True)
+        await driver._harbor.primary.command("DEL", driver._harbor.keys.lock, writes=True)
         await asyncio.sleep(1.1)
         assert not await is_kept()

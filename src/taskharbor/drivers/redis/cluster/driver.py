@@ -39,17 +39,17 @@ from taskharbor.drivers.messages import (
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, ClaimFailed, HarborLimited
-from taskharbor.drivers.redis.books import stated
 from taskharbor.drivers.redis.cluster.backroom import Backroom
-from taskharbor.drivers.redis.cluster.entering import ClusterEntering
+from taskharbor.drivers.redis.cluster.enqueue import ClusterEnqueuer
 from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
-from taskharbor.drivers.redis.cluster.part import Part, for_parts, posted_job
-from taskharbor.drivers.redis.cluster.parts import Parts
-from taskharbor.drivers.redis.cluster.wakeups import MergedReader
+from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_stores, posted_job
+from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
+from taskharbor.drivers.redis.cluster.wakeups import MergedSubscription
+from taskharbor.drivers.redis.encoding import is_id
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.packing import is_id
-from taskharbor.drivers.redis.rules import rules_bytes
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.optimistic import now_arg
+from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.settings_codec import rules_bytes
 from taskharbor.errors import (
     ConflictError,
     JobNotFound,
@@ -97,18 +97,18 @@ class ClusterDriver(Driver):
         return await self.open()
 
     async def do_open(self) -> None:
-        self._parts = Parts(self.address, self.clock, self.entropy, self.given_up, self.orphans)
-        self._parts.makes_epochs = self._parts.home.server.makes_epoch = not self._only_looks
-        self._home = self._parts.home
-        self._parts.outage = self._home.waking.outage = self.outage
-        self._gates = HarborGates(self._home, self.clock, self.entropy.split("gates"))
-        self._entering = ClusterEntering(self._parts, self._gates)
+        self._stores = QueueStores(self.address, self.clock, self.entropy, self.given_up, self.orphans)
+        self._stores.makes_epochs = self._stores.harbor.primary.makes_epoch = not self._only_looks
+        self._harbor = self._stores.harbor
+        self._stores.outage = self._harbor.wakeups.outage = self.outage
+        self._gates = HarborGates(self._harbor, self.clock, self.entropy.split("gates"))
+        self._enqueuer = ClusterEnqueuer(self._stores, self._gates)
         self._backroom = Backroom(self.another)
         try:
-            await self._home.server.open()
+            await self._harbor.primary.open()
             seen = await self._look_at_nodes()
             classes = [one.durability for one in seen]
-            await self._home.open()
+            await self._harbor.open()
         except BaseException:
             await self.do_close()
             raise
@@ -118,34 +118,34 @@ class ClusterDriver(Driver):
 
     async def _look_at_nodes(self) -> list[health.Health]:
         """Every primary must be fit: each holds some of the queues."""
-        found = self._home.server.found or self.address.hosts[0]
-        hosts = {host for _, _, host in await self._home.server.slots(found)}
+        found = self._harbor.primary.found or self.address.hosts[0]
+        hosts = {host for _, _, host in await self._harbor.primary.slots(found)}
         seen = []
         for host in sorted(hosts):
             address = replace(self.address, mode="single", hosts=(host,))
-            server = Server(address, Keys(address.namespace), lambda: b"")
-            await server.open()
+            primary = Primary(address, Keys(address.namespace), lambda: b"")
+            await primary.open()
             try:
-                seen.append(await health.look(server))
+                seen.append(await health.look(primary))
             finally:
-                await server.close()
+                await primary.close()
             health.check(seen[-1], self.address)
         return seen
 
     async def do_close(self) -> None:
-        await self._parts.close()
+        await self._stores.close()
         await asyncio.to_thread(self._backroom.close)
 
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        await self._check_fitness(dict.fromkeys(job.queue for job in jobs))
-        return await self._entering.enqueue(jobs, now)
+        await self._check_eviction(dict.fromkeys(job.queue for job in jobs))
+        return await self._enqueuer.enqueue(jobs, now)
 
-    async def _check_fitness(self, queues: Iterable[str]) -> None:
+    async def _check_eviction(self, queues: Iterable[str]) -> None:
         for queue in queues:
-            part = await self._parts.part(queue)
-            await part.fitness.check_on(part.server)
+            store = await self._stores.of(queue)
+            await store.eviction_guard.check_on(store.primary)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         return self._backroom.enqueue(jobs, now)
@@ -162,15 +162,15 @@ class ClusterDriver(Driver):
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         try:
-            await self._check_fitness(claim.queues)
+            await self._check_eviction(claim.queues)
         except StoreRefused as error:
             return Exchanged(await self.do_settle(settlements, now) if settlements else [], [], error)
         queues = {item.lease.queue for item in settlements}
         answers: list[Settled | LeaseLost] = []
         if len(claim.queues) == 1 and queues <= set(claim.queues) and not self._is_special(claim):
-            part = await self._parts.part(claim.queues[0])
+            store = await self._stores.of(claim.queues[0])
             try:
-                answers, jobs = await part.attempts.exchange(settlements, claim, now)
+                answers, jobs = await store.attempts.exchange(settlements, claim, now)
             except HarborLimited:
                 self._is_limited = True
             except ClaimFailed as failed:
@@ -199,7 +199,7 @@ class ClusterDriver(Driver):
         """Answers of settlements that were sent once already, in this very call."""
         answers = await self.do_settle(settlements, now) if settlements else []
         records = await self.do_get([item.lease.job_id for item in settlements], now) if settlements else []
-        at = now or await self._home.time()
+        at = now or await self._harbor.time()
         return [
             Settled(record.id, record.state, at, record.version)
             if isinstance(answer, LeaseLost) and record and record.settled_token == item.lease.token
@@ -230,9 +230,9 @@ class ClusterDriver(Driver):
         for queue in claim.queues:
             if len(jobs) == limit or (is_kept is not None and not await is_kept()):
                 break
-            part = await self._parts.part(queue)
+            store = await self._stores.of(queue)
             one = replace(claim, queues=(queue,), limit=limit - len(jobs), rate=None)
-            attempts = part.attempts if is_kept is None else part.counted
+            attempts = store.attempts if is_kept is None else store.counted
             try:
                 jobs += (await attempts.exchange((), one, now))[1]
             except HarborLimited:
@@ -243,18 +243,18 @@ class ClusterDriver(Driver):
 
     async def _sweep(self, queues: Sequence[str], now: datetime | None) -> None:
         """A claim deals with the expired leases of all its queues before it picks from one."""
-        parts = [await self._parts.part(queue) for queue in queues]
-        await self._reclaimed(parts, SWEPT_PER_CLAIM, now)
+        stores = [await self._stores.of(queue) for queue in queues]
+        await self._reclaimed(stores, SWEPT_PER_CLAIM, now)
 
     async def _running(self, now: datetime | None) -> int:
         """Unexpired leases of the whole harbor."""
-        at = now or await self._home.time()
-        after = f"({stated(at)}"
-        parts = await self._parts.all()
+        at = now or await self._harbor.time()
+        after = f"({now_arg(at)}"
+        stores = await self._stores.all()
         counts = await asyncio.gather(
             *(
-                part.server.command("ZCOUNT", part.keys.queue(part.queue).leases, after, "+inf")
-                for part in parts
+                store.primary.command("ZCOUNT", store.keys.queue(store.queue).leases, after, "+inf")
+                for store in stores
             )
         )
         return sum(counts)
@@ -262,9 +262,11 @@ class ClusterDriver(Driver):
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        answers = await self._parts.by_queue(
+        answers = await self._stores.by_queue(
             [item.lease for item in settlements],
-            lambda part, places: _first(part.attempts.exchange([settlements[p] for p in places], None, now)),
+            lambda store, places: _first(
+                store.attempts.exchange([settlements[p] for p in places], None, now)
+            ),
         )
         await self._deliver(now)
         return answers
@@ -274,12 +276,12 @@ class ClusterDriver(Driver):
     ) -> list[Settled | LeaseLost]:
         """What is not running where its lease says may run elsewhere: the queue of a lease proves nothing."""
         lost = [place for place, answer in enumerate(answers) if isinstance(answer, JobNotInflight)]
-        where = await self._parts.where(list(filter(is_id, (settlements[p].lease.job_id for p in lost))))
+        where = await self._stores.where(list(filter(is_id, (settlements[p].lease.job_id for p in lost))))
         for place in lost:
             lease = settlements[place].lease
-            part = where.get(lease.job_id)
-            if part is not None and part.queue != lease.queue:
-                [answers[place]], _ = await part.attempts.exchange([settlements[place]], None, now)
+            store = where.get(lease.job_id)
+            if store is not None and store.queue != lease.queue:
+                [answers[place]], _ = await store.attempts.exchange([settlements[place]], None, now)
         return answers
 
     async def do_extend_leases(
@@ -289,64 +291,66 @@ class ClusterDriver(Driver):
         progress: Mapping[str, Progress],
         now: datetime | None,
     ) -> list[Extended | LeaseLost]:
-        return await self._parts.by_queue(
+        return await self._stores.by_queue(
             leases,
-            lambda part, places: part.attempts.extend([leases[p] for p in places], lease_for, progress, now),
+            lambda store, places: store.attempts.extend(
+                [leases[p] for p in places], lease_for, progress, now
+            ),
         )
 
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self._reclaimed(await self._parts.all(), limit, now, everywhere=True)
+        return await self._reclaimed(await self._stores.all(), limit, now, everywhere=True)
 
     async def _reclaimed(
-        self, parts: Sequence[Part], limit: int, now: datetime | None, *, everywhere: bool = False
+        self, stores: Sequence[QueueStore], limit: int, now: datetime | None, *, everywhere: bool = False
     ) -> list[Reclaimed]:
         """The oldest expired leases of these queues, whichever they are in."""
-        found = await asyncio.gather(*(part.attempts.expired([part.queue], limit, now) for part in parts))
+        found = await asyncio.gather(*(store.attempts.expired([store.queue], limit, now) for store in stores))
         chosen = sorted((*lease, number) for number, leases in enumerate(found) for lease in leases)[:limit]
         answers: dict[str, Reclaimed] = {}
         for number in dict.fromkeys(number for *_, number in chosen):
             ids = [job_id for *_, job_id, of in chosen if of == number]
-            for answer in await parts[number].attempts.reclaim_these(ids, now):
+            for answer in await stores[number].attempts.reclaim_these(ids, now):
                 answers[answer.id] = answer
         await self._deliver(now, everywhere=everywhere)
         return [answers[job_id] for _, _, job_id, _ in chosen if job_id in answers]
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         moved = 0
-        for part in await self._parts.all():
-            keys = part.keys.for_promote([part.queue])
-            moved += int(await part.server.run("promote", keys, stated(now), limit - moved, part.queue))
+        for store in await self._stores.all():
+            keys = store.keys.for_promote([store.queue])
+            moved += int(await store.primary.run("promote", keys, now_arg(now), limit - moved, store.queue))
         return moved
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         pruned = 0
-        for part in await self._parts.all():
-            own = part.keys.queue(part.queue)
-            keys = [part.keys.data, part.keys.idempotency_ends, own.list, own.done]
-            pruned += int(await part.server.run("prune", keys, stated(now), limit - pruned, part.queue))
+        for store in await self._stores.all():
+            own = store.keys.queue(store.queue)
+            keys = [store.keys.data, store.keys.idempotency_ends, own.list, own.done]
+            pruned += int(await store.primary.run("prune", keys, now_arg(now), limit - pruned, store.queue))
         return pruned
 
     async def _deliver(self, now: datetime | None, *, everywhere: bool = False) -> None:
         """Bring what lies in outboxes to its queues; `everywhere`: also what a dead process has left."""
-        if not (self._parts.has_post or everywhere):
+        if not (self._stores.has_post or everywhere):
             return
-        self._parts.has_post = False
-        parts = await self._parts.all() if everywhere else self._parts.met
-        for part in parts:
-            for packed in await part.posted():
+        self._stores.has_post = False
+        stores = await self._stores.all() if everywhere else self._stores.met
+        for store in stores:
+            for packed in await store.posted():
                 job = posted_job(packed)
-                await (await self._parts.part(job.queue)).receive(job, now)
-                await part.forget_post(packed)
+                await (await self._stores.of(job.queue)).receive(job, now)
+                await store.forget_post(packed)
 
     # ------------------------------------------------------------------ control
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        return await self._parts.by_id(ids, lambda part, some: part.control.cancel(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.control.cancel(some, now))
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await (await self._parts.part(queue)).control.cancel_waiting(queue, key, now)
+        return await (await self._stores.of(queue)).control.cancel_waiting(queue, key, now)
 
     async def do_requeue(
         self,
@@ -357,47 +361,49 @@ class ClusterDriver(Driver):
         delay: timedelta | None,
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
-        return await self._parts.by_id(
-            ids, lambda part, some: part.control.requeue(some, edit, reset_counts, run_at, delay, now)
+        return await self._stores.by_id(
+            ids, lambda store, some: store.control.requeue(some, edit, reset_counts, run_at, delay, now)
         )
 
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        return await self._parts.by_id(ids, lambda part, some: part.control.delete(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.control.delete(some, now))
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
-        home = self._home
+        harbor = self._harbor
         if settings.queue != EVERY_QUEUE:
-            part = await self._parts.part(settings.queue)
-            rules = await part.presence.configure(settings)
-            await home.server.command("SADD", home.keys.configured, settings.queue, writes=True)
+            store = await self._stores.of(settings.queue)
+            rules = await store.registry.configure(settings)
+            await harbor.primary.command("SADD", harbor.keys.configured, settings.queue, writes=True)
             return rules
-        rules = await home.presence.configure(settings)
-        for part in await self._parts.all():
-            await part.take_rules(rules_bytes(for_parts(rules)))
-            await part.server.command("LPUSH", part.keys.queue(part.queue).wake, "1", writes=True)
+        rules = await harbor.registry.configure(settings)
+        for store in await self._stores.all():
+            await store.take_rules(rules_bytes(for_queue_stores(rules)))
+            await store.primary.command("LPUSH", store.keys.queue(store.queue).wake, "1", writes=True)
         return rules
 
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        part = (await self._parts.where([job_id])).get(job_id, self._home)
-        return await part.control.speculate(job_id, head_start, now)
+        store = (await self._stores.where([job_id])).get(job_id, self._harbor)
+        return await store.control.speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._parts.by_id(ids, lambda part, some: part.looking.get(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.queries.get(some, now))
 
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._parts.by_id(ids, lambda part, some: part.looking.get(some, now, payloads=False))
+        return await self._stores.by_id(ids, lambda store, some: store.queries.get(some, now, payloads=False))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         if query.queue is not None:
-            return await (await self._parts.part(query.queue)).looking.find(query, now)
-        parts = await self._parts.all()
-        pages = await asyncio.gather(*(part.looking.part_of_page([part.queue], query, now) for part in parts))
+            return await (await self._stores.of(query.queue)).queries.find(query, now)
+        stores = await self._stores.all()
+        pages = await asyncio.gather(
+            *(store.queries.part_of_page([store.queue], query, now) for store in stores)
+        )
         sign = -1 if query.newest_first else 1
         # Only up to where the slowest queue was looked through is the order certain.
         ends = [sign * last for _, last in pages if last is not None]
@@ -409,20 +415,22 @@ class ClusterDriver(Driver):
         return Page(jobs, cursor_after(query, sign * min(ends)) if ends else None)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        parts = (
-            [await self._parts.part(name) for name in sorted(queues)] if queues else await self._parts.all()
+        stores = (
+            [await self._stores.of(name) for name in sorted(queues)] if queues else await self._stores.all()
         )
-        counts = await asyncio.gather(*(part.looking.count([part.queue], now) for part in parts))
+        counts = await asyncio.gather(*(store.queries.count([store.queue], now) for store in stores))
         merged = {queue: numbers for one in counts for queue, numbers in one.items()}
         return merged if queues else {queue: numbers for queue, numbers in merged.items() if numbers.total}
 
     async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
-        home = self._home
-        configured = {name.decode() for name in await home.server.command("SMEMBERS", home.keys.configured)}
-        names = {*await home.books.queue_names(), *configured} - {EVERY_QUEUE}
-        infos = [info for info in await home.looking.queues(now) if info.queue == EVERY_QUEUE]
+        harbor = self._harbor
+        configured = {
+            name.decode() for name in await harbor.primary.command("SMEMBERS", harbor.keys.configured)
+        }
+        names = {*await harbor.steps.queue_names(), *configured} - {EVERY_QUEUE}
+        infos = [info for info in await harbor.queries.queues(now) if info.queue == EVERY_QUEUE]
         for name in sorted(names):
-            info = await (await self._parts.part(name)).looking.info_of(name, now)
+            info = await (await self._stores.of(name)).queries.info_of(name, now)
             if name in configured or info.counts.total:
                 infos.append(info)
         return infos
@@ -445,39 +453,39 @@ class ClusterDriver(Driver):
     async def do_report_worker(
         self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
     ) -> None:
-        await self._home.presence.report(report, samples, ttl, now)
+        await self._harbor.registry.report(report, samples, ttl, now)
 
     async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        return await self._home.presence.forget(worker_id, now)
+        return await self._harbor.registry.forget(worker_id, now)
 
     async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        return await self._home.presence.workers(now)
+        return await self._harbor.registry.workers(now)
 
     async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        return await self._home.presence.types()
+        return await self._harbor.registry.types()
 
     async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        return await self._home.presence.hold(role, holder, ttl, now)
+        return await self._harbor.registry.hold(role, holder, ttl, now)
 
     async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        return await self._home.presence.release(role, holder, now)
+        return await self._harbor.registry.release(role, holder, now)
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
-        return MergedReader(self._parts.part, self._home.waking, queues, worker_id)
+        return MergedSubscription(self._stores.of, self._harbor.wakeups, queues, worker_id)
 
     # ------------------------------------------------------------------ schedules
 
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        return await self._home.presence.put(schedule, now)
+        return await self._harbor.registry.put(schedule, now)
 
     async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        return await self._home.presence.advance(name, tick, fired, now)
+        return await self._harbor.registry.advance(name, tick, fired, now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        return await self._home.presence.delete(name)
+        return await self._harbor.registry.delete(name)
 
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        return await self._home.presence.schedules()
+        return await self._harbor.registry.schedules()
 
 
 async def _first(call: Awaitable[tuple[Sequence[_T], Any]]) -> Sequence[_T]:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from taskharbor.drivers.messages import Claim
-from taskharbor.drivers.redis.books import stated
-from taskharbor.drivers.redis.cluster.part import Home
-from taskharbor.drivers.redis.rules import rules_in
+from taskharbor.drivers.redis.cluster.queue_store import HarborSlot
+from taskharbor.drivers.redis.optimistic import now_arg
+from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -31,20 +31,20 @@ Kept = Callable[[], Awaitable[bool]]
 class HarborGates:
     """The limits under `*`."""
 
-    def __init__(self, home: Home, clock: Clock, entropy: Entropy) -> None:
-        self._home = home
+    def __init__(self, harbor: HarborSlot, clock: Clock, entropy: Entropy) -> None:
+        self._harbor = harbor
         self._clock = clock
         self._entropy = entropy
 
     async def rules(self) -> QueueRules:
-        return rules_in(await self._home.server.command("HGET", self._home.keys.data, "R*"))
+        return rules_in(await self._harbor.primary.command("HGET", self._harbor.keys.data, "R*"))
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[Kept]:
-        server, key, token = self._home.server, self._home.keys.lock, self._entropy.token()
+        primary, key, token = self._harbor.primary, self._harbor.keys.lock, self._entropy.token()
         asked = self._clock.monotonic()
         deadline = asked + _WAIT_SECONDS
-        while not await server.command("SET", key, token, "NX", "PX", _LOCK_MS, writes=True):
+        while not await primary.command("SET", key, token, "NX", "PX", _LOCK_MS, writes=True):
             if self._clock.monotonic() > deadline:
                 raise DriverUnavailable("the harbor's limits are busy; nothing was handed out", done=False)
             await self._clock.sleep(self._entropy.between(0.001, 0.01))
@@ -56,12 +56,12 @@ class HarborGates:
             if now - asked < _LOCK_MS / 3000:
                 return True
             asked = now
-            return bool(await server.run("relock", [key], token, _LOCK_MS))
+            return bool(await primary.run("relock", [key], token, _LOCK_MS))
 
         try:
             yield is_kept
         finally:
-            await server.run("unlock", [key], token)
+            await primary.run("unlock", [key], token)
 
     async def room(self, claim: Claim, rules: QueueRules, running: Running, now: datetime | None) -> int:
         """How many jobs this claim may get; at most its limit."""
@@ -78,13 +78,13 @@ class HarborGates:
 
     async def rate(self, key: str, rate: RateLimit, what: str, count: int, now: datetime | None) -> int:
         return int(
-            await self._home.server.run("rate", [key], stated(now), rate.count, rate.per_us, what, count)
+            await self._harbor.primary.run("rates", [key], now_arg(now), rate.count, rate.per_us, what, count)
         )
 
     def _budgets(self, claim: Claim, rules: QueueRules) -> list[tuple[str, RateLimit]]:
         budgets = []
         if rules.execute_rate is not None:
-            budgets.append((self._home.keys.execute_rate, rules.execute_rate))
+            budgets.append((self._harbor.keys.execute_rate, rules.execute_rate))
         if claim.rate is not None:
-            budgets.append((self._home.keys.worker_rate(claim.worker_id), claim.rate))
+            budgets.append((self._harbor.keys.worker_rate(claim.worker_id), claim.rate))
         return budgets

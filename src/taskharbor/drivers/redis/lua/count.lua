@@ -9,8 +9,8 @@ local data = KEYS[1]
 local now = clock(ARGV[1])
 local reply = { text(now) }
 
-local function shelf(list, number)
-  return call('ZCOUNT', list, text(number * SHELF), '(' .. text((number + 1) * SHELF))
+local function section(list, number)
+  return call('ZCOUNT', list, text(number * SECTION), '(' .. text((number + 1) * SECTION))
 end
 
 -- Copies are not counted: how many of them run, and how many wait for a time.
@@ -79,12 +79,12 @@ for at = 2, #KEYS, 6 do
   local wants_more = ARGV[2] == '1'
   reply[#reply + 1] = {
     scheduled,
-    math.max(shelf(list, 0) - running - scheduled, 0), -- entries without a record may be in one and not in the other
-    shelf(list, 1),
+    math.max(section(list, 0) - running - scheduled, 0), -- entries without a record may be in one and not in the other
+    section(list, 1),
     running,
-    shelf(list, 2),
-    shelf(list, 3),
-    shelf(list, 4),
+    section(list, 2),
+    section(list, 3),
+    section(list, 4),
     wants_more and oldest_ready(ready, lines, later) or '',
     wants_more and throttled_until(rules, KEYS[at + 5]) or '',
     packed or '',

@@ -185,7 +185,7 @@ local function ack_group(group)
       sets[s + 1], sets[s + 2] = 'r' .. sub(field, 2), sub(result, 2)
       s = s + 2
     end
-    listed[2 * n - 1], listed[2 * n] = 2 * SHELF + unpack_from('>I8', head, 24), field
+    listed[2 * n - 1], listed[2 * n] = 2 * SECTION + unpack_from('>I8', head, 24), field
     return version
   end
 

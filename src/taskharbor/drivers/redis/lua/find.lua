@@ -1,8 +1,8 @@
 -- One page of a listing, in the order of enqueues.
 --
 -- KEYS  data, then per queue: list, leases
--- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, shelves (their numbers),
---       which of the shelf of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
+-- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, sections (their numbers),
+--       which of the section of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
 --       '1' for records without payloads and results
 -- Gives {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
 --       have no record, per job what get.lua gives}. Nothing else is ever written here.
@@ -10,7 +10,7 @@
 local data = KEYS[1]
 local now = clock(ARGV[1])
 local newest, behind = ARGV[2] == 'newest', ARGV[3]
-local most, limit, shelves, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local most, limit, sections, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local lean = ARGV[8] == '1'
 local entries, orphans = {}, {}
 
@@ -21,9 +21,9 @@ local function drop_orphan(list, leases, id)
   orphans[#orphans + 1] = id
 end
 
-local function add_shelf(list, leases, shelf)
-  local base = tonumber(shelf) * SHELF
-  local first, beyond, found = text(base), '(' .. text(base + SHELF), nil
+local function add_section(list, leases, section)
+  local base = tonumber(section) * SECTION
+  local first, beyond, found = text(base), '(' .. text(base + SECTION), nil
   if newest then
     local top = behind ~= '' and '(' .. text(base + tonumber(behind)) or beyond
     found = call('ZREVRANGEBYSCORE', list, top, first, 'WITHSCORES', 'LIMIT', 0, most)
@@ -50,11 +50,11 @@ local function add_leases(list, leases)
 end
 
 for queue = 2, #KEYS, 2 do
-  for shelf in string.gmatch(shelves, '.') do
-    if shelf == '0' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
+  for section in string.gmatch(sections, '.') do
+    if section == '0' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
       add_leases(KEYS[queue], KEYS[queue + 1])
     else
-      add_shelf(KEYS[queue], KEYS[queue + 1], shelf)
+      add_section(KEYS[queue], KEYS[queue + 1], section)
     end
   end
 end

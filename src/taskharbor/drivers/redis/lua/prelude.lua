@@ -12,7 +12,7 @@
 -- A line is a lane and a type: <lane>\0<type>\0. Every line with a ready job is among those of its queue; one that a
 -- claim finds empty is struck out, and comes back with its next job.
 -- Lists and leases name a job by the field of its head, h<id>: scripts have that string anyway, and making strings is
--- what costs most in them. In a list, the score of a job is its seq, plus SHELF for blocked, twice that for completed,
+-- what costs most in them. In a list, the score of a job is its seq, plus SECTION for blocked, twice that for completed,
 -- then failed, cancelled. An entry of `done` is a sign, when, and one job or several that were acked together. Those of
 -- a job that was started again meanwhile, or deleted, stay there until their time has come.
 --
@@ -25,7 +25,7 @@ local WAITING, BLOCKED, RUNNING, COMPLETED, ALIAS = 0, 1, 2, 3, 9
 local KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local band = bit.band
-local SHELF = 1125899906842624 -- two to the power of 50
+local SECTION = 1125899906842624 -- two to the power of 50
 
 -- The deciding clock: what the caller says, else the server's.
 local function clock(said)

@@ -37,11 +37,11 @@ end
 for at = 3, #KEYS, 2 do
   local list, done, own = KEYS[at], KEYS[at + 1], rules_in(call('HGET', data, 'R' .. ARGV[2 + (at - 1) / 2]))
   local kept = own and own[RETENTION] or harbor and harbor[RETENTION] or DEFAULT
-  for i, shelf in ipairs({ 'c', 'f', 'x' }) do
+  for i, sign in ipairs({ 'c', 'f', 'x' }) do
     local over = kept[i] >= 0 and now - kept[i] >= 0 and { '' } or {}
     while left > pruned and #over > 0 do
-      local last = '(' .. shelf .. us(now - kept[i] + 1)
-      over = call('ZRANGEBYLEX', done, '[' .. shelf, last, 'LIMIT', 0, math.min(left - pruned, 100))
+      local last = '(' .. sign .. us(now - kept[i] + 1)
+      over = call('ZRANGEBYLEX', done, '[' .. sign, last, 'LIMIT', 0, math.min(left - pruned, 100))
       for _, entry in ipairs(over) do
         if left > pruned then
           prune(list, done, entry, COMPLETED + i - 1)

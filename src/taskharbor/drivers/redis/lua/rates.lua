@@ -1,4 +1,5 @@
 -- Rate limits: every event of a window is one member of a sorted set, so that each leaves on its own.
+-- Scripts that check a rate include these functions. What follows the line VERB is the script `rates` itself.
 
 -- Forget what has left the window. A clock that goes back meets events of its future. They count, so that nothing is
 -- given twice, for one window after the clock was first seen behind them. Gives since when that is, or nil; `mark` is
@@ -67,3 +68,24 @@ local function rate_wait(key, rate, count, now)
   leaves = leaves or tonumber(call('ZRANGE', key, missing - 1, missing - 1, 'WITHSCORES')[2])
   return math.max(leaves + rate[2] - now, 0)
 end
+
+-- VERB: how much of a rate of the whole harbor is left, or spend some of it.
+--
+-- KEYS  rate
+-- ARGV  now, count, per, 'room' | 'spend' | 'admit' | 'refund', how many
+-- Returns how many are left ('room'), 0 when done ('spend', 'refund'), or how long to wait in us ('admit': 0 when spent)
+
+local now, rate, many = clock(ARGV[1]), { tonumber(ARGV[2]), tonumber(ARGV[3]) }, tonumber(ARGV[5])
+if ARGV[4] == 'room' then
+  return rate_room(KEYS[1], rate, now)
+elseif ARGV[4] == 'refund' then
+  call('ZREMRANGEBYRANK', KEYS[1], -many, -1)
+  return 0
+elseif ARGV[4] == 'admit' then
+  local wait = rate_wait(KEYS[1], rate, many, now)
+  if wait > 0 then
+    return wait
+  end
+end
+rate_spend(KEYS[1], many, now)
+return 0

@@ -10,7 +10,7 @@ import logging
 
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverError, StoreRefused
 from taskharbor.model.clock import Clock
 
@@ -20,7 +20,7 @@ LOOK = ("INFO", "memory")
 _SECONDS = 5.0
 
 
-class Fitness:
+class EvictionGuard:
     """The last look at one server, from the open of a handle on."""
 
     def __init__(self, address: Address, clock: Clock) -> None:
@@ -50,11 +50,11 @@ class Fitness:
         if self.refusal:
             raise StoreRefused(self.refusal)
 
-    async def check_on(self, server: Server) -> None:
+    async def check_on(self, primary: Primary) -> None:
         """The same, after a new look if it is time for one."""
         if self.is_due():
             try:
-                self.seen(await server.command(*LOOK))
+                self.seen(await primary.command(*LOOK))
             except DriverError:  # what comes next meets the same, and tells it
                 return
         self.check()

@@ -14,11 +14,19 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from taskharbor.drivers.redis import faults, lineage
+from taskharbor.drivers.redis import failover, faults
 from taskharbor.drivers.redis.address import Address, Host
+from taskharbor.drivers.redis.connection import (
+    Answer,
+    Command,
+    Connection,
+    Connections,
+    Part,
+    ServerError,
+    connect,
+)
+from taskharbor.drivers.redis.failover import FailoverDetector
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.lineage import Lineage
-from taskharbor.drivers.redis.link import Answer, Command, Link, Links, Part, ServerError, connect
 from taskharbor.drivers.redis.scripts import SCRIPTS, Script
 from taskharbor.errors import DriverClosed, DriverError, DriverUnavailable
 
@@ -28,7 +36,7 @@ _SLOTS = 16384
 _REDIRECTIONS = 5
 
 
-class Server:
+class Primary:
     """One connection for commands, made when it is needed and made again when it broke."""
 
     def __init__(
@@ -36,7 +44,7 @@ class Server:
         address: Address,
         keys: Keys,
         make_epoch: Callable[[], bytes],
-        shared: Links | None = None,
+        shared: Connections | None = None,
     ) -> None:
         """`shared`: connections that several of these use; whoever made them closes them."""
         self.address = address
@@ -45,10 +53,10 @@ class Server:
         self.epoch = b""
         self.makes_epoch = True  # False: look only, and leave an empty store empty
         self._shared = shared
-        self._lineage = Lineage() if shared is None else shared.lineage
+        self._failover = FailoverDetector() if shared is None else shared.failover
         self._tls: ssl.SSLContext | None = None
-        self._link: Link | None = None
-        self._connecting: asyncio.Task[Link] | None = None
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
         self._is_closed = False
         self._moved_to: Host | None = None
         self.found: Host | None = None  # where the primary was last seen
@@ -70,20 +78,20 @@ class Server:
             await self.adopt_epoch()
         raise DriverUnavailable("the store was emptied again and again; nothing was written", done=False)
 
-    def at_hand(self) -> Link | None:
+    def at_hand(self) -> Connection | None:
         """The connection, if there is one: for a call that can as well be made otherwise."""
-        link = self._link
-        return link if link is not None and link.is_open else None
+        connection = self._connection
+        return connection if connection is not None and connection.is_open else None
 
     async def command(self, *command: Part, writes: bool = False) -> Any:
         """One command of the server's own."""
-        return await self._tried(lambda link: link.call(command, writes=writes))
+        return await self._tried(lambda connection: connection.call(command, writes=writes))
 
     async def together(self, commands: Sequence[Command], *, writes: bool = False) -> Any:
         """Several commands in one round trip."""
 
-        async def send(link: Link) -> Any:
-            calls = [link.call(command, writes=writes) for command in commands]
+        async def send(connection: Connection) -> Any:
+            calls = [connection.call(command, writes=writes) for command in commands]
             return [await call for call in calls]  # the answers come in this order
 
         return await self._tried(send)
@@ -93,41 +101,41 @@ class Server:
     ) -> Any:
         command = ("EVALSHA", script.digest, len(keys), *keys, *arguments)
 
-        async def call(link: Link) -> Any:
+        async def call(connection: Connection) -> Any:
             try:
-                return await link.call(command, writes=writes)
+                return await connection.call(command, writes=writes)
             except ServerError as error:
                 if faults.word_of(error) != "NOSCRIPT":
                     raise
-                await link.call(("SCRIPT", "LOAD", script.source), writes=False)
-                return await link.call(command, writes=writes)
+                await connection.call(("SCRIPT", "LOAD", script.source), writes=False)
+                return await connection.call(command, writes=writes)
 
         return await self._tried(call)
 
-    async def _tried(self, call: Callable[[Link], Awaitable[Any]]) -> Any:
+    async def _tried(self, call: Callable[[Connection], Awaitable[Any]]) -> Any:
         for _ in range(_REDIRECTIONS):
-            link = self._link
-            if link is None or not link.is_open:
-                link = await self._connected()
+            connection = self._connection
+            if connection is None or not connection.is_open:
+                connection = await self._connected()
             try:
-                return await call(link)
+                return await call(connection)
             except ServerError as error:
-                if not self._follows(link, error):
+                if not self._follows(connection, error):
                     raise faults.ours(error) from error
         raise DriverUnavailable("the cluster sends us round in circles; nothing was written", done=False)
 
-    def _follows(self, link: Link, error: ServerError) -> bool:
+    def _follows(self, connection: Connection, error: ServerError) -> bool:
         """Whether another server is to be asked the same: this one did nothing."""
         word = faults.word_of(error)
         if word == "MOVED":
             host, _, port = str(error).split(" ")[2].rpartition(":")
-            self._moved_to = (host or link.peer() or "localhost", int(port))
-            self._link = None
+            self._moved_to = (host or connection.peer() or "localhost", int(port))
+            self._connection = None
             if self._shared is None:
-                link.close()
+                connection.close()
             return True
         if word in faults.HANG_UP:
-            link.close()
+            connection.close()
         return False
 
     # ------------------------------------------------------------------ connections
@@ -146,31 +154,31 @@ class Server:
             # It may have a connection in its hands that nobody has taken over.
             if self._shared is None and not connecting.cancelled() and connecting.exception() is None:
                 connecting.result().close()
-        if self._link is not None and self._shared is None:
-            self._link.close()
-        self._link = None
+        if self._connection is not None and self._shared is None:
+            self._connection.close()
+        self._connection = None
 
-    async def another(self) -> Link:
+    async def another(self) -> Connection:
         """A connection of its own, for commands that block; it never gives up waiting."""
         return await self._find(timeout=None)
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> Connection:
         """The connection; whoever comes while it is being made waits for the same one."""
         if self._is_closed:
             raise DriverClosed
-        if self._link is not None and self._link.is_open:
-            return self._link
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.create_task(self._find(timeout=self.address.timeout))
         try:
-            self._link = await asyncio.shield(self._connecting)
+            self._connection = await asyncio.shield(self._connecting)
         except asyncio.CancelledError:
             if self._is_closed:
                 raise DriverClosed from None
             raise
-        return self._link
+        return self._connection
 
-    async def _find(self, timeout: float | None) -> Link:
+    async def _find(self, timeout: float | None) -> Connection:
         moved_to, self._moved_to = self._moved_to, None
         if moved_to is not None:
             return await self._connect(moved_to, timeout)
@@ -180,7 +188,7 @@ class Server:
             return await self._owner_in_cluster(timeout)
         return await self._first(lambda host: self._connect(host, timeout))
 
-    async def _connect(self, host: Host, timeout: float | None) -> Link:
+    async def _connect(self, host: Host, timeout: float | None) -> Connection:
         self.found = host
         if timeout is None:
             return await connect(self.address, host, tls=self._tls)
@@ -188,20 +196,20 @@ class Server:
             return await self._met(host, timeout)
         return await self._shared.get(host, lambda: self._met(host, timeout))
 
-    async def _met(self, host: Host, timeout: float) -> Link:
+    async def _met(self, host: Host, timeout: float) -> Connection:
         """A new connection for commands. Nobody waits to hear whose data its server holds."""
-        link = await connect(self.address, host, tls=self._tls, timeout=timeout)
-        asked = link.call(lineage.ASK, writes=False)
-        asked.add_done_callback(self._has_told, context=contextvars.copy_context())
-        return link
+        connection = await connect(self.address, host, tls=self._tls, timeout=timeout)
+        asked = connection.call(failover.ASK, writes=False)
+        asked.add_done_callback(self._has_notified, context=contextvars.copy_context())
+        return connection
 
-    def _has_told(self, answer: Answer) -> None:
+    def _has_notified(self, answer: Answer) -> None:
         try:
-            self._lineage.met(answer.result(), self.address.shown)
+            self._failover.met(answer.result(), self.address.shown)
         except (ServerError, DriverError) as error:  # it may not be asked, or is gone again
             log.debug("%s does not tell whose data it holds: %s", self.address.shown, error)
 
-    async def _first(self, attempt: Callable[[Host], Awaitable[Link]]) -> Link:
+    async def _first(self, attempt: Callable[[Host], Awaitable[Connection]]) -> Connection:
         """The first of the named hosts with which it works."""
         failure: DriverError | None = None
         for host in self.address.hosts:
@@ -213,8 +221,8 @@ class Server:
 
     # ------------------------------------------------------------------ sentinels and clusters
 
-    async def _primary_of_sentinels(self, timeout: float | None) -> Link:
-        async def ask(host: Host) -> Link:
+    async def _primary_of_sentinels(self, timeout: float | None) -> Connection:
+        async def ask(host: Host) -> Connection:
             credentials = (self.address.sentinel_username, self.address.sentinel_password)
             sentinel = await connect(
                 self.address,
@@ -239,23 +247,23 @@ class Server:
 
         return await self._first(ask)
 
-    async def _checked_primary(self, host: Host, timeout: float | None) -> Link:
+    async def _checked_primary(self, host: Host, timeout: float | None) -> Connection:
         """A sentinel may be late: what it names must say itself that it is the primary."""
-        link = await self._connect(host, timeout)
+        connection = await self._connect(host, timeout)
         try:
-            role = (await link.call(("ROLE",), writes=False))[0]
+            role = (await connection.call(("ROLE",), writes=False))[0]
         except ServerError as error:
-            link.close()
+            connection.close()
             raise faults.ours(error) from error
         if role != b"master":
-            link.close()
+            connection.close()
             raise DriverUnavailable(f"{host[0]}:{host[1]} is not the primary any more", done=False)
-        return link
+        return connection
 
-    async def _owner_in_cluster(self, timeout: float | None) -> Link:
+    async def _owner_in_cluster(self, timeout: float | None) -> Connection:
         slot = slot_of(self.keys.data)
 
-        async def ask(host: Host) -> Link:
+        async def ask(host: Host) -> Connection:
             owner = next((node for low, high, node in await self.slots(host) if low <= slot <= high), None)
             if owner is None:
                 raise DriverUnavailable(f"no node of the cluster owns slot {slot} for now", done=False)

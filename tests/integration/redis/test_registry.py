@@ -1,6 +1,6 @@
 """Workers that lapsed are cleared away by whoever looks: only those that did not come back meanwhile."""
 
-from taskharbor.drivers.redis.presence import Presence
+from taskharbor.drivers.redis.registry import Registry
 from taskharbor.model.presence import WorkerReport
 from taskharbor.testing.conformance.kit import LEASE, START
 
@@ -10,7 +10,7 @@ REPORT = WorkerReport(worker_id="a")
 
 async def test_a_worker_that_reports_anew_while_somebody_clears_up_stays(driver, monkeypatch):
     await driver.report_worker(REPORT, (), LEASE, now=START)
-    look = Presence._all
+    look = Registry._all
 
     async def look_and_be_late(self, *arguments):
         seen = await look(self, *arguments)
@@ -18,7 +18,7 @@ async def test_a_worker_that_reports_anew_while_somebody_clears_up_stays(driver,
         await driver.report_worker(REPORT, (), LEASE, now=LATER)
         return seen
 
-    monkeypatch.setattr(Presence, "_all", look_and_be_late)
+    monkeypatch.setattr(Registry, "_all", look_and_be_late)
     assert await driver.workers(now=LATER) == []  # as it was when it looked
 
     [info] = await driver.workers(now=LATER)

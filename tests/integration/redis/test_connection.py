@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from taskharbor.drivers.redis.address import address_of
-from taskharbor.drivers.redis.link import connect
+from taskharbor.drivers.redis.connection import connect
 from taskharbor.errors import DriverUnavailable
 
 PATIENCE = 30.0
@@ -46,7 +46,7 @@ async def test_a_time_limit_ends_a_call_and_leaves_the_connection_in_order(link,
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await link.call(("BLPOP", key, "0"), writes=False)
-    await driver._server.command("RPUSH", key, "late")
+    await driver._primary.command("RPUSH", key, "late")
 
     assert await echoed(link, "next") == b"next"
 

@@ -16,20 +16,20 @@ from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import Attempts
-from taskharbor.drivers.redis.books import Books
+from taskharbor.drivers.redis.connection import Connections
 from taskharbor.drivers.redis.control import Control
-from taskharbor.drivers.redis.entering import Entering
-from taskharbor.drivers.redis.fitness import Fitness
+from taskharbor.drivers.redis.encoding import id_bytes
+from taskharbor.drivers.redis.enqueue import Enqueuer
+from taskharbor.drivers.redis.eviction import EvictionGuard
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.ledger import Ledger
-from taskharbor.drivers.redis.link import Links
-from taskharbor.drivers.redis.looking import Looking
-from taskharbor.drivers.redis.packing import id_bytes
-from taskharbor.drivers.redis.picture import ask_for_job, memory_in, scoped
-from taskharbor.drivers.redis.presence import Presence
-from taskharbor.drivers.redis.rules import rules_bytes, rules_in
-from taskharbor.drivers.redis.server import Server
-from taskharbor.drivers.redis.waking import Waking
+from taskharbor.drivers.redis.optimistic import OptimisticStep
+from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.queries import Queries
+from taskharbor.drivers.redis.registry import Registry
+from taskharbor.drivers.redis.settings_codec import rules_bytes, rules_in
+from taskharbor.drivers.redis.snapshot import ask_for_job, memory_in, scoped
+from taskharbor.drivers.redis.unit_of_work import UnitOfWork
+from taskharbor.drivers.redis.wakeups import WakeupListener
 from taskharbor.model.clock import Clock, instant, micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
@@ -40,50 +40,50 @@ from taskharbor.model.transitions import new_record
 _NO_LIMIT = 1_000_000
 
 
-class Home:
+class HarborSlot:
     """The slot of what is harbor-wide."""
 
     def __init__(
-        self, address: Address, shared: Links, clock: Clock, entropy: Entropy, orphans: Orphans
+        self, address: Address, shared: Connections, clock: Clock, entropy: Entropy, orphans: Orphans
     ) -> None:
         self.keys = Keys(address.namespace)
-        self.server = Server(address, self.keys, lambda: entropy.token().encode(), shared)
-        self.books = Books(self.server, self.keys)
-        self.presence = Presence(self.server, self.keys, self.books)
-        self.looking = Looking(self.server, self.keys, self.books, orphans)
-        self.control = Control(self.books)
-        self.waking = Waking(self.server, self.keys, clock, entropy.split("home"))
+        self.primary = Primary(address, self.keys, lambda: entropy.token().encode(), shared)
+        self.steps = OptimisticStep(self.primary, self.keys)
+        self.registry = Registry(self.primary, self.keys, self.steps)
+        self.queries = Queries(self.primary, self.keys, self.steps, orphans)
+        self.control = Control(self.steps)
+        self.wakeups = WakeupListener(self.primary, self.keys, clock, entropy.split("home"))
 
     async def open(self) -> None:
-        await self.server.open()
-        await self.server.adopt_epoch()
+        await self.primary.open()
+        await self.primary.adopt_epoch()
 
     async def time(self) -> datetime:
         """What time the home has."""
-        seconds, micro = await self.server.command("TIME")
+        seconds, micro = await self.primary.command("TIME")
         return instant(int(seconds) * 1_000_000 + int(micro))
 
     async def take_seqs(self, count: int) -> int:
         """The first of so many new numbers, unique in the harbor."""
-        last = await self.server.command("HINCRBY", self.keys.data, "n", count, writes=True)
+        last = await self.primary.command("HINCRBY", self.keys.data, "n", count, writes=True)
         return int(last) - count + 1
 
     async def tell(self, told: Sequence[tuple[str, str]]) -> None:
         """Hint workers that a job of theirs was cancelled."""
         for worker, job_id in told:
             key = self.keys.told(worker)
-            await self.server.together([("RPUSH", key, job_id), ("EXPIRE", key, 3600)], writes=True)
+            await self.primary.together([("RPUSH", key, job_id), ("EXPIRE", key, 3600)], writes=True)
 
 
-class Part:
+class QueueStore:
     """One queue."""
 
     def __init__(
         self,
         queue: str,
-        home: Home,
+        harbor: HarborSlot,
         address: Address,
-        shared: Links,
+        shared: Connections,
         clock: Clock,
         entropy: Entropy,
         on_posted: Callable[[], None],
@@ -92,34 +92,34 @@ class Part:
     ) -> None:
         self.queue = queue
         self.keys = Keys(f"{address.namespace}:{queue}")
-        self._home = home
+        self._harbor = harbor
         self._on_posted = on_posted
-        self.server = Server(address, self.keys, lambda: entropy.token().encode(), shared)
-        self.books = Books(self.server, self.keys, self)
-        self.entering = Entering(self.server, self.keys, self.books)
+        self.primary = Primary(address, self.keys, lambda: entropy.token().encode(), shared)
+        self.steps = OptimisticStep(self.primary, self.keys, self)
+        self.enqueuer = Enqueuer(self.primary, self.keys, self.steps)
         told = (given_up, orphans)
-        self.attempts = Attempts(self.server, self.keys, self.books, entropy, *told, is_part=True)
-        self.counted = Attempts(self.server, self.keys, self.books, entropy, *told, is_part=True)
+        self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, *told, is_part=True)
+        self.counted = Attempts(self.primary, self.keys, self.steps, entropy, *told, is_part=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
-        self.control = Control(self.books)
-        self.looking = Looking(self.server, self.keys, self.books, orphans)
-        self.presence = Presence(self.server, self.keys, self.books)
-        self.waking = Waking(self.server, self.keys, clock, entropy.split(queue))
-        self.attempts.passing = self.counted.passing = self.waking.passing
-        self.fitness = Fitness(address, clock)
+        self.control = Control(self.steps)
+        self.queries = Queries(self.primary, self.keys, self.steps, orphans)
+        self.registry = Registry(self.primary, self.keys, self.steps)
+        self.wakeups = WakeupListener(self.primary, self.keys, clock, entropy.split(queue))
+        self.attempts.forwarder = self.counted.forwarder = self.wakeups.forwarder
+        self.eviction_guard = EvictionGuard(address, clock)
         self.is_registered = False
 
     async def open(self) -> None:
-        await self.server.open()
-        await self.server.adopt_epoch()
+        await self.primary.open()
+        await self.primary.adopt_epoch()
 
     # ------------------------------------------------------------------ abroad
 
     async def take_seqs(self, count: int) -> int:
-        return await self._home.take_seqs(count)
+        return await self._harbor.take_seqs(count)
 
     async def send(self, told: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
-        await self._home.tell(told)
+        await self._harbor.tell(told)
         if posted:
             self._on_posted()
 
@@ -129,30 +129,31 @@ class Part:
         """Make this queue known before it has its first job, and bring it the harbor's settings."""
         if self.is_registered:
             return
-        home = self._home
-        _, rules = await home.server.together(
-            [("SADD", home.keys.queues, self.queue), ("HGET", home.keys.data, "R*")], writes=True
+        harbor = self._harbor
+        _, rules = await harbor.primary.together(
+            [("SADD", harbor.keys.queues, self.queue), ("HGET", harbor.keys.data, "R*")],
+            writes=True,
         )
-        await self.take_rules(None if rules is None else rules_bytes(for_parts(rules_in(rules))))
+        await self.take_rules(None if rules is None else rules_bytes(for_queue_stores(rules_in(rules))))
         self.is_registered = True
 
     async def take_rules(self, rules: bytes | None) -> None:
         """The harbor's settings, as this queue is to obey them."""
         if rules is not None:
-            await self.server.command("HSET", self.keys.data, "R*", rules, writes=True)
-            self.books.forget_rules()
+            await self.primary.command("HSET", self.keys.data, "R*", rules, writes=True)
+            self.steps.forget_rules()
 
     async def enqueue_rate(self) -> RateLimit | None:
-        return rules_in(await self.server.command("HGET", self.keys.data, f"R{self.queue}")).enqueue_rate
+        return rules_in(await self.primary.command("HGET", self.keys.data, f"R{self.queue}")).enqueue_rate
 
     async def holds(self, ids: Sequence[str]) -> list[bool]:
         """Which of these ids this queue knows."""
         fields = [b"h" + id_bytes(job_id) for job_id in ids]
-        return [head is not None for head in await self.server.command("HMGET", self.keys.data, *fields)]
+        return [head is not None for head in await self.primary.command("HMGET", self.keys.data, *fields)]
 
     async def remembers(self, key: bytes, at: datetime) -> bool:
         """Whether this idempotency key still stands for a job."""
-        entry = await self.server.command("HGET", self.keys.data, b"i" + scoped(self.queue, key))
+        entry = await self.primary.command("HGET", self.keys.data, b"i" + scoped(self.queue, key))
         if entry is None:
             return False
         _, ends = memory_in(entry)
@@ -160,28 +161,28 @@ class Part:
 
     async def posted(self) -> list[bytes]:
         """Jobs of the outbox that other queues have not got yet."""
-        found: list[bytes] = await self.server.command("LRANGE", self.keys.outbox, 0, 99)
+        found: list[bytes] = await self.primary.command("LRANGE", self.keys.outbox, 0, 99)
         return found
 
     async def forget_post(self, packed: bytes) -> None:
-        await self.server.command("LREM", self.keys.outbox, 1, packed, writes=True)
+        await self.primary.command("LREM", self.keys.outbox, 1, packed, writes=True)
 
     async def receive(self, job: NewJob, now: datetime | None) -> None:
         """Take in a job that another queue posted: exempt from rates, and once however often it comes."""
         await self.register()
 
-        def decide(ledger: Ledger) -> None:
-            if ledger.find(job.id) is None:
-                ledger.put(new_record(job, ledger.next_seq(), ledger.now))
+        def decide(unit: UnitOfWork) -> None:
+            if unit.find(job.id) is None:
+                unit.put(new_record(job, unit.next_seq(), unit.now))
 
-        await self.books.step([ask_for_job(job.id)], decide, now, seqs=1)
+        await self.steps.run([ask_for_job(job.id)], decide, now, seqs=1)
 
 
 def posted_job(packed: bytes) -> NewJob:
     return msgspec.msgpack.decode(packed, type=NewJob)
 
 
-def for_parts(rules: QueueRules) -> QueueRules:
+def for_queue_stores(rules: QueueRules) -> QueueRules:
     """The harbor's settings for a queue that cannot count the others: any limit makes a claim ask at home."""
     limit = rules.max_running
     if limit is None and rules.execute_rate is not None:

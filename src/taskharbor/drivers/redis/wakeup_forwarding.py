@@ -11,15 +11,15 @@ from contextlib import suppress
 
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import TaskHarborError
 
 
-class Passing:
+class WakeupForwarder:
     """The markers that one driver handle has heard and not answered by a claim yet."""
 
-    def __init__(self, server: Server, keys: Keys, name: str) -> None:
-        self._server = server
+    def __init__(self, primary: Primary, keys: Keys, name: str) -> None:
+        self._primary = primary
         self._keys = keys
         self._name = name.encode()
         self._markers: dict[str, bytes] = {}
@@ -34,11 +34,11 @@ class Passing:
         for queue in claim.queues:
             marker = self._markers.pop(queue, None)
             if marker is not None and count == 0 and self._name not in marker.split(b","):
-                await self._pass_on(queue, claim, marker + b"," + self._name)
+                await self._forward(queue, claim, marker + b"," + self._name)
 
-    async def _pass_on(self, queue: str, claim: Claim, marker: bytes) -> None:
+    async def _forward(self, queue: str, claim: Claim, marker: bytes) -> None:
         own = self._keys.queue(queue)
         keys = [self._keys.data, own.ready, own.wake]
         lanes, types = claim.lanes, claim.types or ()
         with suppress(TaskHarborError):  # hints are a bonus; the poll finds what they do not tell
-            await self._server.run("pass_on", keys, queue, marker, len(lanes), *lanes, *types)
+            await self._primary.run("forward_wakeup", keys, queue, marker, len(lanes), *lanes, *types)

@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, Settled
-from taskharbor.drivers.redis import standing
+from taskharbor.drivers.redis import parked_claim
 from taskharbor.errors import DriverError
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.settlement import Ack
@@ -35,8 +35,8 @@ async def idle_worker(url, claim=CLAIM):
 
 
 async def stands(driver):
-    info = (await driver._server.command("INFO", "clients")).decode()
-    return driver._standing.is_out and "blocked_clients:0" not in info
+    info = (await driver._primary.command("INFO", "clients")).decode()
+    return driver._parked_claims.is_parked and "blocked_clients:0" not in info
 
 
 async def until(is_so):
@@ -53,7 +53,9 @@ async def is_in(driver, job_id, state):
 @pytest.fixture
 def patient(monkeypatch):
     """What came ahead is kept for as long as the test takes, however busy the machine is."""
-    monkeypatch.setattr(standing.Ahead, "kept_until", property(lambda self: self.sent_at + 3600.0))
+    monkeypatch.setattr(
+        parked_claim.ParkedClaim, "usable_until", property(lambda self: self.sent_at + 3600.0)
+    )
 
 
 @pytest.mark.usefixtures("patient")

@@ -15,7 +15,7 @@ log = logging.getLogger("taskharbor.drivers.redis")
 ASK = ("INFO", "replication")
 
 
-class Lineage:
+class FailoverDetector:
     """The histories that one handle has met."""
 
     def __init__(self) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.redis.keys import Keys, QueueKeys
-from taskharbor.drivers.redis.packing import (
+from taskharbor.drivers.redis.encoding import (
     ALIASED,
     COPIED,
     KEPT_FLAGS,
@@ -33,8 +32,9 @@ from taskharbor.drivers.redis.packing import (
     progress_bytes,
     story_of,
 )
-from taskharbor.drivers.redis.picture import (
-    Picture,
+from taskharbor.drivers.redis.keys import Keys, QueueKeys
+from taskharbor.drivers.redis.snapshot import (
+    Snapshot,
     copy_in,
     ids_in,
     keys_in,
@@ -64,13 +64,13 @@ _GUARDED = (b"h", b"k", b"i", b"c", b"A", b"I")
 _TOLD_SECONDS = 3600
 
 
-class Ledger:
+class UnitOfWork:
     """Records under one `now`, and what is to become of them."""
 
     def __init__(
         self,
         keys: Keys,
-        picture: Picture,
+        snapshot: Snapshot,
         rules: dict[str, tuple[bytes | None, QueueRules]],
         *,
         only: str | None = None,
@@ -78,17 +78,17 @@ class Ledger:
         """`only`: the queue in reach, in a cluster; None: all of them are."""
         self._only = only
         self._posts: list[NewJob] = []
-        self.now: datetime = picture.now
+        self.now: datetime = snapshot.now
         self._keys = keys
-        self._picture = picture
+        self._snapshot = snapshot
         self._rules = rules
-        self._next_seq = picture.first_seq
-        self._before = {job_id: picture.record(job_id) for job_id in picture.jobs()}
+        self._next_seq = snapshot.first_seq
+        self._before = {job_id: snapshot.record(job_id) for job_id in snapshot.jobs()}
         self.jobs: dict[str, JobRecord] = {
             job_id: job for job_id, job in self._before.items() if job is not None
         }
         self._flags = {
-            job_id: flags_in(picture.fields[b"h" + id_bytes(job_id)]) & KEPT_FLAGS for job_id in self.jobs
+            job_id: flags_in(snapshot.fields[b"h" + id_bytes(job_id)]) & KEPT_FLAGS for job_id in self.jobs
         }
         self._touched: dict[str, None] = {}
         self._fields: dict[bytes, bytes | None] = {}  # what the data hash is to hold afterwards
@@ -105,7 +105,7 @@ class Ledger:
         self._looked_at.add(name)
         if name in self._fields:
             return self._fields[name]
-        return self._picture.fields.get(name)
+        return self._snapshot.fields.get(name)
 
     def resolve(self, job_id: str) -> str:
         """The id that carries this one now."""
@@ -298,7 +298,7 @@ class Ledger:
             self._write_job(writing, job_id)
         for name, value in self._fields.items():
             # The heads of ids that stood for a job are not in its picture, and must go with it.
-            if value is None or value != self._picture.fields.get(name):
+            if value is None or value != self._snapshot.fields.get(name):
                 writing.set_field(name, value)
         for name, ends in self._ended_keys.items():
             if ends is None:
@@ -317,7 +317,7 @@ class Ledger:
         return writing.keys, [*guards, *rates, *writing.arguments()]
 
     def _guards(self, number: Callable[[str], int]) -> list[Any]:
-        fields = self._picture.fields
+        fields = self._snapshot.fields
         names = {name for name in fields if name[:1] in _GUARDED} | self._looked_at
         guards: list[Any] = []
         for name in names:

@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim, Settled
-from taskharbor.drivers.redis import fitness, health
+from taskharbor.drivers.redis import eviction, health
 from taskharbor.errors import StoreRefused
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import new_job, new_jobs
@@ -18,7 +18,7 @@ CLAIM = Claim(queues=("kit",), worker_id="worker-1")
 
 @pytest.fixture
 def looks_every_time(monkeypatch):
-    monkeypatch.setattr(fitness, "_SECONDS", 0.0)
+    monkeypatch.setattr(eviction, "_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("looks_every_time")

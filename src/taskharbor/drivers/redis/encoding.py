@@ -45,7 +45,7 @@ _CODES = {
     JobState.CANCELLED: 5,
 }
 _STATES = {code: state for state, code in _CODES.items()} | {0: JobState.READY}
-SHELVES = {
+SECTIONS = {
     JobState.READY: 0,
     JobState.SCHEDULED: 0,
     JobState.RUNNING: 0,
@@ -55,7 +55,7 @@ SHELVES = {
     JobState.CANCELLED: 4,
 }
 """Where a job stands in `list`: waiting and running jobs share one shelf."""
-_SHELF = 2**50
+_SECTION = 2**50
 _END_SIGNS = {JobState.COMPLETED: b"c", JobState.FAILED: b"f", JobState.CANCELLED: b"x"}
 
 
@@ -159,7 +159,7 @@ def place_of(job: JobRecord) -> bytes:
 
 def list_score(job: JobRecord) -> int:
     """Shelf and seq in one number that a double holds exactly."""
-    return SHELVES[job.state] * _SHELF + job.seq
+    return SECTIONS[job.state] * _SECTION + job.seq
 
 
 def done_as(job: JobRecord) -> bytes:
@@ -387,7 +387,7 @@ def record_of(
     )
 
 
-class Handed(NamedTuple):
+class ClaimGrant(NamedTuple):
     """What all jobs of one claim share."""
 
     token: str
@@ -398,7 +398,7 @@ class Handed(NamedTuple):
 
 
 def claimed_records(
-    parts: Sequence[bytes], more: Mapping[int, tuple[bytes | None, bytes | None]], handed: Handed
+    parts: Sequence[bytes], more: Mapping[int, tuple[bytes | None, bytes | None]], handed: ClaimGrant
 ) -> list[JobRecord]:
     """The records that were just handed out: id, head and body of each; `more`: story and key by place."""
     token, worker_id, at, at_us, expires_at = handed

@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.messages import RoleLease
-from taskharbor.drivers.redis.books import MOST_TRIES, Books, stated, too_busy
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.rules import rules_bytes, rules_in
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.optimistic import MOST_TRIES, OptimisticStep, now_arg, too_busy
+from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.settings_codec import rules_bytes, rules_in
 from taskharbor.model.clock import instant
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
@@ -26,13 +26,13 @@ _SETTINGS = ("paused", "max_running", "enqueue_rate", "execute_rate", "fail_queu
 Field = tuple[str, str]  # a key and a field of it
 
 
-class Presence:
+class Registry:
     """The verbs about everything but jobs."""
 
-    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
-        self._server = server
+    def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep) -> None:
+        self._primary = primary
         self._keys = keys
-        self._books = books
+        self._steps = steps
 
     # ------------------------------------------------------------------ settings
 
@@ -40,7 +40,7 @@ class Presence:
         keys, name = self._keys, settings.queue
         own = keys.queue(name)
         is_harbor = name == EVERY_QUEUE
-        queues = await self._books.queue_names() if is_harbor else [name]
+        queues = await self._steps.queue_names() if is_harbor else [name]
 
         def decide(values: Sequence[bytes | None], _: datetime) -> tuple[QueueRules, list[Any]]:
             rules = _with(rules_in(values[0]), settings)
@@ -54,7 +54,7 @@ class Presence:
             return rules, writes
 
         rules = await self._change([(keys.data, f"R{name}")], decide, None)
-        self._books.forget_rules()
+        self._steps.forget_rules()
         return rules
 
     # ------------------------------------------------------------------ workers
@@ -143,7 +143,7 @@ class Presence:
         return await self._change([(self._keys.schedules, name)], decide, now)
 
     async def delete(self, name: str) -> bool:
-        return bool(await self._server.command("HDEL", self._keys.schedules, name, writes=True))
+        return bool(await self._primary.command("HDEL", self._keys.schedules, name, writes=True))
 
     async def schedules(self) -> list[StoredSchedule]:
         _, packed = await self._all(self._keys.schedules, None)
@@ -174,7 +174,7 @@ class Presence:
             arguments.append(0)
             for command, key, *parts in writes:
                 arguments += [2 + len(parts), command, number(key), *parts]
-            if await self._server.run_in_epoch("commit", list(numbers), stated(now), *arguments) == b"done":
+            if await self._primary.run_in_epoch("commit", list(numbers), now_arg(now), *arguments) == b"done":
                 return answer
         raise too_busy()
 
@@ -183,11 +183,11 @@ class Presence:
     ) -> tuple[list[bytes | None], datetime]:
         commands: list[tuple[str, ...]] = [("TIME",)]
         commands += [("HGET", key, field) for key, field in fields]
-        time, *values = await self._server.together(commands)
+        time, *values = await self._primary.together(commands)
         return values, now or _instant_of(time)
 
     async def _all(self, key: str, now: datetime | None) -> tuple[datetime, list[bytes]]:
-        time, values = await self._server.together([("TIME",), ("HVALS", key)])
+        time, values = await self._primary.together([("TIME",), ("HVALS", key)])
         return now or _instant_of(time), values
 
 

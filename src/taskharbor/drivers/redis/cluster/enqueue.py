@@ -9,19 +9,19 @@ from typing import Any
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis.cluster.gates import HarborGates
-from taskharbor.drivers.redis.cluster.part import Part
-from taskharbor.drivers.redis.cluster.parts import Parts
+from taskharbor.drivers.redis.cluster.queue_store import QueueStore
+from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import EVERY_QUEUE
 
 
-class ClusterEntering:
+class ClusterEnqueuer:
     """The enqueue verb of one handle on a cluster."""
 
-    def __init__(self, parts: Parts, gates: HarborGates) -> None:
-        self._parts = parts
-        self._home = parts.home
+    def __init__(self, stores: QueueStores, gates: HarborGates) -> None:
+        self._stores = stores
+        self._harbor = stores.harbor
         self._gates = gates
 
     async def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
@@ -29,42 +29,42 @@ class ClusterEntering:
         elsewhere = await self._known_elsewhere(jobs)
         groups: dict[str, list[int]] = {}
         first_queue: dict[str, str] = {}
-        duplicates: dict[int, Part] = {}
+        duplicates: dict[int, QueueStore] = {}
         for place, job in enumerate(jobs):
-            if (part := elsewhere.get((job.id, job.queue))) is not None:
-                duplicates[place] = part
+            if (store := elsewhere.get((job.id, job.queue))) is not None:
+                duplicates[place] = store
             elif (queue := first_queue.setdefault(job.id, job.queue)) != job.queue:
-                duplicates[place] = await self._parts.part(queue)  # an earlier job of this call has the id
+                duplicates[place] = await self._stores.of(queue)  # an earlier job of this call has the id
             else:
                 groups.setdefault(job.queue, []).append(place)
         spent = await self._admit([jobs[place] for places in groups.values() for place in places], now)
         try:
             for queue, places in groups.items():
-                part = await self._parts.part(queue)
-                await part.register()
+                store = await self._stores.of(queue)
+                await store.register()
                 some = [jobs[place] for place in places]
-                first_seq = await self._home.take_seqs(len(some))
-                answers |= zip(places, await part.entering.enqueue(some, now, first_seq), strict=True)
+                first_seq = await self._harbor.take_seqs(len(some))
+                answers |= zip(places, await store.enqueuer.enqueue(some, now, first_seq), strict=True)
         except RateLimited:
             await self._refund(spent, now)
             raise
-        for place, part in duplicates.items():
-            answers[place] = await self._duplicate(jobs[place], part, now)
+        for place, store in duplicates.items():
+            answers[place] = await self._duplicate(jobs[place], store, now)
         return [answers[place] for place in range(len(jobs))]
 
-    async def _known_elsewhere(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str], Part]:
+    async def _known_elsewhere(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str], QueueStore]:
         """Jobs whose id is known in another queue than theirs, and that queue."""
-        where = await self._parts.where([job.id for job in jobs])
+        where = await self._stores.where([job.id for job in jobs])
         return {
-            (job.id, job.queue): part
+            (job.id, job.queue): store
             for job in jobs
-            if (part := where.get(job.id)) is not None and part.queue != job.queue
+            if (store := where.get(job.id)) is not None and store.queue != job.queue
         }
 
-    async def _duplicate(self, job: NewJob, part: Part, now: datetime | None) -> Enqueued:
+    async def _duplicate(self, job: NewJob, store: QueueStore, now: datetime | None) -> Enqueued:
         """The answer for a job that another queue already has."""
-        [record] = await part.looking.get([job.id], now)
-        at = now or await self._home.time()
+        [record] = await store.queries.get([job.id], now)
+        at = now or await self._harbor.time()
         if record is None:  # pruned a moment ago
             return Enqueued(job.id, EnqueueResult.DUPLICATE, at, 0)
         return Enqueued(record.id, EnqueueResult.DUPLICATE, at, record.version)
@@ -74,9 +74,9 @@ class ClusterEntering:
         rate = (await self._gates.rules()).enqueue_rate if jobs else None
         if rate is None:
             return None
-        new = await self._new_among(jobs, now or await self._home.time())
+        new = await self._new_among(jobs, now or await self._harbor.time())
         count = new.total()
-        limits = {queue: await (await self._parts.part(queue)).enqueue_rate() for queue in new}
+        limits = {queue: await (await self._stores.of(queue)).enqueue_rate() for queue in new}
         for name, one, many in [
             *((queue, limits[queue], new[queue]) for queue in new),
             (EVERY_QUEUE, rate, count),
@@ -86,7 +86,9 @@ class ClusterEntering:
                     f"{many} jobs in one call can never pass the rate of {one.count} per {one.per} "
                     f"of queue {name!r}; send them in parts"
                 )
-        wait = await self._gates.rate(self._home.keys.enqueue_rate, rate, "admit", count, now) if count else 0
+        wait = (
+            await self._gates.rate(self._harbor.keys.enqueue_rate, rate, "admit", count, now) if count else 0
+        )
         if wait:
             raise RateLimited(EVERY_QUEUE, timedelta(microseconds=wait))
         return rate, count
@@ -95,17 +97,17 @@ class ClusterEntering:
         """How many of these jobs are neither known by their id nor by their idempotency key."""
         count: Counter[str] = Counter()
         for queue in dict.fromkeys(job.queue for job in jobs):
-            part = await self._parts.part(queue)
+            store = await self._stores.of(queue)
             mine = [job for job in jobs if job.queue == queue]
             names = dict.fromkeys((job.id, job.idempotency_key) for job in mine)
             fresh: set[Any] = set()
             for job_id, key in names:
-                is_known = key is not None and await part.remembers(key, at)
-                if not is_known and not (await part.holds([job_id]))[0]:
+                is_known = key is not None and await store.remembers(key, at)
+                if not is_known and not (await store.holds([job_id]))[0]:
                     fresh.add(job_id if key is None else key)
             count[queue] = len(fresh)
         return count
 
     async def _refund(self, spent: tuple[Any, int] | None, now: datetime | None) -> None:
         if spent is not None and spent[1]:
-            await self._gates.rate(self._home.keys.enqueue_rate, spent[0], "refund", spent[1], now)
+            await self._gates.rate(self._harbor.keys.enqueue_rate, spent[0], "refund", spent[1], now)

@@ -10,11 +10,8 @@ from typing import Any
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis import faults
-from taskharbor.drivers.redis.books import Books, stated
-from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.ledger import Ledger
-from taskharbor.drivers.redis.link import ServerError, packed
-from taskharbor.drivers.redis.packing import (
+from taskharbor.drivers.redis.connection import ServerError, packed
+from taskharbor.drivers.redis.encoding import (
     body_of_new,
     head_fields,
     id_bytes,
@@ -22,9 +19,12 @@ from taskharbor.drivers.redis.packing import (
     line_of,
     rank_of,
 )
-from taskharbor.drivers.redis.picture import ask_for_job, scoped
+from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
+from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NewJob
@@ -63,7 +63,7 @@ def call_of(
     if with_rates:
         named += [keys.queue(queue).enqueue_rate for queue in queues]
         named.append(keys.enqueue_rate)
-    head = [stated(now), first_seq, "1" if with_rates else "", len(queues), *queues, count]
+    head = [now_arg(now), first_seq, "1" if with_rates else "", len(queues), *queues, count]
     return named, head + arguments
 
 
@@ -163,28 +163,33 @@ def _queue_at(jobs: Sequence[NewJob], number: int) -> str:
     return EVERY_QUEUE if number == 0 else list(dict.fromkeys(job.queue for job in jobs))[number - 1]
 
 
-class Entering:
+class Enqueuer:
     """The enqueue verb of one driver handle."""
 
-    def __init__(self, server: Server, keys: Keys, books: Books) -> None:
-        self._server = server
+    def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep) -> None:
+        self._primary = primary
         self._keys = keys
-        self._books = books
+        self._steps = steps
         self.sees_rates = False  # keys that nobody needs cost time, so a rate must be met first
 
     async def enqueue(
         self, jobs: Sequence[NewJob], now: datetime | None, first_seq: int | str = ""
     ) -> list[Enqueued]:
-        if len(jobs) == 1 and first_seq == "" and is_plain(jobs[0]) and (link := self._server.at_hand()):
+        if (
+            len(jobs) == 1
+            and first_seq == ""
+            and is_plain(jobs[0])
+            and (connection := self._primary.at_hand())
+        ):
             try:
-                if at := await link.send(packed_one(self._keys, self._server.epoch, jobs[0], now)):
+                if at := await connection.send(packed_one(self._keys, self._primary.epoch, jobs[0], now)):
                     return created(jobs[0], at)
             except ServerError as error:  # it did nothing; what follows meets the same, and knows what to do
                 if faults.word_of(error) == "NOSCRIPT":
-                    await self._server.command("SCRIPT", "LOAD", ENQUEUE_ONE.source)
+                    await self._primary.command("SCRIPT", "LOAD", ENQUEUE_ONE.source)
         while True:
             keys, arguments = call_of(self._keys, jobs, now, with_rates=self.sees_rates, first_seq=first_seq)
-            answers = answered(jobs, await self._server.run_in_epoch("enqueue", keys, *arguments))
+            answers = answered(jobs, await self._primary.run_in_epoch("enqueue", keys, *arguments))
             if not isinstance(answers, str):
                 return answers
             if answers == "care":
@@ -200,11 +205,11 @@ class Entering:
             if job.idempotency_key is not None:
                 asked[b"i" + scoped(job.queue, job.idempotency_key)] = None
 
-        def decide(ledger: Ledger) -> list[Enqueued]:
-            _admit(ledger, self._keys, jobs)
-            return [_enqueue(ledger, job) for job in jobs]
+        def decide(unit: UnitOfWork) -> list[Enqueued]:
+            _admit(unit, self._keys, jobs)
+            return [_enqueue(unit, job) for job in jobs]
 
-        return await self._books.step(
+        return await self._steps.run(
             list(asked), decide, now, seqs=len(jobs), queues={job.queue for job in jobs}
         )
 
@@ -212,44 +217,44 @@ class Entering:
 # ------------------------------------------------------------------ inside a ledger
 
 
-def _known(ledger: Ledger, job: NewJob) -> str | None:
+def _known(unit: UnitOfWork, job: NewJob) -> str | None:
     """The id that already answers for this job: its own, or the one of its idempotency key."""
-    target = ledger.resolve(job.id)
-    if ledger.get(target) is not None:
+    target = unit.resolve(job.id)
+    if unit.get(target) is not None:
         return target
     if job.idempotency_key is None:
         return None
-    first = ledger.remembered(job.queue, job.idempotency_key)
-    return None if first is None else ledger.resolve(first)
+    first = unit.remembered(job.queue, job.idempotency_key)
+    return None if first is None else unit.resolve(first)
 
 
-def _enqueue(ledger: Ledger, job: NewJob) -> Enqueued:
-    now = ledger.now
-    if (known := _known(ledger, job)) is not None:
-        there = ledger.get(known)
+def _enqueue(unit: UnitOfWork, job: NewJob) -> Enqueued:
+    now = unit.now
+    if (known := _known(unit, job)) is not None:
+        there = unit.get(known)
         return Enqueued(known, EnqueueResult.DUPLICATE, now, there.version if there else 0)
-    slot = {} if job.key is None else ledger.slot(job.queue, job.key)
+    slot = {} if job.key is None else unit.slot(job.queue, job.key)
     if (there_id := slot.get("w") or slot.get("b")) is not None:
-        record = absorb(ledger.jobs[there_id], job, now)
-        ledger.put(record)
-        ledger.alias(job.id, record.id)
-        ledger.remember(job, record.id)
+        record = absorb(unit.jobs[there_id], job, now)
+        unit.put(record)
+        unit.alias(job.id, record.id)
+        unit.remember(job, record.id)
         return Enqueued(record.id, EnqueueResult.UPDATED, now, record.version)
     is_blocked = "r" in slot
-    record = new_record(job, ledger.next_seq(), now, blocked=is_blocked)
-    ledger.put(record)
-    ledger.remember(job, record.id)
+    record = new_record(job, unit.next_seq(), now, blocked=is_blocked)
+    unit.put(record)
+    unit.remember(job, record.id)
     result = EnqueueResult.BLOCKED if record.state is JobState.BLOCKED else EnqueueResult.CREATED
     return Enqueued(record.id, result, now, record.version)
 
 
-def _admit(ledger: Ledger, keys: Keys, jobs: Sequence[NewJob]) -> None:
+def _admit(unit: UnitOfWork, keys: Keys, jobs: Sequence[NewJob]) -> None:
     """Note what is spent of the enqueue budgets; commit.lua refuses when it does not fit."""
-    arriving = _arriving(ledger, jobs)
+    arriving = _arriving(unit, jobs)
     wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
     spends: list[tuple[str, str, RateLimit, int]] = []
     for queue, count in wanted.items():
-        rate = ledger.rules(queue).enqueue_rate
+        rate = unit.rules(queue).enqueue_rate
         if rate is None:
             continue
         if count > rate.count:
@@ -259,17 +264,17 @@ def _admit(ledger: Ledger, keys: Keys, jobs: Sequence[NewJob]) -> None:
             )
         key = keys.enqueue_rate if queue == EVERY_QUEUE else keys.queue(queue).enqueue_rate
         spends.append((queue, key, rate, count))
-    ledger.rates = spends
+    unit.rates = spends
 
 
-def _arriving(ledger: Ledger, jobs: Sequence[NewJob]) -> Counter[str]:
+def _arriving(unit: UnitOfWork, jobs: Sequence[NewJob]) -> Counter[str]:
     """How many of these jobs are new, per queue: duplicates spend no budget."""
     ids: set[str] = set()
     names: set[bytes] = set()
     new: Counter[str] = Counter()
     for job in jobs:
         name = None if job.idempotency_key is None else scoped(job.queue, job.idempotency_key)
-        if job.id not in ids and name not in names and _known(ledger, job) is None:
+        if job.id not in ids and name not in names and _known(unit, job) is None:
             new[job.queue] += 1
             ids.add(job.id)
             if name is not None:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from taskharbor.drivers.cursor import cursor_after, seq_of
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.redis.books import Books, stated
+from taskharbor.drivers.redis.encoding import SECTIONS, id_bytes, record_of, shown
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.packing import SHELVES, id_bytes, record_of, shown
-from taskharbor.drivers.redis.picture import ids_in
-from taskharbor.drivers.redis.rules import rules_in
-from taskharbor.drivers.redis.server import Server
+from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.settings_codec import rules_in
+from taskharbor.drivers.redis.snapshot import ids_in
 from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import EVERY_QUEUE
@@ -35,27 +35,27 @@ _STATES = (
 _LIVE_SIGNS = {JobState.READY: "w", JobState.SCHEDULED: "s", JobState.RUNNING: "r"}
 
 
-class Looking:
+class Queries:
     """The looking verbs of one driver handle."""
 
-    def __init__(self, server: Server, keys: Keys, books: Books, orphans: Orphans) -> None:
-        self._server = server
+    def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep, orphans: Orphans) -> None:
+        self._primary = primary
         self._keys = keys
-        self._books = books
+        self._steps = steps
         self._orphans = orphans
 
     async def get(
         self, ids: Sequence[str], now: datetime | None, *, payloads: bool = True
     ) -> list[JobRecord | None]:
         lean = "" if payloads else "1"
-        reply = await self._server.run(
-            "get", [self._keys.data], stated(now), lean, *map(id_bytes, ids), writes=False
+        reply = await self._primary.run(
+            "get", [self._keys.data], now_arg(now), lean, *map(id_bytes, ids), writes=False
         )
         at = instant(int(reply[0]))
         return [shown(_record(parts), at) if parts else None for parts in reply[1:]]
 
     async def find(self, query: Query, now: datetime | None) -> Page:
-        queues = [query.queue] if query.queue is not None else await self._books.queue_names()
+        queues = [query.queue] if query.queue is not None else await self._steps.queue_names()
         found, last = await self.part_of_page(queues, query, now)
         jobs = found[: query.limit]
         if len(found) > query.limit:
@@ -70,18 +70,18 @@ class Looking:
         for queue in queues:
             own = self._keys.queue(queue)
             keys += (own.list, own.leases)
-        shelves, signs = _shelves(query)
+        sections, signs = _sections(query)
         after = seq_of(query)
         is_filtered = any((query.type, query.key, query.claimed_by, query.failure_kind))
-        reply = await self._server.run(
+        reply = await self._primary.run(
             "find",
             keys,
-            stated(now),
+            now_arg(now),
             "newest" if query.newest_first else "oldest",
             "" if after is None else after,
             max(_EXAMINED_PER_PAGE, query.limit + 1),
             _EXAMINED_PER_PAGE if is_filtered else query.limit,
-            shelves,
+            sections,
             signs,
             "" if query.payloads else "1",
             writes=False,
@@ -93,14 +93,16 @@ class Looking:
         return fitting, None if reply[1] == b"1" else int(reply[2])
 
     async def count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        names = sorted(queues) if queues else await self._books.queue_names()
+        names = sorted(queues) if queues else await self._steps.queue_names()
         _, rows = await self._numbers(names, now, wants_more=False)
         counted = {name: _counts(row) for name, row in zip(names, rows, strict=True)}
         return counted if queues else {name: counts for name, counts in counted.items() if counts.total}
 
     async def queues(self, now: datetime | None) -> list[QueueInfo]:
-        with_jobs = await self._books.queue_names()
-        configured = {name.decode() for name in await self._server.command("SMEMBERS", self._keys.configured)}
+        with_jobs = await self._steps.queue_names()
+        configured = {
+            name.decode() for name in await self._primary.command("SMEMBERS", self._keys.configured)
+        }
         names = sorted({*with_jobs, *configured})
         _, rows = await self._numbers(names, now, wants_more=True)
         infos = [_queue_info(name, row) for name, row in zip(names, rows, strict=True)]
@@ -118,8 +120,8 @@ class Looking:
             own = self._keys.queue(name)
             keys += (own.list, own.ready, own.later, own.leases, own.copies)
             keys.append(self._keys.execute_rate if name == EVERY_QUEUE else own.execute_rate)
-        reply = await self._server.run(
-            "count", keys, stated(now), "1" if wants_more else "", *names, writes=False
+        reply = await self._primary.run(
+            "count", keys, now_arg(now), "1" if wants_more else "", *names, writes=False
         )
         return instant(int(reply[0])), reply[1:]
 
@@ -137,12 +139,12 @@ def _record(parts: Sequence[bytes]) -> JobRecord:
     )
 
 
-def _shelves(query: Query) -> tuple[str, str]:
+def _sections(query: Query) -> tuple[str, str]:
     """Which shelves to walk, and which of the live jobs to give; '' for all of them."""
     states = query.states or tuple(JobState)
-    shelves = "".join(sorted({str(SHELVES[state]) for state in states}))
+    sections = "".join(sorted({str(SECTIONS[state]) for state in states}))
     signs = "".join(sorted({sign for state, sign in _LIVE_SIGNS.items() if state in states}))
-    return shelves, "" if len(signs) == len(_LIVE_SIGNS) else signs
+    return sections, "" if len(signs) == len(_LIVE_SIGNS) else signs
 
 
 def _fits(job: JobRecord, query: Query) -> bool:

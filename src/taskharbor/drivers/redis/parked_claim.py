@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.messages import Claim, Exchanged
 from taskharbor.drivers.redis.attempts import Attempts, ClaimFailed
-from taskharbor.drivers.redis.link import Command
+from taskharbor.drivers.redis.connection import Command
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Release, Settlement
@@ -36,7 +36,7 @@ _LONGEST_WINDOW, _SHORTEST_WINDOW = 1.0, 0.5
 _WITHDRAWN_WITHIN = 3.0
 
 
-class Ahead:
+class ParkedClaim:
     """One claim that was sent ahead."""
 
     def __init__(
@@ -49,11 +49,11 @@ class Ahead:
         self.token = token
         self.sent_at = now
         self.result = result
-        self.called_by: bytes | None = None
+        self.interrupted_by: bytes | None = None
         self.is_fresh = False
 
     @property
-    def kept_until(self) -> float:
+    def usable_until(self) -> float:
         """By when its jobs must have been fetched: their leases are longer by that."""
         return self.sent_at + 2 * self.window
 
@@ -61,7 +61,7 @@ class Ahead:
         """Whether its jobs are what this claim asks for, and young enough."""
         one, other = self.asked, claim
         return (
-            now <= self.kept_until
+            now <= self.usable_until
             and (one.worker_id, one.lanes, one.types) == (other.worker_id, other.lanes, other.types)
             and set(one.queues) == set(other.queues)
             and one.lease_for == other.lease_for
@@ -74,51 +74,51 @@ def _window_of(claim: Claim) -> float:
     return min(claim.lease_for.total_seconds() / 40, _LONGEST_WINDOW)
 
 
-class Standing:
+class ParkedClaims:
     """The claim of one driver handle that stands, if one does."""
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
         self._loop = asyncio.get_running_loop()
-        self._wished: Claim | None = None
-        self._ahead: Ahead | None = None
-        self._giving_back: set[asyncio.Task[None]] = set()
-        self.has_wish = asyncio.Event()
-        self.on_wish: Callable[[], None] = lambda: None
-        self.call_in: Callable[[], bytes] = bytes
+        self._pending: Claim | None = None
+        self._parked: ParkedClaim | None = None
+        self._releasing: set[asyncio.Task[None]] = set()
+        self.has_pending = asyncio.Event()
+        self.on_pending: Callable[[], None] = lambda: None
+        self.interrupt: Callable[[], bytes] = bytes
         """Lets the command that blocks return, and gives the word that it will return with."""
 
     # ------------------------------------------------------------------ the side that claims
 
     @property
-    def is_out(self) -> bool:
-        return self._ahead is not None
+    def is_parked(self) -> bool:
+        return self._parked is not None
 
-    def wish(self, claim: Claim) -> None:
+    def park(self, claim: Claim) -> None:
         """This claim brought nothing just now: let it stand."""
-        if self._ahead is None and claim.rate is None and _window_of(claim) >= _SHORTEST_WINDOW:
-            self._wished = claim
-            self.has_wish.set()
-            self.on_wish()
+        if self._parked is None and claim.rate is None and _window_of(claim) >= _SHORTEST_WINDOW:
+            self._pending = claim
+            self.has_pending.set()
+            self.on_pending()
 
     async def reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """`reserve`, with what the claim that stands has brought; what brings nothing stands from now on."""
-        self._forget_wish()
-        jobs = await self._taken(claim, now) if self._ahead is not None else None
+        self._clear_pending()
+        jobs = await self._collect(claim, now) if self._parked is not None else None
         if jobs is None:
             _, jobs = await self._attempts.exchange((), claim, now)
         elif len(jobs) == MOST_JOBS < claim.limit:
             jobs += await self._more(replace(claim, limit=claim.limit - len(jobs)))
         if not jobs and now is None:
-            self.wish(claim)
+            self.park(claim)
         return jobs
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         """`exchange`: one step, unless a claim stands, which is called in when the settlements are done."""
-        self._forget_wish()
-        if self._ahead is not None:
+        self._clear_pending()
+        if self._parked is not None:
             answers, _ = await self._attempts.exchange(settlements, None, now)
             try:
                 return Exchanged(answers, await self.reserve(claim, now))
@@ -129,7 +129,7 @@ class Standing:
         except ClaimFailed as failed:
             return Exchanged(failed.answers, [], failed.error)
         if not jobs and now is None:
-            self.wish(claim)
+            self.park(claim)
         return Exchanged(answers, jobs)
 
     async def _more(self, claim: Claim) -> list[JobRecord]:
@@ -138,94 +138,94 @@ class Standing:
         except TaskHarborError:  # those that are here already must reach their worker
             return []
 
-    async def _taken(self, claim: Claim, now: datetime | None) -> list[JobRecord] | None:
+    async def _collect(self, claim: Claim, now: datetime | None) -> list[JobRecord] | None:
         """What it brought; None when the claim is to be made anew."""
-        ahead = await self._called_in()
-        if ahead is None:
+        parked = await self._unpark()
+        if parked is None:
             return None
-        jobs = ahead.result.result()
-        if now is not None or not ahead.fits(claim, self._loop.time()):
+        jobs = parked.result.result()
+        if now is not None or not parked.fits(claim, self._loop.time()):
             await self._give_back(jobs or ())
             return None  # that it brought nothing, too, says nothing about what this claim asks for
-        return jobs if jobs or ahead.is_fresh else None
+        return jobs if jobs or parked.is_fresh else None
 
-    async def _called_in(self) -> Ahead | None:
-        self._forget_wish()
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
+    async def _unpark(self) -> ParkedClaim | None:
+        self._clear_pending()
+        parked, self._parked = self._parked, None
+        if parked is None:
             return None
-        if not ahead.result.done():
-            ahead.called_by = self.call_in()
+        if not parked.result.done():
+            parked.interrupted_by = self.interrupt()
             try:
-                await asyncio.wait({ahead.result})
+                await asyncio.wait({parked.result})
             except asyncio.CancelledError:
-                ahead.result.add_done_callback(self._give_back_soon)
+                parked.result.add_done_callback(self._release_soon)
                 raise
-        return ahead
+        return parked
 
-    def _forget_wish(self) -> None:
+    def _clear_pending(self) -> None:
         """A claim is made now: another one beside it would take more than there is room for."""
-        self._wished = None
-        self.has_wish.clear()
+        self._pending = None
+        self.has_pending.clear()
 
     async def withdraw(self) -> None:
         """From now on nothing stands; what came meanwhile is given back."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_WITHDRAWN_WITHIN):
-                ahead = await self._called_in()
-                if ahead is not None:
-                    self._give_back_soon(ahead.result)
-                if self._giving_back:
-                    await asyncio.wait(self._giving_back)
+                parked = await self._unpark()
+                if parked is not None:
+                    self._release_soon(parked.result)
+                if self._releasing:
+                    await asyncio.wait(self._releasing)
 
     # ------------------------------------------------------------------ the side that listens
 
-    def prepared(self, queues: Sequence[str], worker_id: str) -> Ahead | None:
+    def prepared(self, queues: Sequence[str], worker_id: str) -> ParkedClaim | None:
         """The claim to send along, when the worker that listens has one."""
-        claim, self._wished = self._wished, None
-        self.has_wish.clear()
+        claim, self._pending = self._pending, None
+        self.has_pending.clear()
         if claim is None or claim.worker_id != worker_id or set(claim.queues) != set(queues):
             return None
         now, token = self._loop.time(), self._attempts.fresh_token()
-        self._ahead = Ahead(claim, token, now, self._loop.create_future())
-        return self._ahead
+        self._parked = ParkedClaim(claim, token, now, self._loop.create_future())
+        return self._parked
 
-    async def command_of(self, ahead: Ahead) -> Command:
-        return await self._attempts.claim_command(ahead.claim, ahead.token)
+    async def command_of(self, parked: ParkedClaim) -> Command:
+        return await self._attempts.claim_command(parked.claim, parked.token)
 
-    def came(self, ahead: Ahead, reply: Any, word: bytes | None) -> None:
+    def arrived(self, parked: ParkedClaim, reply: Any, word: bytes | None) -> None:
         """The server has carried it out, after it heard this word."""
-        jobs = self._attempts.handed_ahead(reply, ahead.claim, ahead.token)
-        ahead.is_fresh = word is not None and word == ahead.called_by
-        ahead.result.set_result(jobs)
-        if self._ahead is not ahead:
+        jobs = self._attempts.parked_jobs(reply, parked.claim, parked.token)
+        parked.is_fresh = word is not None and word == parked.interrupted_by
+        parked.result.set_result(jobs)
+        if self._parked is not parked:
             return
         if jobs:
-            self._loop.call_at(ahead.kept_until, self._keep_no_longer, ahead)
+            self._loop.call_at(parked.usable_until, self._expire, parked)
             return
-        self._ahead = None
+        self._parked = None
         if jobs is not None:
-            self.wish(ahead.asked)
+            self.park(parked.asked)
 
-    def lost(self, ahead: Ahead) -> None:
+    def lost(self, parked: ParkedClaim) -> None:
         """Nobody knows whether it was carried out."""
-        if not ahead.result.done():
-            ahead.result.set_result(None)
-            if self._ahead is ahead:
-                self._ahead = None
+        if not parked.result.done():
+            parked.result.set_result(None)
+            if self._parked is parked:
+                self._parked = None
 
     # ------------------------------------------------------------------ what nobody fetched
 
-    def _keep_no_longer(self, ahead: Ahead) -> None:
-        if self._ahead is ahead:
-            self._ahead = None
-            self._give_back_soon(ahead.result)
+    def _expire(self, parked: ParkedClaim) -> None:
+        if self._parked is parked:
+            self._parked = None
+            self._release_soon(parked.result)
 
-    def _give_back_soon(self, result: asyncio.Future[list[JobRecord] | None]) -> None:
+    def _release_soon(self, result: asyncio.Future[list[JobRecord] | None]) -> None:
         if jobs := result.result():
             task = self._loop.create_task(self._give_back(jobs))
-            self._giving_back.add(task)
-            task.add_done_callback(self._giving_back.discard)
+            self._releasing.add(task)
+            task.add_done_callback(self._releasing.discard)
 
     async def _give_back(self, jobs: Sequence[JobRecord]) -> None:
         if jobs:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.cluster.part import Home, Part
-from taskharbor.drivers.redis.link import Links
-from taskharbor.drivers.redis.packing import is_id
+from taskharbor.drivers.redis.cluster.queue_store import HarborSlot, QueueStore
+from taskharbor.drivers.redis.connection import Connections
+from taskharbor.drivers.redis.encoding import is_id
 from taskharbor.errors import JobNotInflight, LeaseLost
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -20,7 +20,7 @@ from taskharbor.model.job import Lease
 _T = TypeVar("_T")
 
 
-class Parts:
+class QueueStores:
     """The queues that this handle has met, each opened when it is first needed."""
 
     def __init__(
@@ -33,34 +33,34 @@ class Parts:
         self._orphans = orphans
         self.makes_epochs = True  # False: look only
         self.has_post = False  # something lies in an outbox
-        self._shared = Links()
-        self._parts: dict[str, Part] = {}
+        self._shared = Connections()
+        self._stores: dict[str, QueueStore] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
-        self.home = Home(address, self._shared, clock, entropy.split("home"), orphans)
-        self.outage = self.home.waking.outage
+        self.harbor = HarborSlot(address, self._shared, clock, entropy.split("home"), orphans)
+        self.outage = self.harbor.wakeups.outage
 
     @property
-    def met(self) -> list[Part]:
-        return list(self._parts.values())
+    def met(self) -> list[QueueStore]:
+        return list(self._stores.values())
 
     async def close(self) -> None:
-        for waking in (self.home.waking, *(part.waking for part in self.met)):
-            await waking.close()
+        for wakeups in (self.harbor.wakeups, *(store.wakeups for store in self.met)):
+            await wakeups.close()
         opening = [task for task in self._opening.values() if not task.done()]
         for task in opening:
             task.cancel()
         if opening:
             await asyncio.wait(opening)
-        for server in (self.home.server, *(part.server for part in self.met)):
-            await server.close()
+        for primary in (self.harbor.primary, *(store.primary for store in self.met)):
+            await primary.close()
         self._shared.close()
 
-    async def part(self, queue: str) -> Part:
-        part = self._parts.get(queue)
-        if part is None:
-            part = self._parts[queue] = Part(
+    async def of(self, queue: str) -> QueueStore:
+        store = self._stores.get(queue)
+        if store is None:
+            store = self._stores[queue] = QueueStore(
                 queue,
-                self.home,
+                self.harbor,
                 self.address,
                 self._shared,
                 self.clock,
@@ -69,39 +69,39 @@ class Parts:
                 self._given_up,
                 self._orphans,
             )
-            part.server.makes_epoch = self.makes_epochs
-            part.waking.outage = self.outage
-            self._opening[queue] = asyncio.create_task(part.open())
+            store.primary.makes_epoch = self.makes_epochs
+            store.wakeups.outage = self.outage
+            self._opening[queue] = asyncio.create_task(store.open())
         opening = self._opening.get(queue)
         if opening is not None:
             try:
                 await asyncio.shield(opening)
             except BaseException:
                 if opening.done():
-                    self._parts.pop(queue, None)
+                    self._stores.pop(queue, None)
                     self._opening.pop(queue, None)
                 raise
             self._opening.pop(queue, None)
-        return part
+        return store
 
-    async def all(self) -> list[Part]:
-        names = await self.home.books.queue_names()
-        return [await self.part(name) for name in names]
+    async def all(self) -> list[QueueStore]:
+        names = await self.harbor.steps.queue_names()
+        return [await self.of(name) for name in names]
 
     def _note_post(self) -> None:
         self.has_post = True
 
     # ------------------------------------------------------------------ which queue
 
-    async def where(self, ids: Sequence[str]) -> dict[str, Part]:
+    async def where(self, ids: Sequence[str]) -> dict[str, QueueStore]:
         """The queue of each id that is known."""
         if not ids:
             return {}
-        parts = await self.all()
-        answers = await asyncio.gather(*(part.holds(ids) for part in parts))
+        stores = await self.all()
+        answers = await asyncio.gather(*(store.holds(ids) for store in stores))
         return {
-            job_id: part
-            for part, held in zip(parts, answers, strict=True)
+            job_id: store
+            for store, held in zip(stores, answers, strict=True)
             for job_id, is_there in zip(ids, held, strict=True)
             if is_there
         }
@@ -113,14 +113,16 @@ class Parts:
         where = await self.where(ids)
         groups: dict[Any, list[int]] = {}
         for place, job_id in enumerate(ids):
-            groups.setdefault(where.get(job_id, self.home), []).append(place)
+            groups.setdefault(where.get(job_id, self.harbor), []).append(place)
         answers: dict[int, _T] = {}
-        for part, places in groups.items():
-            answers |= zip(places, await ask(part, [ids[place] for place in places]), strict=True)
+        for store, places in groups.items():
+            answers |= zip(places, await ask(store, [ids[place] for place in places]), strict=True)
         return [answers[place] for place in range(len(ids))]
 
     async def by_queue(
-        self, leases: Sequence[Lease], ask: Callable[[Part, list[int]], Awaitable[Sequence[_T | LeaseLost]]]
+        self,
+        leases: Sequence[Lease],
+        ask: Callable[[QueueStore, list[int]], Awaitable[Sequence[_T | LeaseLost]]],
     ) -> list[_T | LeaseLost]:
         """Ask the queue that each lease names, and where that does not know it, the one that does."""
         answers: dict[int, _T | LeaseLost] = {
@@ -141,11 +143,11 @@ class Parts:
             else:
                 answers[place] = JobNotInflight(lease.job_id)
         for queue, places in groups.items():
-            answers |= zip(places, await ask(await self.part(queue), places), strict=True)
+            answers |= zip(places, await ask(await self.of(queue), places), strict=True)
         lost = [p for places in groups.values() for p in places if isinstance(answers[p], JobNotInflight)]
         where = await self.where([leases[place].job_id for place in lost])
         for place in lost:
-            part, lease = where.get(leases[place].job_id), leases[place]
-            if part is not None and lease.queue not in (None, part.queue):
-                [answers[place]] = await ask(part, [place])
+            store, lease = where.get(leases[place].job_id), leases[place]
+            if store is not None and lease.queue not in (None, store.queue):
+                [answers[place]] = await ask(store, [place])
         return [answers[place] for place in range(len(leases))]

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from datetime import datetime
 
-from taskharbor.drivers.redis.packing import alias_in, id_bytes, id_text, record_of
+from taskharbor.drivers.redis.encoding import alias_in, id_bytes, id_text, record_of
 from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord
 
@@ -23,7 +23,7 @@ def ask_for_job(job_id: str) -> bytes:
     return b"j" + id_bytes(job_id)
 
 
-class Picture:
+class Snapshot:
     """Fields of the data hash at one instant. A field that was not there reads None."""
 
     def __init__(self, reply: Sequence[bytes | int]) -> None:

@@ -17,7 +17,7 @@ import hiredis
 
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.address import Address, Host
-from taskharbor.drivers.redis.lineage import Lineage
+from taskharbor.drivers.redis.failover import FailoverDetector
 
 Part = bytes | str | int | float
 Command = Sequence[Part]
@@ -107,7 +107,7 @@ class Answer:
 _READ_BYTES = 131072
 
 
-class Link(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection. Made by `connect`."""
 
     def __init__(self, timeout: float | None) -> None:
@@ -170,13 +170,13 @@ class Link(asyncio.BufferedProtocol):
         reader, waiting = self._reader, self._waiting
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # its stub knows bytes alone
         self._quiet_since = self._loop.time()
-        came: list[tuple[Answer, Any]] = []
+        arrived: list[tuple[Answer, Any]] = []
         try:
             while (value := reader.gets()) is not _NOTHING:
-                came.append((waiting.popleft(), value))
+                arrived.append((waiting.popleft(), value))
         except (hiredis.HiredisError, IndexError) as error:
             self.close(error)
-        for answer, value in came:
+        for answer, value in arrived:
             if answer.is_done:  # its caller has given up
                 continue
             if isinstance(value, hiredis.ReplyError):
@@ -213,25 +213,25 @@ class Link(asyncio.BufferedProtocol):
 _NOTHING = object()
 
 
-class Links:
+class Connections:
     """Connections by host, for several users in one event loop."""
 
     def __init__(self) -> None:
-        self.lineage = Lineage()
-        self._links: dict[Host, Link] = {}
+        self.failover = FailoverDetector()
+        self._connections: dict[Host, Connection] = {}
         self._locks: dict[Host, asyncio.Lock] = {}
 
-    async def get(self, host: Host, make: Callable[[], Awaitable[Link]]) -> Link:
+    async def get(self, host: Host, make: Callable[[], Awaitable[Connection]]) -> Connection:
         """The connection to a host; whoever comes while it is being made waits for the same one."""
         async with self._locks.setdefault(host, asyncio.Lock()):
-            link = self._links.get(host)
-            if link is None or not link.is_open:
-                link = self._links[host] = await make()
-            return link
+            connection = self._connections.get(host)
+            if connection is None or not connection.is_open:
+                connection = self._connections[host] = await make()
+            return connection
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
+        for connection in self._connections.values():
+            connection.close()
 
 
 async def connect(
@@ -241,13 +241,13 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     timeout: float | None = None,
     credentials: tuple[str | None, str | None] | None = None,
-) -> Link:
+) -> Connection:
     """A new connection that is let in and looks at the right database. Raises errors of ours."""
     where = f"{host[0]}:{host[1]}"
     try:
         async with asyncio.timeout(address.connect_timeout):
-            _, link = await asyncio.get_running_loop().create_connection(
-                lambda: Link(timeout), host[0], host[1], ssl=tls
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(timeout), host[0], host[1], ssl=tls
             )
     except (OSError, TimeoutError) as error:  # ssl errors are among them
         raise faults.unreachable(error, where) from error
@@ -255,17 +255,17 @@ async def connect(
         async with asyncio.timeout(address.connect_timeout):
             username, password = credentials or (address.username, address.password)
             for command in greeting(username, password, 0 if credentials else address.database):
-                await link.call(command, writes=False)
+                await connection.call(command, writes=False)
     except TimeoutError as error:
-        link.close(error)
+        connection.close(error)
         raise faults.unreachable(error, where) from error
     except ServerError as error:
-        link.close()
+        connection.close()
         raise faults.ours(error) from error
     except BaseException:
-        link.close()
+        connection.close()
         raise
-    return link
+    return connection
 
 
 def greeting(username: str | None, password: str | None, database: int) -> list[Command]:
