@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.capabilities import Capabilities
-from taskharbor.drivers.http import blocking, calls, lines, wakeups
+from taskharbor.drivers.http import blocking, calls, connections, wakeups
 from taskharbor.drivers.http.address import Address
 from taskharbor.drivers.http.driver import HttpDriver
 from taskharbor.drivers.messages import Wakeup, WakeupKind
@@ -176,7 +176,7 @@ async def test_a_server_that_says_more_than_it_was_asked_is_left_and_called_anew
 
 async def test_a_connection_that_waited_for_too_long_is_not_trusted(monkeypatch):
     """Something in between may have forgotten it without a word."""
-    monkeypatch.setattr(lines, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
     async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
         await driver.count()
         await driver.count()

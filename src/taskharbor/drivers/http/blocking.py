@@ -11,12 +11,12 @@ import ssl
 import threading
 from typing import Any
 
-from taskharbor.drivers.http import replies
+from taskharbor.drivers.http import decoding
 from taskharbor.drivers.http.address import Address
-from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.connections import CONNECT_SECONDS, IDLE_SECONDS
 from taskharbor.drivers.http.faults import Lost, TooSlow, ours, unanswered
-from taskharbor.drivers.http.lines import CONNECT_SECONDS, IDLE_SECONDS
 from taskharbor.drivers.http.requests import UNKNOWN_BOOT, Requests, repeat_of
+from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock, SystemClock
 
@@ -40,14 +40,14 @@ class Blocking:
         call = self._requests.next_call()
         sent = self._clock.monotonic()
         try:
-            answer = self._answer(self._requests.request(verb, body, call), fresh=False)
+            response = self._response(self._requests.request(verb, body, call), fresh=False)
         except Lost:
             again = repeat_of(UNKNOWN_BOOT, self._clock.monotonic() - sent)
             try:
-                answer = self._answer(self._requests.request(verb, body, call, again), fresh=True)
+                response = self._response(self._requests.request(verb, body, call, again), fresh=True)
             except (Lost, DriverUnavailable) as error:  # also where nobody is there now: somebody was
                 raise unanswered(error, self._address) from error
-        return replies.read(verb, answer, self._address)
+        return decoding.read(verb, response, self._address)
 
     def close(self) -> None:
         with self._lock:
@@ -56,33 +56,33 @@ class Blocking:
         for connection, _ in idle:
             connection.close()
 
-    def _answer(self, request: bytes, *, fresh: bool) -> Answer:
+    def _response(self, request: bytes, *, fresh: bool) -> ResponseParser:
         connection = self._new() if fresh else self._waiting() or self._new()
         try:
-            answer = self._exchange(connection, request)
+            response = self._exchange(connection, request)
         except BaseException:
             connection.close()
             raise
-        self._give_back(connection, answer)
-        return answer
+        self._give_back(connection, response)
+        return response
 
-    def _exchange(self, connection: socket.socket, request: bytes) -> Answer:
-        answer = Answer()
+    def _exchange(self, connection: socket.socket, request: bytes) -> ResponseParser:
+        response = ResponseParser()
         try:
             connection.sendall(request)
-            while not answer.is_complete:
+            while not response.is_complete:
                 data = connection.recv(_PIECE)
                 if data:
-                    answer.feed(data)
-                elif not answer.end():
+                    response.feed(data)
+                elif not response.end():
                     raise Lost("the connection broke")
         except TimeoutError:
             raise unanswered(TooSlow(self._address.timeout_seconds), self._address) from None
         except NotHttp as error:
-            raise replies.not_http(error, self._address) from error
+            raise decoding.not_http(error, self._address) from error
         except OSError as error:
             raise Lost(error.strerror or str(error)) from error
-        return answer
+        return response
 
     def _waiting(self) -> socket.socket | None:
         with self._lock:
@@ -93,9 +93,9 @@ class Blocking:
                 connection.close()
         return None
 
-    def _give_back(self, connection: socket.socket, answer: Answer) -> None:
+    def _give_back(self, connection: socket.socket, response: ResponseParser) -> None:
         with self._lock:
-            if answer.keeps_alive and not self._is_closed:
+            if response.keeps_alive and not self._is_closed:
                 self._idle.append((connection, self._clock.monotonic()))
                 return
         connection.close()

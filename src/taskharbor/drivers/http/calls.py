@@ -16,12 +16,12 @@ from typing import Any
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.given_up import GivenUps
-from taskharbor.drivers.http import replies
+from taskharbor.drivers.http import decoding
 from taskharbor.drivers.http.address import Address
-from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.connections import Connection, ConnectionPool
 from taskharbor.drivers.http.faults import Lost, TooSlow, unanswered
-from taskharbor.drivers.http.lines import Line, Lines
 from taskharbor.drivers.http.requests import Requests, repeat_of
+from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import DriverUnavailable
 
 _GIVEN_UP = wire.GIVEN_UP_HEADER.lower()
@@ -36,11 +36,16 @@ class Calls:
     """What one handle asks of its server."""
 
     def __init__(
-        self, address: Address, lines: Lines, requests: Requests, on_unheard: Unheard, given_up: GivenUps
+        self,
+        address: Address,
+        pool: ConnectionPool,
+        requests: Requests,
+        on_unheard: Unheard,
+        given_up: GivenUps,
     ) -> None:
         """`given_up`: where to put the jobs that the server tells of."""
         self._address = address
-        self._lines = lines
+        self._pool = pool
         self._requests = requests
         self._on_unheard = on_unheard
         self._given_up = given_up
@@ -58,33 +63,33 @@ class Calls:
         """The same without regard to what was given up."""
         call = self._requests.next_call()
         sent = self._loop.time()
-        line = await self._lines.take()
-        boot = line.boot
+        connection = await self._pool.take()
+        boot = connection.boot
         try:
-            answer = await self._on(line, verb, self._requests.request(verb, body, call))
+            response = await self._on(connection, verb, self._requests.request(verb, body, call))
         except Lost:
             again = repeat_of("" if self._has_many_servers else boot, self._loop.time() - sent)
-            answer = await self._once_more(verb, self._requests.request(verb, body, call, again))
+            response = await self._once_more(verb, self._requests.request(verb, body, call, again))
         else:
-            self._has_many_servers |= bool(boot) and boot != line.boot
-        return self._read(verb, answer)
+            self._has_many_servers |= bool(boot) and boot != connection.boot
+        return self._read(verb, response)
 
     async def wait(self, verb: str, body: bytes, seconds: float) -> Any:
         """A call that the server may take so many seconds longer to answer; given up, it ends there too."""
         request = self._requests.request(verb, body, self._requests.next_call())
-        line = await self._lines.take(fresh=True)  # an old one might prove dead only after the wait
+        connection = await self._pool.take(fresh=True)  # an old one might prove dead only after the wait
         try:
-            answer = await line.call(request, self._address.timeout_seconds + seconds)
+            response = await connection.call(request, self._address.timeout_seconds + seconds)
         except (Lost, TooSlow) as error:
             raise unanswered(error, self._address) from error
         except NotHttp as error:
-            raise replies.not_http(error, self._address) from error
+            raise decoding.not_http(error, self._address) from error
         except asyncio.CancelledError:
-            line.drop()
+            connection.drop()
             raise
         finally:
-            self._lines.give_back(line)
-        return self._read(verb, answer)
+            self._pool.give_back(connection)
+        return self._read(verb, response)
 
     async def close(self) -> None:
         """Hear out what was given up, but not for long."""
@@ -93,49 +98,51 @@ class Calls:
             for task in self._unheard:
                 task.cancel()
 
-    async def _once_more(self, verb: str, request: bytes) -> Answer:
+    async def _once_more(self, verb: str, request: bytes) -> ResponseParser:
         try:
-            line = await self._lines.take(fresh=True)
+            connection = await self._pool.take(fresh=True)
         except DriverUnavailable as error:
             raise unanswered(error, self._address) from error
         try:
-            return await self._on(line, verb, request)
+            return await self._on(connection, verb, request)
         except Lost as error:
             raise unanswered(error, self._address) from error
 
-    async def _on(self, line: Line, verb: str, request: bytes) -> Answer:
+    async def _on(self, connection: Connection, verb: str, request: bytes) -> ResponseParser:
         try:
-            answer = await line.call(request, self._address.timeout_seconds)
+            response = await connection.call(request, self._address.timeout_seconds)
         except asyncio.CancelledError:
-            task = self._loop.create_task(self._hear_out(line, verb, line.rest_of_call()))
+            task = self._loop.create_task(self._hear_out(connection, verb, connection.rest_of_call()))
             self._unheard.add(task)
             task.add_done_callback(self._unheard.discard)
             raise
         except BaseException as error:
-            self._lines.give_back(line)
+            self._pool.give_back(connection)
             if isinstance(error, TooSlow):
                 raise unanswered(error, self._address) from error
             if isinstance(error, NotHttp):
-                raise replies.not_http(error, self._address) from error
+                raise decoding.not_http(error, self._address) from error
             raise
-        self._lines.give_back(line)
-        return answer
+        self._pool.give_back(connection)
+        return response
 
-    async def _hear_out(self, line: Line, verb: str, rest: asyncio.Future[Answer]) -> None:
+    async def _hear_out(
+        self, connection: Connection, verb: str, rest: asyncio.Future[ResponseParser]
+    ) -> None:
         """Nobody waits for it, but it happens: what it took must not be lost, and its order must hold."""
         try:
             async with asyncio.timeout(_HEAR_OUT_SECONDS):
-                answer = await rest
+                response = await rest
         except (TimeoutError, Lost, NotHttp, TooSlow, asyncio.CancelledError):
-            line.drop()
+            connection.drop()
             return
         finally:
-            self._lines.give_back(line)
+            self._pool.give_back(connection)
         with suppress(Exception):
-            await self._on_unheard(verb, self._read(verb, answer))
+            await self._on_unheard(verb, self._read(verb, response))
 
-    def _read(self, verb: str, answer: Answer) -> Any:
-        told = answer.headers.get(_GIVEN_UP)
+    def _read(self, verb: str, response: ResponseParser) -> Any:
+        told = response.headers.get(_GIVEN_UP)
         if told is not None:
             self._given_up.hear(wire.read_given_up(told))
-        return replies.read(verb, answer, self._address)
+        return decoding.read(verb, response, self._address)

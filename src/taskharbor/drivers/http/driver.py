@@ -17,8 +17,8 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.http.address import Address, address_of
 from taskharbor.drivers.http.blocking import Blocking
 from taskharbor.drivers.http.calls import Calls
-from taskharbor.drivers.http.lines import Lines
-from taskharbor.drivers.http.replies import AnswerTooLarge
+from taskharbor.drivers.http.connections import ConnectionPool
+from taskharbor.drivers.http.decoding import ResponseTooLarge
 from taskharbor.drivers.http.requests import Requests
 from taskharbor.drivers.http.wakeups import RemoteWakeups
 from taskharbor.drivers.messages import (
@@ -75,7 +75,7 @@ class HttpDriver(Driver):
         self._tls = tls or address.tls()
         self._requests = Requests(address, self.entropy.token())
         self._hello: wire.Hello | None = None
-        self._lines: Lines | None = None
+        self._pool: ConnectionPool | None = None
         self._calls: Calls | None = None
         self._blocking: Blocking | None = None
         self._listening: set[RemoteWakeups] = set()
@@ -104,14 +104,14 @@ class HttpDriver(Driver):
     async def do_open(self) -> None:
         if self._address.exposes_token:
             _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
-        lines = Lines(self._address, self._tls)
-        self._calls = Calls(self._address, lines, self._requests, self._hand_back, self.given_up)
+        pool = ConnectionPool(self._address, self._tls)
+        self._calls = Calls(self._address, pool, self._requests, self._hand_back, self.given_up)
         try:
             hello: wire.Hello = await self._calls.call("hello", b"{}")
         except BaseException:
-            lines.close()
+            pool.close()
             raise
-        self._lines, self._hello = lines, hello
+        self._pool, self._hello = pool, hello
         self.max_payload = hello.max_payload
         self._blocking = Blocking(self._address, self._tls, self._requests)
 
@@ -121,8 +121,8 @@ class HttpDriver(Driver):
         self._listening.clear()
         if self._calls is not None:
             await self._calls.close()
-        if self._lines is not None:
-            self._lines.close()
+        if self._pool is not None:
+            self._pool.close()
         if self._blocking is not None:
             self._blocking.close()
 
@@ -142,9 +142,9 @@ class HttpDriver(Driver):
             )
         return body
 
-    async def _hand_back(self, verb: str, answer: Any) -> None:
+    async def _hand_back(self, verb: str, response: Any) -> None:
         """Jobs that were handed out to a caller who has given up wait again, at their place."""
-        claimed: list[JobRecord] = answer if verb == "reserve" else getattr(answer, "claimed", [])
+        claimed: list[JobRecord] = response if verb == "reserve" else getattr(response, "claimed", [])
         if verb in ("reserve", "exchange") and claimed and self._calls is not None:
             settlements = [Release(job.lease) for job in claimed]
             # Where the time is made up, the claim's own: this step belongs to it.
@@ -205,8 +205,8 @@ class HttpDriver(Driver):
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
-        answer: Exchanged = await self._ask("exchange", settlements=settlements, claim=claim, now=now)
-        return answer
+        response: Exchanged = await self._ask("exchange", settlements=settlements, claim=claim, now=now)
+        return response
 
     # ------------------------------------------------------------------ time
 
@@ -256,10 +256,10 @@ class HttpDriver(Driver):
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        answer: Speculated | JobNotFound | ConflictError = await self._ask(
+        response: Speculated | JobNotFound | ConflictError = await self._ask(
             "speculate", job_id=job_id, head_start=head_start, now=now
         )
-        return answer
+        return response
 
     # ------------------------------------------------------------------ looking
 
@@ -272,7 +272,7 @@ class HttpDriver(Driver):
         """A server has a limit of bytes for an answer: then half of them are asked for at a time."""
         try:
             records: list[JobRecord | None] = await self._ask("get", ids=ids, now=now)
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             if len(ids) == 1:
                 raise
             half = len(ids) // 2

@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Self
 
 from taskharbor.drivers import wire
-from taskharbor.drivers.http import replies
+from taskharbor.drivers.http import decoding
 from taskharbor.drivers.http.address import Address
-from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.connections import CONNECT_SECONDS
 from taskharbor.drivers.http.faults import Lost, ours
-from taskharbor.drivers.http.lines import CONNECT_SECONDS
+from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.drivers.messages import Wakeup
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import SystemClock
@@ -102,7 +102,7 @@ class RemoteWakeups:
             writer.write(self._request())
             await self._read_lines(reader)
         except NotHttp as error:
-            raise replies.not_http(error, self._address) from error
+            raise decoding.not_http(error, self._address) from error
         finally:
             writer.transport.abort()
 
@@ -120,37 +120,37 @@ class RemoteWakeups:
             raise ours(error, address) from error
 
     async def _read_lines(self, reader: asyncio.StreamReader) -> None:
-        answer, begun = Answer(), b""
-        while not answer.is_complete:
+        response, begun = ResponseParser(), b""
+        while not response.is_complete:
             async with asyncio.timeout(SILENCE_SECONDS):
                 data = await reader.read(65536)
             if data:
-                answer.feed(data)
-            elif not answer.end():
+                response.feed(data)
+            elif not response.end():
                 raise Lost("the stream broke")
-            if answer.has_begun and not replies.is_success(answer):
-                raise await self._refusal(answer, reader)
-            *lines, begun = (begun + answer.take_body()).split(b"\n")
+            if response.has_begun and not decoding.is_success(response):
+                raise await self._refusal(response, reader)
+            *connections, begun = (begun + response.take_body()).split(b"\n")
             if len(begun) > LONGEST_LINE:
                 raise NotHttp("a line of it has no end")
-            for line in lines:
-                self._heard(line)
+            for connection in connections:
+                self._heard(connection)
 
-    def _heard(self, line: bytes) -> None:
-        if line.strip():
-            hint = wire.read_answer("wakeups", line)
+    def _heard(self, connection: bytes) -> None:
+        if connection.strip():
+            hint = wire.read_answer("wakeups", connection)
             if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
                 del self._unread[next(iter(self._unread))]  # may be lost: looking finds what it told of
             self._unread[hint] = None
             self._news.set()
 
-    async def _refusal(self, answer: Answer, reader: asyncio.StreamReader) -> TaskHarborError:
+    async def _refusal(self, response: ResponseParser, reader: asyncio.StreamReader) -> TaskHarborError:
         """The error of an answer that is no stream, once all of it is there."""
         async with asyncio.timeout(self._address.timeout_seconds):
-            while not answer.is_complete:
+            while not response.is_complete:
                 data = await reader.read(65536)
                 if not data:
-                    answer.end()
+                    response.end()
                     break
-                answer.feed(data)
-        return replies.error_in(answer, answer.take_body(), self._address)
+                response.feed(data)
+        return decoding.error_in(response, response.take_body(), self._address)

@@ -11,11 +11,11 @@ def test_a_request_names_the_server_the_verb_and_the_call():
     made = Requests(address_of("http://secret@host:8000/jobs", {}), "handle")
 
     head, _, body = made.request("count", b"{}", made.next_call()).partition(b"\r\n\r\n")
-    lines = head.decode().split("\r\n")
+    connections = head.decode().split("\r\n")
 
-    assert lines[0] == "POST /jobs/api/driver/count HTTP/1.1"
-    assert {"Host: host:8000", "Authorization: Bearer secret", "Content-Length: 2"} <= set(lines)
-    assert "TaskHarbor-Call: handle-1" in lines
+    assert connections[0] == "POST /jobs/api/driver/count HTTP/1.1"
+    assert {"Host: host:8000", "Authorization: Bearer secret", "Content-Length: 2"} <= set(connections)
+    assert "TaskHarbor-Call: handle-1" in connections
     assert body == b"{}"
 
 

@@ -9,7 +9,7 @@ import msgspec
 from taskharbor.drivers import wire
 from taskharbor.drivers.failures import Failure, error_of
 from taskharbor.drivers.http.address import TOKEN_VARIABLE, Address
-from taskharbor.drivers.http.answer import Answer, NotHttp
+from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import (
     DriverMisbehaved,
     DriverUnavailable,
@@ -25,7 +25,7 @@ _BUSY = (502, 503, 504)
 _WE_SPEAK = str(wire.PROTOCOL)
 
 
-class AnswerTooLarge(InvalidArgument):
+class ResponseTooLarge(InvalidArgument):
     """The server would have to say more than it may at once: ask for less."""
 
 
@@ -38,26 +38,26 @@ class _Problem(msgspec.Struct):
     failure: Failure | None = None
 
 
-def read(verb: str, answer: Answer, address: Address) -> Any:
+def read(verb: str, response: ResponseParser, address: Address) -> Any:
     """What the verb gives. Raises what it raises, and what a server or a proxy may say instead."""
-    body = answer.take_body()
-    if is_success(answer):
+    body = response.take_body()
+    if is_success(response):
         try:
             return wire.read_answer(verb, body)
         except msgspec.DecodeError as error:
             raise DriverMisbehaved(f"{address.shown} answered {verb} with something else: {error}") from None
-    raise error_in(answer, body, address)
+    raise error_in(response, body, address)
 
 
-def is_success(answer: Answer) -> bool:
+def is_success(response: ResponseParser) -> bool:
     """Whether a server that speaks like us says that it was done."""
-    return answer.status == 200 and answer.headers.get(_PROTOCOL) == _WE_SPEAK
+    return response.status == 200 and response.headers.get(_PROTOCOL) == _WE_SPEAK
 
 
-def error_in(answer: Answer, body: bytes, address: Address) -> TaskHarborError:
+def error_in(response: ResponseParser, body: bytes, address: Address) -> TaskHarborError:
     """What an answer that is no success means."""
-    problem = _problem_in(answer, body)
-    spoken = answer.headers.get(_PROTOCOL)
+    problem = _problem_in(response, body)
+    spoken = response.headers.get(_PROTOCOL)
     if problem is not None and problem.failure is not None:
         return error_of(problem.failure)
     if spoken is not None and spoken != _WE_SPEAK:
@@ -66,12 +66,12 @@ def error_in(answer: Answer, body: bytes, address: Address) -> TaskHarborError:
             "done. Install the same version of taskharbor on both sides"
         )
     if problem is None:
-        return _of_a_stranger(answer, body, address)
-    return _of_problem(answer, problem, address)
+        return _of_a_stranger(response, body, address)
+    return _of_problem(response, problem, address)
 
 
-def _problem_in(answer: Answer, body: bytes) -> _Problem | None:
-    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+def _problem_in(response: ResponseParser, body: bytes) -> _Problem | None:
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
         return None
     try:
         problem = msgspec.json.decode(body, type=_Problem)
@@ -80,9 +80,9 @@ def _problem_in(answer: Answer, body: bytes) -> _Problem | None:
     return problem if problem.type.startswith(_PROBLEM) else None
 
 
-def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarborError:
+def _of_problem(response: ResponseParser, problem: _Problem, address: Address) -> TaskHarborError:
     where, detail = address.shown, problem.detail
-    match answer.status:
+    match response.status:
         case 401 if address.token is None:
             return StoreRefused(
                 f"{where} wants a token, and there is none: set {TOKEN_VARIABLE}, or write it into the URL"
@@ -94,7 +94,7 @@ def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarb
         case 404:
             return StoreRefused(f"{where} is a TaskHarbor server without this verb: {detail}")
         case 413 if problem.type == f"{_PROBLEM}answer-too-large":
-            return AnswerTooLarge(f"{where} refused the call: {detail}; nothing was done")
+            return ResponseTooLarge(f"{where} refused the call: {detail}; nothing was done")
         case 400 | 413 | 415 | 422 | 431:
             return InvalidArgument(f"{where} refused the call: {detail}; nothing was done")
         case 408 | 429 | 503:
@@ -103,16 +103,16 @@ def _of_problem(answer: Answer, problem: _Problem, address: Address) -> TaskHarb
             return DriverMisbehaved(f"{where} failed: {detail} (request {problem.request_id})")
 
 
-def _of_a_stranger(answer: Answer, body: bytes, address: Address) -> TaskHarborError:
-    kind = answer.headers.get("content-type", "without a type").partition(";")[0]
-    said = f"{answer.status} {kind}"
-    if answer.status in _BUSY:
+def _of_a_stranger(response: ResponseParser, body: bytes, address: Address) -> TaskHarborError:
+    kind = response.headers.get("content-type", "without a type").partition(";")[0]
+    said = f"{response.status} {kind}"
+    if response.status in _BUSY:
         return DriverUnavailable(
             f"something before {address.shown} answered {said}; the call may have been done", done=None
         )
-    if answer.status == 429:
+    if response.status == 429:
         return DriverUnavailable(f"something before {address.shown} asks for less: {said}", done=False)
-    if answer.status == 413:
+    if response.status == 413:
         return InvalidArgument(
             f"something before {address.shown} refused the size of the call: {said}; nothing was done"
         )

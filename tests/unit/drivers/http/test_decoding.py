@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from taskharbor.drivers.http import replies
+from taskharbor.drivers.http import decoding
 from taskharbor.drivers.http.address import Address, address_of
-from taskharbor.drivers.http.answer import Answer
+from taskharbor.drivers.http.response import ResponseParser
 from taskharbor.errors import (
     DriverMisbehaved,
     DriverUnavailable,
@@ -21,24 +21,24 @@ WITH_TOKEN = address_of("http://secret@host", {})
 PROBLEM = "application/problem+json"
 
 
-def answer_of(status: int, body: bytes, kind: str, protocol: str | None = "1") -> Answer:
+def answer_of(status: int, body: bytes, kind: str, protocol: str | None = "1") -> ResponseParser:
     spoken = "" if protocol is None else f"TaskHarbor-Protocol: {protocol}\r\n"
     head = (
         f"HTTP/1.1 {status} Whatever\r\nContent-Type: {kind}\r\n{spoken}Content-Length: {len(body)}\r\n\r\n"
     )
-    answer = Answer()
-    answer.feed(head.encode() + body)
-    return answer
+    response = ResponseParser()
+    response.feed(head.encode() + body)
+    return response
 
 
-def problem(status: int, **fields: object) -> Answer:
+def problem(status: int, **fields: object) -> ResponseParser:
     said = {"type": "urn:taskharbor:problem:kind", "detail": "the detail", "request_id": "r-1"} | fields
     return answer_of(status, msgspec.json.encode(said), PROBLEM)
 
 
-def error_of(answer: Answer, address: Address = WHERE) -> TaskHarborError:
+def error_of(response: ResponseParser, address: Address = WHERE) -> TaskHarborError:
     with pytest.raises(TaskHarborError) as raised:
-        replies.read("count", answer, address)
+        decoding.read("count", response, address)
     return raised.value
 
 
@@ -121,7 +121,7 @@ def test_a_proxy_that_takes_less_than_the_server_has_done_nothing():
 
 @pytest.mark.parametrize("status", [201, 204, 404])
 def test_only_200_of_our_protocol_is_a_success(status):
-    assert not replies.is_success(answer_of(status, b"", "application/json"))
-    assert not replies.is_success(answer_of(200, b"{}", "application/json", "2"))
-    assert not replies.is_success(answer_of(200, b"{}", "application/json", None))
-    assert replies.is_success(answer_of(200, b"{}", "application/json"))
+    assert not decoding.is_success(answer_of(status, b"", "application/json"))
+    assert not decoding.is_success(answer_of(200, b"{}", "application/json", "2"))
+    assert not decoding.is_success(answer_of(200, b"{}", "application/json", None))
+    assert decoding.is_success(answer_of(200, b"{}", "application/json"))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from taskharbor.drivers.http.answer import MAX_BODY, MAX_HEAD, Answer, NotHttp
+from taskharbor.drivers.http.response import MAX_BODY, MAX_HEAD, NotHttp, ResponseParser
 from tests.unit.growth import assert_linear
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a\r\n\r\nhello"
@@ -17,42 +17,42 @@ UNTIL_THE_END = b"HTTP/1.0 404 Not Found\r\nContent-Type: text/html\r\n\r\nhello
 AFTER_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
 
 
-def read(data: bytes, size: int) -> Answer:
-    answer = Answer()
+def read(data: bytes, size: int) -> ResponseParser:
+    response = ResponseParser()
     for start in range(0, len(data), size):
-        answer.feed(data[start : start + size])
-    return answer
+        response.feed(data[start : start + size])
+    return response
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 1000])
 @pytest.mark.parametrize("data", [PLAIN, CHUNKED, AFTER_CONTINUE])
 def test_an_answer_is_the_same_in_any_pieces(data: bytes, size: int) -> None:
-    answer = read(data, size)
+    response = read(data, size)
 
-    assert (answer.status, answer.is_complete, answer.keeps_alive) == (200, True, True)
-    assert answer.take_body() == b"hello"
+    assert (response.status, response.is_complete, response.keeps_alive) == (200, True, True)
+    assert response.take_body() == b"hello"
 
 
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
-    answer = read(UNTIL_THE_END, 9)
-    assert not answer.is_complete
+    response = read(UNTIL_THE_END, 9)
+    assert not response.is_complete
 
-    assert answer.end()
-    assert (answer.status, answer.keeps_alive, answer.take_body()) == (404, False, b"hello")
+    assert response.end()
+    assert (response.status, response.keeps_alive, response.take_body()) == (404, False, b"hello")
 
 
 @pytest.mark.parametrize("data", [b"", PLAIN[:20], PLAIN[:-1], CHUNKED[:-1], CHUNKED[:60]])
 def test_an_answer_that_is_cut_off_is_not_complete(data: bytes) -> None:
-    answer = read(data, 10)
+    response = read(data, 10)
 
-    assert not answer.end()
+    assert not response.end()
 
 
 def test_a_server_that_wants_to_close_is_believed() -> None:
-    answer = read(PLAIN.replace(b"X-One: a", b"Connection: Close"), 1000)
+    response = read(PLAIN.replace(b"X-One: a", b"Connection: Close"), 1000)
 
-    assert answer.is_complete
-    assert not answer.keeps_alive
+    assert response.is_complete
+    assert not response.keeps_alive
 
 
 def test_no_content_has_no_content() -> None:
@@ -60,12 +60,12 @@ def test_no_content_has_no_content() -> None:
 
 
 def test_an_answer_without_an_end_is_read_as_it_comes() -> None:
-    answer = Answer()
-    answer.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
-    first = answer.take_body()
-    answer.feed(b"4\r\ntwo\n\r\n")
+    response = ResponseParser()
+    response.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+    first = response.take_body()
+    response.feed(b"4\r\ntwo\n\r\n")
 
-    assert (first, answer.take_body(), answer.is_complete) == (b"one\n", b"two\n", False)
+    assert (first, response.take_body(), response.is_complete) == (b"one\n", b"two\n", False)
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_an_answer_without_an_end_is_read_as_it_comes() -> None:
 )
 def test_what_is_no_answer_is_refused(data: bytes) -> None:
     with pytest.raises(NotHttp):
-        Answer().feed(data)
+        ResponseParser().feed(data)
 
 
 def test_nothing_may_come_after_the_end() -> None:
-    answer = read(PLAIN, 1000)
+    response = read(PLAIN, 1000)
 
     with pytest.raises(NotHttp):
-        answer.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        response.feed(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
 
 
-def feed_all(answer: Answer, pieces: Iterable[bytes]) -> None:
+def feed_all(response: ResponseParser, pieces: Iterable[bytes]) -> None:
     for piece in pieces:
-        answer.feed(piece)
+        response.feed(piece)
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -114,46 +114,46 @@ NO_LENGTH = b"HTTP/1.1 200 OK\r\n\r\n"
     ],
 )
 def test_a_body_without_an_end_is_given_up(head: bytes, piece: bytes) -> None:
-    answer = Answer()
-    answer.feed(head)
+    response = ResponseParser()
+    response.feed(head)
 
     with pytest.raises(NotHttp, match="more than"):
-        feed_all(answer, itertools.repeat(piece, MAX_BODY // 0x100000 + 1))
+        feed_all(response, itertools.repeat(piece, MAX_BODY // 0x100000 + 1))
 
 
 def test_a_stream_that_is_read_as_it_comes_may_be_longer_than_any_body() -> None:
-    answer = Answer()
-    answer.feed(CHUNKED)
+    response = ResponseParser()
+    response.feed(CHUNKED)
 
     for _ in range(MAX_BODY // 0x100000 + 1):
-        answer.feed(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
-        assert len(answer.take_body()) == 0x100000
+        response.feed(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+        assert len(response.take_body()) == 0x100000
 
 
 def test_trailers_without_an_end_are_given_up() -> None:
-    answer = Answer()
-    answer.feed(CHUNKED + b"0\r\n")
+    response = ResponseParser()
+    response.feed(CHUNKED + b"0\r\n")
 
     with pytest.raises(NotHttp):
-        feed_all(answer, (b"x-%d: 1\r\n" % number for number in range(MAX_HEAD)))
+        feed_all(response, (b"x-%d: 1\r\n" % number for number in range(MAX_HEAD)))
 
 
 def test_small_chunks_take_little_more_room_than_their_bytes() -> None:
-    answer = Answer()
-    answer.feed(CHUNKED + b"1\r\nx\r\n" * 100_000)
+    response = ResponseParser()
+    response.feed(CHUNKED + b"1\r\nx\r\n" * 100_000)
 
-    assert len(answer._body) < 10
-    assert answer.take_body() == b"x" * 100_000
+    assert len(response._body) < 10
+    assert response.take_body() == b"x" * 100_000
 
 
 @pytest.mark.parametrize("data", [b"1\r\nx\r\n", b"2\r\nxy\r\n", b"a: b\r\n"])
 def test_many_small_chunks_take_time_in_proportion(data: bytes) -> None:
     head = CHUNKED + (b"0\r\n" if b":" in data else b"")
 
-    assert_linear(lambda sent: Answer().feed(sent), lambda n: head + data * n)
+    assert_linear(lambda sent: ResponseParser().feed(sent), lambda n: head + data * n)
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "\xb2", "-1"])
 def test_a_length_that_is_no_number_is_refused(length: str) -> None:
     with pytest.raises(NotHttp):
-        Answer().feed(f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))
+        ResponseParser().feed(f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n".encode("latin-1"))

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import cast
 
 from taskharbor.drivers.http.address import Address
-from taskharbor.drivers.http.answer import Answer, NotHttp
 from taskharbor.drivers.http.faults import Lost, TooSlow, ours
+from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.drivers.wire import BOOT_HEADER
 from taskharbor.errors import DriverClosed
 
@@ -22,28 +22,28 @@ IDLE_SECONDS = 55.0  # firewalls forget quiet connections, the usual proxy after
 _BOOT = BOOT_HEADER.lower()
 
 
-class Line(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._answer = Answer()
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._response = ResponseParser()
+        self._waiter: asyncio.Future[ResponseParser] | None = None
         self._error: Exception | None = None
         self.is_open = True
         self.idle_since = 0.0
         self.boot = ""
         """Which start of which server answered here last."""
 
-    async def call(self, request: bytes, seconds: float) -> Answer:
+    async def call(self, request: bytes, seconds: float) -> ResponseParser:
         """Send and wait. Raises Lost, TooSlow or NotHttp, and the line is of no use then.
 
         When the caller gives up, the answer still comes: see `rest_of_call`.
         """
-        self._answer = Answer()
+        self._response = ResponseParser()
         self._error = None
-        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        waiter: asyncio.Future[ResponseParser] = self._loop.create_future()
         self._waiter = waiter
         assert self._transport is not None  # noqa: S101 - nobody has a line that is not connected
         self._transport.write(request)
@@ -53,13 +53,13 @@ class Line(asyncio.Protocol):
         finally:
             timer.cancel()
 
-    def rest_of_call(self) -> asyncio.Future[Answer]:
+    def rest_of_call(self) -> asyncio.Future[ResponseParser]:
         """The answer to a call whose caller has given up."""
         self._waiter = waiter = self._loop.create_future()
         if self._error is not None:
             waiter.set_exception(self._error)
-        elif self._answer.is_complete:
-            waiter.set_result(self._answer)
+        elif self._response.is_complete:
+            waiter.set_result(self._response)
         return waiter
 
     def drop(self) -> None:
@@ -74,29 +74,29 @@ class Line(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        answer = self._answer
+        response = self._response
         try:
-            answer.feed(data)
+            response.feed(data)
         except NotHttp as error:
             self._fail(error)
             return
-        if answer.is_complete:
-            self._complete(answer)
+        if response.is_complete:
+            self._complete(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        if self._answer.is_complete:
+        if self._response.is_complete:
             return
-        if self._answer.end():
-            self._complete(self._answer)
+        if self._response.end():
+            self._complete(self._response)
         else:
             self._fail(Lost("the connection broke"))
 
-    def _complete(self, answer: Answer) -> None:
-        self.is_open = self.is_open and answer.keeps_alive
-        self.boot = answer.headers.get(_BOOT, "")
+    def _complete(self, response: ResponseParser) -> None:
+        self.is_open = self.is_open and response.keeps_alive
+        self.boot = response.headers.get(_BOOT, "")
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(answer)
+            self._waiter.set_result(response)
 
     def _too_slow(self, seconds: float) -> None:
         self._fail(TooSlow(seconds))
@@ -108,7 +108,7 @@ class Line(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-class Lines:
+class ConnectionPool:
     """The lines of one handle."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
@@ -116,57 +116,57 @@ class Lines:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(address.connections)
-        self._idle: list[Line] = []
-        self._all: set[Line] = set()
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
         self._is_closed = False
 
-    async def take(self, *, fresh: bool = False) -> Line:
+    async def take(self, *, fresh: bool = False) -> Connection:
         """A line for one call, to be given back. Raises DriverUnavailable or StoreRefused."""
         await self._places.acquire()
         try:
             if self._is_closed:
                 raise DriverClosed
-            line = None if fresh else self._waiting()
-            if line is None:
-                line = await self._connect()
-                self._all.add(line)
-            return line
+            connection = None if fresh else self._waiting()
+            if connection is None:
+                connection = await self._connect()
+                self._all.add(connection)
+            return connection
         except BaseException:
             self._places.release()
             raise
 
-    def give_back(self, line: Line) -> None:
-        if line.is_open:
-            line.idle_since = self._loop.time()
-            self._idle.append(line)
+    def give_back(self, connection: Connection) -> None:
+        if connection.is_open:
+            connection.idle_since = self._loop.time()
+            self._idle.append(connection)
         else:
-            line.drop()
-            self._all.discard(line)
+            connection.drop()
+            self._all.discard(connection)
         self._places.release()
 
     def close(self) -> None:
         self._is_closed = True
-        for line in self._all:
-            line.drop()
+        for connection in self._all:
+            connection.drop()
         self._all.clear()
         self._idle.clear()
 
-    def _waiting(self) -> Line | None:
+    def _waiting(self) -> Connection | None:
         """The one that was used last: the others may grow old and be dropped."""
         while self._idle:
-            line = self._idle.pop()
-            if line.is_open and self._loop.time() - line.idle_since < IDLE_SECONDS:
-                return line
-            line.drop()
-            self._all.discard(line)
+            connection = self._idle.pop()
+            if connection.is_open and self._loop.time() - connection.idle_since < IDLE_SECONDS:
+                return connection
+            connection.drop()
+            self._all.discard(connection)
         return None
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> Connection:
         address = self._address
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, line = await self._loop.create_connection(
-                    Line,
+                _, connection = await self._loop.create_connection(
+                    Connection,
                     address.host,
                     address.port,
                     ssl=self._tls,
@@ -174,4 +174,4 @@ class Lines:
                 )
         except OSError as error:
             raise ours(error, address) from error
-        return line
+        return connection

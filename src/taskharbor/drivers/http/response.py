@@ -19,7 +19,7 @@ class NotHttp(Exception):
     """What came is no answer of an HTTP server."""
 
 
-class Answer:
+class ResponseParser:
     """An answer as it arrives. `take_body` empties what has come so far, for answers without an end."""
 
     __slots__ = (
