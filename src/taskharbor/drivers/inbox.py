@@ -1,4 +1,4 @@
-"""The hints that a listener has not read yet: what every driver's `listen` hands out is one of these."""
+"""Inbox: the unread wake-ups of one listener; what `wakeups()` of a driver hands out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from taskharbor.drivers.messages import Wakeup
 
 
 class Inbox:
-    """Hints in the order they came. One that has not been read yet is not repeated.
+    """Wake-ups in the order they came. One that is still unread is not added again.
 
-    It belongs to the event loop it was made in; `tell` and `end` must be called there.
+    Not thread-safe: call `put` and `end` in the event loop that made it.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class Inbox:
         self._news = asyncio.Event()
         self._is_closed = False
 
-    def tell(self, hint: Wakeup) -> None:
+    def put(self, hint: Wakeup) -> None:
         self._unread[hint] = None
         self._news.set()
 
     def end(self) -> None:
-        """No more hints: whoever waits for one is let go."""
+        """No more wake-ups: a reader that waits for one stops."""
         self._is_closed = True
         self._unread.clear()
         self._news.set()
@@ -43,5 +43,5 @@ class Inbox:
         return hint
 
     async def aclose(self) -> None:
-        """Stop listening. Closing twice is fine."""
+        """Stop listening. Safe to call twice."""
         self.end()

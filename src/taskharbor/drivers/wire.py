@@ -14,7 +14,7 @@ import msgspec
 
 from taskharbor import errors
 from taskharbor.drivers.capabilities import Capabilities
-from taskharbor.drivers.failures import Failure, error_of, failure_of
+from taskharbor.drivers.error_codec import Failure, error_of, failure_of
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,

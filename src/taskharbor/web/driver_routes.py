@@ -17,7 +17,7 @@ from starlette.responses import Response
 from taskharbor import __version__
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.failures import failure_of
+from taskharbor.drivers.error_codec import failure_of
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from taskharbor import errors
-from taskharbor.drivers.failures import Failure
+from taskharbor.drivers.error_codec import Failure
 from taskharbor.web.reply import Reply
 
 _PREFIX = "urn:taskharbor:problem:"

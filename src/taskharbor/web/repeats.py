@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from taskharbor.drivers.failures import failure_of
+from taskharbor.drivers.error_codec import failure_of
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock
 from taskharbor.web.problems import Problem

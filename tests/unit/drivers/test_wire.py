@@ -9,7 +9,7 @@ import pytest
 from taskharbor import errors
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.failures import Failure, error_of, failure_of
+from taskharbor.drivers.error_codec import Failure, error_of, failure_of
 from taskharbor.drivers.messages import Exchanged
 from taskharbor.model.job import Lease
 from taskharbor.model.settlement import Fail

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taskharbor.drivers.failures import error_of
+from taskharbor.drivers.error_codec import error_of
 from taskharbor.errors import DriverUnavailable
 from taskharbor.web import repeats
 from taskharbor.web.problems import KINDS, Problem

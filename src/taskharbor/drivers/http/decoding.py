@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers import wire
-from taskharbor.drivers.failures import Failure, error_of
+from taskharbor.drivers.error_codec import Failure, error_of
 from taskharbor.drivers.http.address import TOKEN_VARIABLE, Address
 from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import (

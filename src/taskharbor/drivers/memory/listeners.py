@@ -28,12 +28,12 @@ class Listeners:
         for queue in sorted(queues):  # a set has no order of its own, and a seed must replay
             for listener in self._all:
                 if queue in listener.queues:
-                    listener.tell(Wakeup(WakeupKind.WORK, queue=queue))
+                    listener.put(Wakeup(WakeupKind.WORK, queue=queue))
 
     def cancel(self, job_id: str, worker_id: str | None) -> None:
         for listener in self._all:
             if listener.worker_id == worker_id:
-                listener.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+                listener.put(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
 class Listener(Inbox):

@@ -161,7 +161,7 @@ class Listening:
         self._look = None
         self._has_looked_again = True
         for reader in self._readers:  # who looks looks everywhere, so one word is enough
-            reader.tell(Wakeup(WakeupKind.WORK, queue=reader.queues[0]))
+            reader.put(Wakeup(WakeupKind.WORK, queue=reader.queues[0]))
 
     def _forget_look(self) -> None:
         if self._look is not None:
@@ -295,7 +295,7 @@ class Listening:
             for reader in self._readers:
                 if rest in reader.queues:
                     self._attempts.unmarked.add(rest)
-                    reader.tell(Wakeup(WakeupKind.WORK, queue=rest))
+                    reader.put(Wakeup(WakeupKind.WORK, queue=rest))
         elif kind == "cancel":
             job_id, _, worker_id = rest.partition(" ")
             self._tell_of_cancel(job_id, worker_id)
@@ -303,7 +303,7 @@ class Listening:
     def _tell_of_cancel(self, job_id: str, worker_id: str) -> None:
         for reader in self._readers:
             if reader.worker_id == worker_id:
-                reader.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+                reader.put(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
 class Reader(Inbox):
@@ -317,7 +317,7 @@ class Reader(Inbox):
 
     def look(self) -> None:
         for queue in self.queues:
-            self.tell(Wakeup(WakeupKind.WORK, queue=queue))
+            self.put(Wakeup(WakeupKind.WORK, queue=queue))
 
     async def __anext__(self) -> Wakeup:
         hint = await super().__anext__()

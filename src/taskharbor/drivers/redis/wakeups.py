@@ -244,12 +244,12 @@ class WakeupListener:
         self._has_notified = True
         for subscription in self._subscriptions:
             if queue in subscription.queues:
-                subscription.tell(Wakeup(WakeupKind.WORK, queue=queue))
+                subscription.put(Wakeup(WakeupKind.WORK, queue=queue))
 
     def _notify_cancel(self, job_id: str, worker_id: str) -> None:
         for subscription in self._subscriptions:
             if subscription.worker_id == worker_id:
-                subscription.tell(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+                subscription.put(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
 class Subscription(Inbox):
@@ -263,7 +263,7 @@ class Subscription(Inbox):
 
     def look(self) -> None:
         for queue in self.queues:
-            self.tell(Wakeup(WakeupKind.WORK, queue=queue))
+            self.put(Wakeup(WakeupKind.WORK, queue=queue))
 
     async def aclose(self) -> None:
         self.end()

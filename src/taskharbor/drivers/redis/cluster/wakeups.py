@@ -37,7 +37,7 @@ class MergedSubscription(Inbox):
     async def _follow(self, subscription: Subscription) -> None:
         self._subscriptions.append(subscription)
         async for hint in subscription:
-            self.tell(hint)
+            self.put(hint)
         self.end()
 
     async def aclose(self) -> None:
