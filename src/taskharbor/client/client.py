@@ -1,8 +1,8 @@
-"""Client: how a job gets in, and how one asks about it.
+"""Client: enqueue jobs, look at them, cancel them, run them again.
 
-Every verb has two names: `enqueue` for blocking code, `aenqueue` for async code. The async one is
-the source; the blocking one sends it to a background loop, except for enqueueing, which most
-programs do in their requests: there the driver is called directly.
+Every verb has two forms: `enqueue` for blocking code, `aenqueue` for async code. The blocking form
+runs the async one in a background loop. Only blocking enqueues call the driver directly, because
+web applications make them inside requests.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ T = TypeVar("T")
 
 
 class Client:
-    """Puts jobs into a store and asks about them. Safe to use from any thread and event loop.
+    """Enqueues jobs and looks after them. Safe to use from any thread and event loop.
 
-    The driver may be shared with workers. It is the caller's to open and close, unless `opens` is
-    set; blocking calls use a handle of their own on the same store.
+    The driver may be shared with workers. The caller opens and closes it, unless `opens` is set.
+    Blocking calls use a driver handle of their own on the same store.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Client:
         entropy: Entropy | None = None,
         opens: bool = False,
     ) -> None:
-        """Use this store from now on; what was open on the one before is closed by its last user."""
+        """Use this store from now on. Handles on the store before stay open until their users close them."""
         self.clock: Clock = clock or SystemClock()
-        # The store's own clock decides, except in a world whose time is made up.
+        # The store's clock decides, unless this client has a clock of its own, as in tests.
         self._decides_time = clock is not None and not isinstance(clock, SystemClock)
         self._entropy = entropy or driver.entropy
         self._calls_directly = driver.capabilities.blocking_enqueue
@@ -94,20 +94,20 @@ class Client:
         self._layers.append(middleware)
 
     def leave(self, middleware: EnqueueMiddleware) -> None:
-        """Take a layer away again."""
+        """Remove a layer."""
         self._layers.remove(middleware)
 
     # ------------------------------------------------------------------ jobs in
 
     def enqueue(self, request: JobRequest, *, tx: Any = None) -> JobHandle[Any]:
-        """Store one job; when this returns, it is as safe as the store makes it.
+        """Store one job. When this returns, the job is as durable as the store is.
 
-        With `tx`, your own connection, it exists if and only if your transaction commits.
+        With `tx`, your own connection, the job exists if and only if your transaction commits.
 
         Raises:
             InvalidArgument: the request can never be stored; the message says what to change.
             EncodeError: the codec cannot encode the payload.
-            RateLimited: over the queue's budget. In every case nothing was stored.
+            RateLimited: over the queue's rate. In every case nothing was stored.
         """
         return self.enqueue_job(self.new_job(request), tx)
 
@@ -124,7 +124,7 @@ class Client:
         return self._handles(jobs, await self._through_layers(jobs, tx))
 
     def new_job(self, request: JobRequest) -> NewJob:
-        """The job that a request makes: defaults filled in, payload encoded, id made."""
+        """Turn a request into a job: fill in defaults, encode the payload, make an id."""
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
         _, payload = said_by(request, self.codec)
         if payload is None:
@@ -132,7 +132,7 @@ class Client:
         return msgspec.structs.replace(template, id=request.id or self.new_id(), payload=payload)
 
     def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
-        """Many at once: neighbours that ask for the same share a template, and one draw gives the ids."""
+        """`new_job` for many: consecutive requests with equal options share one template."""
         asked = list(requests)
         ids = self.new_ids(len(asked))
         jobs: list[NewJob] = []
@@ -154,7 +154,7 @@ class Client:
         return self._entropy.job_ids(self.clock.now(), count)
 
     def enqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
-        """Store a job that is complete already; what `Task.enqueue` calls."""
+        """Store a finished NewJob; what `Task.enqueue` calls."""
         if running_loop() is not None:
             refuse_in_loop("enqueue")
         return self._enqueue_now((job,), tx)[0]
@@ -163,22 +163,22 @@ class Client:
         if self._layers or around_every_enqueue or tx is not None:
             return self._handles((job,), await self._through_layers((job,), tx))[0]
         connection = self._connections.at_hand() or await self._connections.here()
-        answer = await connection.gathering.enqueue(job, self.now())
+        answer = await connection.batcher.enqueue(job, self.now())
         return self._handles((job,), (answer,))[0]
 
     async def aenqueue_one(self, job: NewJob) -> Enqueued:
-        """The same without a handle, for the server: what the store answered."""
+        """Store one NewJob and return the store's answer, without a handle; for the server."""
         if self._layers or around_every_enqueue:
             return (await self.aenqueue_jobs((job,)))[0]
         connection = self._connections.at_hand() or await self._connections.here()
-        answer = await connection.gathering.enqueue_soon(job, self.now())
-        self._tell((job,), (answer,))
+        answer = await connection.batcher.enqueue_in_batch(job, self.now())
+        self._emit_enqueued((job,), (answer,))
         return answer
 
     async def aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
-        """Store jobs that are complete already in one step, and answer as the store did; for the server."""
+        """Store many NewJobs in one step and return the store's answers; for the server."""
         answers = await self._through_layers(jobs, None)
-        self._tell(jobs, answers)
+        self._emit_enqueued(jobs, answers)
         return answers
 
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
@@ -191,7 +191,7 @@ class Client:
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
         self._connections.for_blocking(tx)
-        # In this very thread: the connection behind tx may not leave it.
+        # In this thread: the connection behind tx may be bound to it.
         return self._handles(jobs, asyncio.run(self._through_layers(jobs, tx)))
 
     async def _through_layers(self, jobs: Sequence[NewJob], tx: Any) -> Sequence[Enqueued]:
@@ -209,7 +209,7 @@ class Client:
         )
         return answers
 
-    def _tell(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+    def _emit_enqueued(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         if JobEnqueued in self.events.heard:
             for job, answer in zip(jobs, answers, strict=False):
                 self.events.emit(
@@ -217,18 +217,18 @@ class Client:
                 )
 
     def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
-        self._tell(jobs, answers)
-        if len(jobs) != len(answers):  # a layer has added some, or left some out
+        self._emit_enqueued(jobs, answers)
+        if len(jobs) != len(answers):  # a middleware added or removed jobs
             return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
         return [
-            JobHandle(self, answer.id, enqueued=answer, told=_stored_as(job, answer))
+            JobHandle(self, answer.id, enqueued=answer, stored_as=_stored_as(job, answer))
             for job, answer in zip(jobs, answers, strict=True)
         ]
 
     # ------------------------------------------------------------------ looking
 
     def get(self, job_id: str) -> JobHandle[Any]:
-        """A handle on a job. Raises JobNotFound for an id that the store does not know."""
+        """A handle on a job. Raises JobNotFound if the store has no job with this id."""
         return self.block(self.aget, job_id)
 
     async def aget(self, job_id: str) -> JobHandle[Any]:
@@ -236,7 +236,7 @@ class Client:
         return JobHandle(self, record.id, record=record)
 
     async def aget_record(self, job_id: str) -> JobRecord:
-        """The job as it is stored now; an id that was absorbed by another job gives that one."""
+        """The stored job. An id that was merged into another job returns that job."""
         driver = (await self._connections.here()).driver
         [record] = await driver.get([job_id], now=self.now())
         if record is None:
@@ -244,7 +244,7 @@ class Client:
         return record
 
     def find(self, query: Query | None = None) -> Page:
-        """Jobs in enqueue order, page by page: go on with the cursor of the last page."""
+        """Jobs in enqueue order, page by page. Pass the last page's `next_cursor` to get the next one."""
         return self.block(self.afind, query)
 
     async def afind(self, query: Query | None = None) -> Page:
@@ -258,9 +258,9 @@ class Client:
     # ------------------------------------------------------------------ control
 
     def cancel(self, job_id: str) -> CancelAnswer:
-        """Cancel a job: at once when it waits, by a request to its worker when it runs.
+        """Cancel a job: at once if it waits; if it runs, its worker is asked to stop it.
 
-        A job that is over stays as it is, and the answer says so. Raises JobNotFound.
+        A finished job stays as it is, and the answer says so. Raises JobNotFound.
         """
         return self.block(self.acancel, job_id)
 
@@ -272,7 +272,7 @@ class Client:
         return answer
 
     def cancel_waiting(self, queue: str, key: str | bytes) -> bool:
-        """Cancel the waiting or blocked job of a key, and leave a running one alone; was there one?"""
+        """Cancel the waiting or blocked job of a key, never a running one. True if there was one."""
         return self.block(self.acancel_waiting, queue, key)
 
     async def acancel_waiting(self, queue: str, key: str | bytes) -> bool:
@@ -289,15 +289,15 @@ class Client:
         run_at: datetime | None = None,
         delay: Duration | None = None,
     ) -> JobHandle[Any]:
-        """Let a completed, failed or cancelled job run again under the same id, changed by `edit`.
+        """Run a completed, failed or cancelled job again under the same id, changed by `edit`.
 
-        With `queue` it must be of that queue: a guard for callers that were handed an id.
+        With `queue`, a job of another queue is refused: a guard for ids from outside.
 
         Raises:
             JobNotFound: there is no such job.
-            NotAllowedInState: it is not over.
-            DuplicateJob: another job of its key already waits.
-            WrongQueue: it is of another queue than `queue`.
+            NotAllowedInState: it is not finished.
+            DuplicateJob: another job with its key already waits.
+            WrongQueue: it is not in `queue`.
         """
         return self.block(
             self.aretry, job_id, queue=queue, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
@@ -330,24 +330,24 @@ class Client:
     # ------------------------------------------------------------------ open and close
 
     async def aopen(self) -> None:
-        """Open the store in this event loop now, where that is ours to do."""
+        """Open the store in this event loop, if this client is the one to open it."""
         await self._connections.here()
 
     async def adriver(self) -> Driver:
-        """The open driver of the running event loop, for verbs that the client does not have."""
+        """The open driver of the running event loop, for verbs that the client lacks."""
         return (await self._connections.here()).driver
 
     def close(self) -> None:
-        """Let go of what blocking calls opened. A later call opens it again."""
+        """Close what blocking calls opened. A later call opens it again."""
         refuse_in_loop("close")
         self._connections.close()
 
-    def let_go(self) -> None:
-        """The same also inside an event loop, which stands still meanwhile: for tests."""
+    def _close_anywhere(self) -> None:
+        """The same, also inside an event loop, which it blocks: for tests."""
         self._connections.close()
 
     async def aclose(self) -> None:
-        """Let go of what this event loop and blocking calls opened."""
+        """Close what this event loop and blocking calls opened."""
         await self._connections.aclose()
 
     def __enter__(self) -> Self:
@@ -366,23 +366,23 @@ class Client:
     # ------------------------------------------------------------------
 
     def now(self) -> datetime | None:
-        """The `now` for the store: None, its own clock, unless this client was given a made-up one."""
+        """The `now` to pass to the store: None (the store's clock), unless this client has its own clock."""
         return self.clock.now() if self._decides_time else None
 
     def block(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an async verb to its end for a blocking caller."""
+        """Run an async verb for a blocking caller and wait for it."""
         refuse_in_loop(function.__name__.removeprefix("a"))
         return self._connections.portal.call(function, *args, **kwargs)
 
-    def block_anywhere(
+    def _block_anywhere(
         self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same also inside an event loop, which stands still meanwhile: for tests."""
+        """The same, also inside an event loop, which it blocks: for tests."""
         return self._connections.portal.call(function, *args, **kwargs)
 
 
 def _stored_as(job: NewJob, answer: Enqueued) -> JobState | None:
-    """The state in which the store has put a new job; None where it met another one."""
+    """The state of a job that was just stored; None if it was merged into another or is a duplicate."""
     if answer.result is EnqueueResult.BLOCKED:
         return JobState.BLOCKED
     if answer.result is not EnqueueResult.CREATED:
@@ -392,19 +392,19 @@ def _stored_as(job: NewJob, answer: Enqueued) -> JobState | None:
 
 
 def refuse_in_loop(verb: str) -> None:
-    """A blocking verb inside a running event loop would stop everything else in it.
+    """Refuse a blocking verb inside a running event loop, which it would block.
 
     Raises:
-        InvalidArgument: naming the async verb to use.
+        InvalidArgument: names the async verb to use.
     """
     if running_loop() is not None:
         raise InvalidArgument(
-            f"{verb}() would block the event loop that runs here: use `await a{verb}()`; nothing was done"
+            f"{verb}() would block the running event loop: use `await a{verb}()`; nothing was done"
         )
 
 
 def _refuse_coroutine(answers: object) -> None:
-    """An async connection as `tx` makes a driver answer with a coroutine; nothing has happened yet."""
+    """With an async connection as `tx` the driver returns a coroutine; it has not run yet."""
     if inspect.iscoroutine(answers):
         answers.close()
         raise InvalidArgument("tx is an async connection: use `await aenqueue()`; nothing was stored")

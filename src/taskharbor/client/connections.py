@@ -1,4 +1,4 @@
-"""Connections: one open driver per event loop, and one for callers that have none.
+"""Connections: one open driver per event loop, and one for blocking callers.
 
 A driver belongs to the loop that opened it. A program may have several: the loop of its web
 server, those of its tests, and the portal's, which serves blocking code.
@@ -7,14 +7,14 @@ server, those of its tests, and the portal's, which serves blocking code.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - it must arrange its own end before ours, see below
+import concurrent.futures.thread  # noqa: F401 - its exit hook must be registered before ours, see below
 import logging
 import os
 import threading
 import weakref
 from typing import Any
 
-from taskharbor.client.gathering import Gathering
+from taskharbor.client.batching import EnqueueBatcher
 from taskharbor.client.portal import Portal
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import InvalidArgument
@@ -22,12 +22,12 @@ from taskharbor.errors import InvalidArgument
 _log = logging.getLogger("taskharbor.client")
 
 
-class Connection:
-    """A driver in one event loop."""
+class LoopConnection:
+    """An open driver and its batcher, for one event loop."""
 
     def __init__(self, driver: Driver, *, is_ours: bool) -> None:
         self.driver = driver
-        self.gathering = Gathering(driver)
+        self.batcher = EnqueueBatcher(driver)
         self.is_ours = is_ours
 
     async def close(self) -> None:
@@ -39,22 +39,22 @@ def loop_here() -> asyncio.AbstractEventLoop:
     """The running event loop.
 
     Raises:
-        InvalidArgument: there is none of asyncio: the caller runs under trio, say.
+        InvalidArgument: no asyncio loop runs here; the caller may use trio.
     """
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise InvalidArgument(
-            "async calls need the event loop of asyncio, and none runs here; under trio, call the blocking "
+            "async calls need an asyncio event loop, and none is running; under trio, call the blocking "
             "form in a thread: `await trio.to_thread.run_sync(task.enqueue, ...)`; nothing was done"
         ) from None
 
 
 class Connections:
-    """The handles on one store.
+    """The open drivers of one store, one per event loop.
 
-    With `opens`, each loop gets a handle of its own, opened at first use and closed by us. Without
-    it the driver is the caller's, who opened it and closes it; only blocking calls get a handle.
+    With `opens`, each loop gets a driver of its own, opened on first use and closed by us. Without
+    it, the caller opens and closes the driver, and only blocking calls get one of their own.
     """
 
     def __init__(self, driver: Driver, *, opens: bool) -> None:
@@ -65,19 +65,19 @@ class Connections:
         _all.add(self)
 
     def _start_afresh(self) -> None:
-        self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, LoopConnection] = {}
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._blocking_lock = threading.Lock()
         self.blocking: Driver | None = None
-        """The portal's handle, once it is open: for the blocking enqueue, which needs no loop."""
+        """The portal's driver once it is open; blocking enqueues call it directly, without a loop."""
         weakref.finalize(self, _close_portal, self.portal, self._by_loop).atexit = False
 
-    def at_hand(self) -> Connection | None:
-        """The connection of the running loop, if it is open already."""
+    def at_hand(self) -> LoopConnection | None:
+        """The connection of the running loop if it is open, else None."""
         return self._by_loop.get(loop_here())
 
-    async def here(self, tx: Any = None) -> Connection:
-        """The connection of the running loop, opened if need be, beside a transaction of the caller."""
+    async def here(self, tx: Any = None) -> LoopConnection:
+        """The connection of the running loop, opened if needed. `tx` is checked before anything opens."""
         if (there := self.at_hand()) is not None:
             return there
         if tx is not None:
@@ -85,7 +85,7 @@ class Connections:
         return await self._open_in(loop_here())
 
     def for_blocking(self, tx: Any = None) -> Driver:
-        """The portal's handle, opened if need be, beside a transaction of the caller."""
+        """The portal's driver, opened if needed. `tx` is checked before anything opens."""
         with self._blocking_lock:
             if self.blocking is None:
                 if tx is not None:
@@ -94,7 +94,7 @@ class Connections:
             return self.blocking
 
     async def aclose(self) -> None:
-        """Close the handle of this loop and the portal's."""
+        """Close this loop's driver and the portal's."""
         there = self._by_loop.pop(loop_here(), None)
         if there is not None:
             await there.close()
@@ -102,11 +102,11 @@ class Connections:
         await asyncio.to_thread(self.close)
 
     def close(self, *, quietly: bool = False) -> None:
-        """Close the portal and its handle."""
+        """Close the portal and its driver."""
         self.blocking = None
         _close_portal(self.portal, self._by_loop, quietly=quietly)
 
-    async def _open_in(self, loop: asyncio.AbstractEventLoop) -> Connection:
+    async def _open_in(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
         async with self._locks.setdefault(loop, asyncio.Lock()):
             if loop in self._by_loop:
                 return self._by_loop[loop]
@@ -115,35 +115,35 @@ class Connections:
             await _close_all(self._of_closed_loops())
             return connection
 
-    async def _new_connection(self, loop: asyncio.AbstractEventLoop) -> Connection:
+    async def _new_connection(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
         if not self._opens and loop is not self.portal.loop:
-            return Connection(self.driver, is_ours=False)
-        return Connection(await self.driver.another().open(), is_ours=True)
+            return LoopConnection(self.driver, is_ours=False)
+        return LoopConnection(await self.driver.another().open(), is_ours=True)
 
-    def _of_closed_loops(self) -> list[Connection]:
-        """The handles that `asyncio.run` and the like left behind; nobody else can close them any more."""
+    def _of_closed_loops(self) -> list[LoopConnection]:
+        """Connections whose loop is closed, as `asyncio.run` leaves them. Only we can close them now."""
         closed = [loop for loop in list(self._by_loop) if loop.is_closed()]
         for loop in closed:
             self._locks.pop(loop, None)
         return [left for loop in closed if (left := self._by_loop.pop(loop, None)) is not None]
 
     def after_fork(self) -> None:
-        """In a forked child: threads are gone and connections belong to the parent."""
+        """In a forked child: its threads are gone, and the connections belong to the parent."""
         self.portal = Portal()
         self._start_afresh()
 
 
-async def _close_all(connections: list[Connection]) -> None:
-    """Threads and files of handles whose loop is gone are let go in the loop that runs."""
+async def _close_all(connections: list[LoopConnection]) -> None:
+    """Close drivers whose own loop is gone, from the running loop."""
     for connection in connections:
         try:
             await connection.close()
         except Exception:  # noqa: BLE001 - part of it may be bound to the loop that is gone
-            _log.debug("a handle of a closed event loop could not be closed in good order", exc_info=True)
+            _log.debug("closing a driver whose event loop is closed failed", exc_info=True)
 
 
 def _close_portal(
-    portal: Portal, by_loop: dict[asyncio.AbstractEventLoop, Connection], *, quietly: bool = False
+    portal: Portal, by_loop: dict[asyncio.AbstractEventLoop, LoopConnection], *, quietly: bool = False
 ) -> None:
     loop = portal.loop
     there = by_loop.pop(loop, None) if loop is not None else None
@@ -159,9 +159,9 @@ def _after_fork() -> None:
 
 
 def _at_the_end() -> None:
-    """A store likes to be closed also by a program that does not think of it.
+    """Close every store when the program exits without doing so.
 
-    Quietly: from here on Python starts no new thread (3.12 and later), which some stores want to.
+    Quietly: from here on Python 3.12 starts no new threads, which closing some stores needs.
     """
     for connections in list(_all):
         connections.close(quietly=True)

@@ -1,4 +1,4 @@
-"""JobHandle: one job in the hand: where it stands, how it ended, and what to do about it."""
+"""JobHandle: the state and result of one job, and the verbs for it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ GROWTH = 1.5
 
 
 class JobHandle(Generic[R]):
-    """One job: its id, what was last seen of it, and the verbs that concern it.
+    """One job: its id, its last known record, and the verbs for it.
 
-    `state` and `record` are as last seen. They are read from the store the first time they are
-    asked for, and again by `refresh`; in async code ask for `await handle.arefresh()` first. Until then,
-    `state` is the one in which the job was stored.
+    `state` and `record` are as last read. The first access reads them from the store, `refresh` reads
+    them again; in async code call `await handle.arefresh()` first. Before that, `state` is the state in
+    which the job was stored.
     """
 
-    __slots__ = ("_client", "_record", "_told", "enqueued", "id")
+    __slots__ = ("_client", "_record", "_stored_as", "enqueued", "id")
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class JobHandle(Generic[R]):
         *,
         enqueued: Enqueued | None = None,
         record: JobRecord | None = None,
-        told: JobState | None = None,
+        stored_as: JobState | None = None,
     ) -> None:
         self._client = client
         self._record = record
-        self._told = told
+        self._stored_as = stored_as
         self.id = job_id
         self.enqueued = enqueued
-        """What the store answered to the enqueue: created, updated, blocked or duplicate."""
+        """The store's answer to the enqueue: created, updated, blocked or duplicate."""
 
     @property
     def record(self) -> JobRecord:
@@ -55,14 +55,14 @@ class JobHandle(Generic[R]):
 
     @property
     def state(self) -> JobState:
-        if self._record is None and self._told is not None and running_loop() is not None:
-            return self._told  # a blocking look is not possible here
+        if self._record is None and self._stored_as is not None and running_loop() is not None:
+            return self._stored_as  # a blocking read is not possible here
         return self.record.state
 
     # ------------------------------------------------------------------ looking
 
     def refresh(self) -> JobHandle[R]:
-        """Look again. Raises JobNotFound when the job's retention is over."""
+        """Read the job again. Raises JobNotFound if it was pruned."""
         return self._client.block(self.arefresh)
 
     async def arefresh(self) -> JobHandle[R]:
@@ -70,12 +70,12 @@ class JobHandle(Generic[R]):
         return self
 
     def result(self, timeout: Duration | None = None) -> R:
-        """What the job returned, as soon as it is over.
+        """Wait for the job to finish and return its result.
 
         Raises:
-            JobFailed: it ended failed or cancelled; `reason` says why.
-            TimeoutError: it was not over within `timeout`; it goes on all the same.
-            JobNotFound: its retention is over.
+            JobFailed: it failed or was cancelled; `reason` says why.
+            TimeoutError: it did not finish within `timeout`; the job itself continues.
+            JobNotFound: it was pruned.
         """
         return self._client.block(self.aresult, timeout)
 
@@ -88,7 +88,7 @@ class JobHandle(Generic[R]):
         return result
 
     async def _over(self, timeout_seconds: float | None) -> JobRecord:
-        """The record once it is terminal: looked for often at first, then ever more rarely."""
+        """The record once it is terminal; polls with exponential backoff, 5 ms to 1 s."""
         clock = self._client.clock
         started, pause = clock.monotonic(), FIRST_PAUSE
         while not (await self.arefresh())._seen().state.is_terminal:
@@ -96,7 +96,7 @@ class JobHandle(Generic[R]):
                 left = started + timeout_seconds - clock.monotonic()
                 if left <= 0:
                     raise TimeoutError(
-                        f"job {self.id} is {self.state} after {timeout_seconds:g} s; it goes on"
+                        f"job {self.id} is still {self.state} after {timeout_seconds:g} s; the job continues"
                     )
                 pause = min(pause, left)
             await clock.sleep(pause)
@@ -106,13 +106,13 @@ class JobHandle(Generic[R]):
     # ------------------------------------------------------------------ control
 
     def cancel(self) -> CancelAnswer:
-        """Cancel it: at once when it waits, by a request to its worker when it runs."""
+        """Cancel it: at once if it waits; if it runs, its worker is asked to stop it."""
         return self._client.block(self.acancel)
 
     async def acancel(self) -> CancelAnswer:
         answer = await self._client.acancel(self.id)
         self._record = None
-        self._told = answer.state
+        self._stored_as = answer.state
         return answer
 
     def retry(
@@ -123,7 +123,7 @@ class JobHandle(Generic[R]):
         run_at: datetime | None = None,
         delay: Duration | None = None,
     ) -> JobHandle[R]:
-        """Let a finished job run again, under the same id; see `Client.retry`."""
+        """Run a finished job again under the same id; see `Client.retry`."""
         return self._client.block(
             self.aretry, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
         )
@@ -138,7 +138,7 @@ class JobHandle(Generic[R]):
     ) -> JobHandle[R]:
         await self._client.aretry(self.id, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay)
         self._record = None
-        self._told = None
+        self._stored_as = None
         return self
 
     # ------------------------------------------------------------------

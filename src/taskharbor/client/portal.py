@@ -16,9 +16,9 @@ _log = logging.getLogger("taskharbor.client")
 
 
 class Portal:
-    """Runs coroutines for callers without an event loop, in a thread that starts at first use.
+    """Runs coroutines for callers without an event loop, in a thread started on first use.
 
-    The thread never keeps a program alive. A closed portal starts again when it is used again.
+    The thread is a daemon. A closed portal starts again on its next use.
     """
 
     def __init__(self) -> None:
@@ -31,9 +31,9 @@ class Portal:
         return self._loop
 
     def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the coroutine function over there and wait for what it returns or raises.
+        """Run the coroutine function in the portal's loop; return or raise what it does.
 
-        An interrupt of the waiting thread cancels the coroutine.
+        If the waiting thread is interrupted, the coroutine is cancelled.
         """
         future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._running())
         try:
@@ -43,9 +43,9 @@ class Portal:
             raise
 
     def close(self, farewell: Farewell | None = None, *, quietly: bool = False) -> None:
-        """Run `farewell` over there, then stop the loop and its thread. Other coroutines are cancelled.
+        """Run `farewell` in the loop, then stop the loop and its thread. Other coroutines are cancelled.
 
-        What the farewell raises is logged, `quietly` for a program that is ending anyway.
+        An error of `farewell` is logged as a warning; with `quietly` at debug level.
         """
         with self._lock:
             loop, thread = self._loop, self._thread
@@ -74,9 +74,9 @@ async def _end(loop: asyncio.AbstractEventLoop, farewell: Farewell | None, quiet
     try:
         if farewell is not None:
             await farewell()
-    except Exception:  # noqa: BLE001 - the thread must end whatever the store says
+    except Exception:  # noqa: BLE001 - the thread must end even if the store fails
         level = logging.DEBUG if quietly else logging.WARNING
-        _log.log(level, "the store could not be closed in good order; nothing is lost by it", exc_info=True)
+        _log.log(level, "closing the store failed; no jobs are affected", exc_info=True)
     finally:
         loop.stop()
 

@@ -1,4 +1,4 @@
-"""Task: a task that knows its client, and so can be enqueued."""
+"""Task: a task bound to a client, so that it can be enqueued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Task(TaskDefinition[P, R]):
-    """A named function whose calls can be put into a queue. Calling it runs it here and now."""
+    """A named function whose calls can be enqueued. Calling it directly runs it here and now."""
 
     _client: Client
     _tx: Any = None
@@ -37,8 +37,8 @@ class Task(TaskDefinition[P, R]):
 
         Raises:
             TypeError: the function does not take these arguments.
-            PayloadError: an argument is not what its parameter is annotated with.
-            RateLimited: over the queue's budget. In every case nothing was stored.
+            PayloadError: an argument does not match its parameter's annotation.
+            RateLimited: over the queue's rate. In every case nothing was stored.
         """
         client = self._client
         return client.enqueue_job(self.new_job(client.new_id(), args, kwargs), self._tx)
@@ -68,7 +68,7 @@ class Task(TaskDefinition[P, R]):
     ) -> Self:
         """The same task with other options for its jobs: `task.using(delay="5m").enqueue(7)`.
 
-        What is left out stays as it is. With `tx`, your own connection or session, the job exists
+        Options left out stay as they are. With `tx`, your own connection or session, the job exists
         if and only if your transaction commits.
         """
         given = {name: value for name, value in locals().items() if value is not UNSET and name in _OPTIONS}
@@ -82,7 +82,7 @@ _OPTIONS = frozenset(cast("Any", Task.using).__kwdefaults__) - {"tx"}
 
 
 class AsyncTask(Task[P, R]):
-    """A task made from an `async def`: calling it gives the coroutine, and its jobs result in R."""
+    """A task made from an `async def`: calling it returns a coroutine, and its jobs return R."""
 
     def __call__(  # type: ignore[override]
         self, /, *args: P.args, **kwargs: P.kwargs

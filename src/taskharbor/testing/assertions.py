@@ -61,7 +61,7 @@ def assert_not_enqueued(
 
 def enqueued(harbor: Harbor) -> list[JobRecord]:
     """Every job in the store, in the order in which they were enqueued."""
-    return harbor.client.block_anywhere(jobs_in, harbor.client)
+    return harbor.client._block_anywhere(jobs_in, harbor.client)
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,5 +21,5 @@ def in_memory(harbor: Harbor, *, clock: Clock | None = None) -> Iterator[Harbor]
     try:
         yield harbor
     finally:
-        harbor.client.let_go()
+        harbor.client._close_anywhere()
         harbor.attach(before, clock=clock_before)

@@ -288,5 +288,5 @@ def test_a_portal_stops_what_still_runs_in_it():
 def test_a_timeout_of_zero_does_not_wait(client):
     job = client.enqueue(JobRequest(type="t"))
 
-    with pytest.raises(TimeoutError, match="is ready after 0 s; it goes on"):
+    with pytest.raises(TimeoutError, match="is still ready after 0 s; the job continues"):
         job.result(timeout=timedelta(0))

@@ -1,10 +1,10 @@
-"""Gathering: concurrent enqueues of one event loop share one call to the store.
+"""EnqueueBatcher: concurrent enqueues of one event loop share one call to the store.
 
-    first caller ──► driver.enqueue([1]) ─ in flight ──────────► answered
-    callers 2 … 9       gather meanwhile ──► driver.enqueue([2 … 9]) ──► each gets its own answer
+    first caller ──► driver.enqueue([1]) ─ in flight ──────────► stored
+    callers 2 … 9        are collected ───► driver.enqueue([2 … 9]) ──► each gets its own answer
 
-Nobody waits for company: a job that finds no call in flight goes out alone, at once. Every caller
-gets its answer only when its own job is stored.
+No delay is added: if no call is in flight, a job is sent at once. A caller gets its answer only
+when its own job is stored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from taskharbor.drivers.messages import Enqueued
 from taskharbor.errors import DriverError
 from taskharbor.model.job import NewJob
 
-MAX_GATHERED = 500
+MAX_BATCH = 500
 
 _Waiting = tuple[NewJob, datetime | None, "asyncio.Future[Enqueued]"]
 
 
-class Gathering:
+class EnqueueBatcher:
     """The enqueues of one event loop on one driver."""
 
     def __init__(self, driver: Driver) -> None:
@@ -32,7 +32,7 @@ class Gathering:
         self._sender: asyncio.Task[None] | None = None
 
     async def enqueue(self, job: NewJob, now: datetime | None) -> Enqueued:
-        """The store's answer for this job: alone, or together with those that came meanwhile."""
+        """Store this job, at once or in the next batch; returns the store's answer for it."""
         if self._is_busy:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._waiting.append((job, now, answer))
@@ -43,8 +43,8 @@ class Gathering:
         finally:
             self._go_on()
 
-    async def enqueue_soon(self, job: NewJob, now: datetime | None) -> Enqueued:
-        """The same for a server, which has many callers: with all that come in this turn of the loop."""
+    async def enqueue_in_batch(self, job: NewJob, now: datetime | None) -> Enqueued:
+        """The same, but always in a batch: for servers, where many callers arrive in one turn of the loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Enqueued] = loop.create_future()
         self._waiting.append((job, now, answer))
@@ -62,7 +62,7 @@ class Gathering:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:MAX_GATHERED], self._waiting[MAX_GATHERED:]
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 await self._send([item for item in batch if not item[2].done()])
         finally:
             self._is_busy = False
@@ -72,12 +72,12 @@ class Gathering:
         if not batch:
             return
         try:
-            # One clock for all of them: the latest, so that nobody's job enters in the past of another's.
+            # One `now` for the batch: the latest, so that no job is stored earlier than its caller's clock.
             answers = await self._driver.enqueue([job for job, _, _ in batch], now=_latest(batch))
         except DriverError as error:
-            for _, _, future in batch:  # the store itself is in trouble: it would tell each of them the same
+            for _, _, future in batch:  # the store failed, so each of them would fail alone, too
                 _fail(future, error)
-        except Exception:  # noqa: BLE001 - whatever was wrong with one, its neighbours go on alone
+        except Exception:  # noqa: BLE001 - one bad job must not fail the batch: send each alone
             for item in batch:
                 await self._send_alone(item)
         except BaseException:
@@ -90,13 +90,13 @@ class Gathering:
                     future.set_result(answer)
 
     async def _send_alone(self, item: _Waiting) -> None:
-        """One bad or refused job must not fail its neighbours. Ids make the repeat harmless."""
+        """Send one job by itself. It may have been sent before: its id makes that harmless."""
         job, now, future = item
         if future.done():
             return
         try:
             [answer] = await self._driver.enqueue((job,), now=now)
-        except Exception as error:  # noqa: BLE001 - it is handed to the caller who waits
+        except Exception as error:  # noqa: BLE001 - raised in the waiting caller
             _fail(future, error)
         else:
             if not future.done():
