@@ -84,7 +84,7 @@ async def test_waiting_ends_with_its_timeout_and_the_job_goes_on(client, driver,
     assert not waiting.done()
     await clock.pass_time("0.1s")
 
-    with pytest.raises(TimeoutError, match="is running after 3 s; it goes on"):
+    with pytest.raises(TimeoutError, match="is still running after 3 s; the job continues"):
         waiting.result()
     await driver.settle([Ack(lease, b"1")], now=clock.now())
     assert await job.aresult(timeout=1) == 1
