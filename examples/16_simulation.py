@@ -21,7 +21,7 @@ async def pay(ctx: JobContext, order: str) -> None:
 async def traffic(producer: Producer, client: Client) -> None:
     """What one producer does. `put` tries again with the same id until the job is stored."""
     for number in range(10):
-        await producer.clock.sleep(producer.dice.seconds(0.1, 1.0))
+        await producer.clock.sleep(producer.choices.seconds(0.1, 1.0))
         await producer.put(client, pay.call(f"order-{number}"))
 
 

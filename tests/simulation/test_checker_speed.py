@@ -15,27 +15,27 @@ EVENTS = 1_000_000
 
 def long_history(events: int) -> Iterator[Event]:
     """Jobs that are enqueued, handed out ten at a time, run, extended and completed."""
-    told = at = 0
-    while told < events:
-        names = [f"job-{told + number}" for number in range(JOBS_PER_CLAIM)]
+    written = at = 0
+    while written < events:
+        names = [f"job-{written + number}" for number in range(JOBS_PER_CLAIM)]
         for batch in (_arrive(names, at), _claim(names, at + 100), _finish(names, at + 200)):
             yield from batch
-            told += len(batch)
+            written += len(batch)
         at += 1000
 
 
 def _arrive(names: list[str], at: int) -> list[Event]:
     facts = Facts(type="work", queue="q", digest="d", max_attempts=3, max_stalls=3)
-    told = []
+    history = []
     for name in names:
-        told.append(Event(kind="invoke", op="enqueue", process="p", call=at, t=at, job=name, facts=facts))
-        told.append(
+        history.append(Event(kind="invoke", op="enqueue", process="p", call=at, t=at, job=name, facts=facts))
+        history.append(
             Event(
                 kind="ok", op="enqueue", process="p", call=at, t=at, job=name, at=at, version=1,
                 result="created", facts=facts,
             )
         )  # fmt: skip
-    return told
+    return history
 
 
 def _claim(names: list[str], at: int) -> list[Event]:
@@ -46,7 +46,7 @@ def _claim(names: list[str], at: int) -> list[Event]:
     facts = Facts(
         type="work", queue="q", digest="d", max_attempts=3, max_stalls=3, starts=1, fence=at,
     )  # fmt: skip
-    told = [
+    history = [
         Event(
             kind="ok", op="grant", process="w", call=at, t=at, job=name, at=at, version=2, token=f"t{at}",
             worker="w", queue="q", until=at + 30_000, span=30_000, facts=facts,
@@ -54,17 +54,17 @@ def _claim(names: list[str], at: int) -> list[Event]:
         for name in names
     ]  # fmt: skip
     over = Event(kind="ok", op="reserve", process="w", call=at, t=at, at=at, version=len(names))
-    return [claim, *told, over]
+    return [claim, *history, over]
 
 
 def _finish(names: list[str], at: int) -> list[Event]:
-    told = []
+    history = []
     for name in names:
-        told.append(Event(kind="invoke", op="run", process="w", t=at, job=name, version=at - 100))
-        told.append(Event(kind="ok", op="run", process="w", t=at, job=name, version=at - 100))
+        history.append(Event(kind="invoke", op="run", process="w", t=at, job=name, version=at - 100))
+        history.append(Event(kind="ok", op="run", process="w", t=at, job=name, version=at - 100))
         ack = Event(kind="invoke", op="ack", process="w", call=at, t=at, job=name, token=f"t{at - 100}")
-        told += [ack, _acked(name, at)]
-    return told
+        history += [ack, _acked(name, at)]
+    return history
 
 
 def _acked(name: str, at: int) -> Event:

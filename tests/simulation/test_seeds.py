@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
-from taskharbor.testing.simulator.plan import STEP_BACK, crowd_of
+from taskharbor.testing.simulator.plan import STEP_BACK, rude_plan_of
 from taskharbor.testing.simulator.points import POINTS
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
 CHUNK = 10
-MEMORY_SEEDS, SQLITE_SEEDS, CROWD_SEEDS = 300, 20, 120
+MEMORY_SEEDS, SQLITE_SEEDS, RUDE_SEEDS = 300, 20, 120
 LONG_SEEDS = 6000
 
 # (store, seed) of every world that ever showed a bug, with what it was.
@@ -31,7 +31,7 @@ KEPT = {
 def run(plan: Plan) -> Outcome:
     outcome = simulate(plan)
     again = f"python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store} --shrink"
-    again += " --crowd" if plan.hands else ""
+    again += " --rude-workers" if plan.rude_workers else ""
     assert outcome.is_sound, f"{outcome.verdict}\n{outcome.errors}\nto see it: {again}"
     return outcome
 
@@ -52,11 +52,11 @@ def test_every_promise_holds_on_sqlite(first: int) -> None:
         run(plan_of(seed, "sqlite"))
 
 
-@pytest.mark.parametrize("first", chunks(CROWD_SEEDS))
+@pytest.mark.parametrize("first", chunks(RUDE_SEEDS))
 def test_every_promise_holds_among_workers_that_are_less_polite_than_ours(first: int) -> None:
     """They settle twice, extend what is over, sweep at any moment, and forget what they hold."""
     for seed in range(first, first + CHUNK):
-        run(crowd_of(seed))
+        run(rude_plan_of(seed))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6])
@@ -107,7 +107,7 @@ def test_every_promise_holds_for_thousands_of_seeds(first: int) -> None:
 @pytest.mark.parametrize("first", [1_000_000 + FIRST + start for start in range(0, 200, 50)])
 def test_every_promise_holds_among_less_polite_workers_for_hundreds_of_seeds(first: int) -> None:
     for seed in range(first, first + 50):
-        run(crowd_of(seed))
+        run(rude_plan_of(seed))
 
 
 @pytest.mark.long
@@ -126,7 +126,7 @@ def test_every_promise_holds_for_a_simulated_year(month: int) -> None:
         jobs=3000,
         lease_seconds=600.0,
         poll_seconds=300.0,
-        trouble_seconds=3 * 3600.0,
+        fault_seconds=3 * 3600.0,
         look_seconds=86_400.0,
     )
     outcome = run(replace(plan, features=(plan.features - {"pauses"}) | {"polling"}))

@@ -1,4 +1,4 @@
-"""python -m taskharbor.testing.simulator --seed 42 [--seeds 10] [--store sqlite] [--crowd] [--shrink]"""
+"""python -m taskharbor.testing.simulator --seed 42 [--seeds 10] [--store sqlite] [--shrink]"""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 from taskharbor.testing.history.events import write_history
 from taskharbor.testing.simulator import Outcome, Plan, plan_of, simulate
-from taskharbor.testing.simulator.plan import crowd_of
+from taskharbor.testing.simulator.plan import rude_plan_of
 from taskharbor.testing.simulator.shrink import shrink
-from taskharbor.testing.simulator.trace import told
+from taskharbor.testing.simulator.trace import trace_lines
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     failed = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        outcome = simulate((crowd_of if options.crowd else plan_of)(seed, options.store))
-        _say(f"seed {seed}: {_summary(outcome)}")
+        outcome = simulate((rude_plan_of if options.rude_workers else plan_of)(seed, options.store))
+        _print(f"seed {seed}: {_summary(outcome)}")
         if options.trace:
-            _say("\n".join(told(outcome.history, options.job)))
+            _print("\n".join(trace_lines(outcome.history, options.job)))
         if options.history is not None:
             write_history(outcome.history, options.history)
         if not outcome.is_sound:
             failed += 1
-            _tell(outcome, shrinks=options.shrink)
+            _report(outcome, shrinks=options.shrink)
     return 1 if failed else 0
 
 
@@ -34,7 +34,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, required=True, help="the world to run")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from that seed on")
     parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
-    parser.add_argument("--crowd", action="store_true", help="among many workers of another make")
+    parser.add_argument(
+        "--rude-workers", action="store_true", help="add many workers that call the store in random order"
+    )
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--job", default="", help="of one job only")
     parser.add_argument("--history", type=Path, help="write the history into this file, one JSON per line")
@@ -42,21 +44,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _tell(outcome: Outcome, *, shrinks: bool) -> None:
+def _report(outcome: Outcome, *, shrinks: bool) -> None:
     plan = outcome.plan
     if shrinks:
         outcome = shrink(outcome)
-        _say(f"smallest: {_described(outcome.plan)}")
-        _say("\n".join(outcome.kept))
-    _say(str(outcome.verdict))
+        _print(f"smallest: {_described(outcome.plan)}")
+        _print("\n".join(outcome.kept))
+    _print(str(outcome.verdict))
     for error in outcome.errors:
-        _say(f"error: {error}")
+        _print(f"error: {error}")
     job = next((violation.job for violation in outcome.verdict.violations if violation.job), "")
     if job:
-        _say(f"what happened to job {job}:")
-        _say("\n".join(told(outcome.history, job)))
-    crowd = " --crowd" if plan.hands else ""
-    _say(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}{crowd}")
+        _print(f"what happened to job {job}:")
+        _print("\n".join(trace_lines(outcome.history, job)))
+    rude = " --rude-workers" if plan.rude_workers else ""
+    _print(f"again: python -m taskharbor.testing.simulator --seed {plan.seed} --store {plan.store}{rude}")
 
 
 def _summary(outcome: Outcome) -> str:
@@ -75,7 +77,7 @@ def _described(plan: Plan) -> str:
     )
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 

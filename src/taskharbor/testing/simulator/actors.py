@@ -1,6 +1,6 @@
-"""Who lives in a simulated world: producers, workers, schedulers, and somebody who meddles.
+"""The processes of a simulated world: producers, workers, schedulers and an operator.
 
-All of them run the real code; only their clock, their chance and their line to the store are made up.
+They all run the real code; only their clock, random choices and connection to the store are simulated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.scheduler.speculate import SpeculateOnStragglers
 from taskharbor.tasks.request import JobRequest
 from taskharbor.testing.history.recorder import recorded_runs
-from taskharbor.testing.simulator.dice import Dice
+from taskharbor.testing.simulator.choices import Choices
 from taskharbor.testing.simulator.loop import Process
 from taskharbor.worker.worker import Worker
 
@@ -38,12 +38,12 @@ LIMITED, THROTTLED = "limited", "throttled"
 
 
 class Actor:
-    """One process with its own clock, chance and line."""
+    """One process with its own clock, choices and connection to the store."""
 
     def __init__(self, world: World, process: Process) -> None:
         self.world = world
         self.process = process
-        self.dice: Dice = world.dice.split(process.name)
+        self.choices: Choices = world.choices.split(process.name)
         self.clock = world.clock_of(process.name)
         self.line: Driver = world.line_of(process)
 
@@ -52,12 +52,12 @@ class Actor:
 
 
 class Producer(Actor):
-    """Puts jobs in, and tries again with the same job until it knows that it is stored."""
+    """Enqueues jobs. Tries again with the same id until the job is known to be stored."""
 
     async def live(self) -> None:
         world = self.world
         async with self.line:
-            client = Client(self.line, clock=self.clock, entropy=self.dice.entropy("ids"))
+            client = Client(self.line, clock=self.clock, entropy=self.choices.entropy("ids"))
             await world.app.traffic(self, client)
             world.has_ended(self)
 
@@ -71,11 +71,11 @@ class Producer(Actor):
             except RateLimited as error:
                 await self.clock.sleep(error.retry_after.total_seconds() + 0.001)
             except DriverError:
-                await self.clock.sleep(self.dice.seconds(0.05, 0.5))
+                await self.clock.sleep(self.choices.seconds(0.05, 0.5))
 
 
-class Crew(Actor):
-    """A worker; when it has ended, another one of the same name takes its place."""
+class WorkerActor(Actor):
+    """A worker. When it ends, another one of the same name starts."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
@@ -85,28 +85,28 @@ class Crew(Actor):
         while True:
             self.worker = self._new_worker()
             await self.worker.arun()
-            await self.clock.sleep(self.dice.seconds(0.01, 1.0))
+            await self.clock.sleep(self.choices.seconds(0.01, 1.0))
 
     def stop(self) -> None:
         if self.worker is not None:
-            self.worker.stop(now=self.dice.chance(0.2))
+            self.worker.stop(now=self.choices.chance(0.2))
 
     def _new_worker(self) -> Worker:
         plan = self.world.plan
         queues = self.world.queue_names
         worker = Worker(
             self.line,
-            queues=self.dice.pick((queues, queues, tuple(reversed(queues)))),
+            queues=self.choices.pick((queues, queues, tuple(reversed(queues)))),
             concurrency=plan.slots,
             lease=timedelta(seconds=plan.lease_seconds),
             grace=timedelta(seconds=plan.grace_seconds),
             poll=None if plan.poll_seconds is None else timedelta(seconds=plan.poll_seconds),
             name=self.process.name,
-            lanes=self.dice.pick((("any", "cpu"), ("cpu", "any"))) if plan.has("lanes") else None,
+            lanes=self.choices.pick((("any", "cpu"), ("cpu", "any"))) if plan.has("lanes") else None,
             prefetch=2 if plan.has("prefetch") else 0,
             retry=RETRY,
             clock=self.clock,
-            entropy=self.dice.entropy("worker"),
+            entropy=self.choices.entropy("worker"),
         )
         if plan.poll_seconds is not None:  # a quiet year has no use for six million reports
             worker.config = config_with(worker.config, report_every=timedelta(seconds=plan.poll_seconds))
@@ -123,13 +123,13 @@ class Crew(Actor):
         return result
 
 
-class Timekeeper(Actor):
-    """A scheduler, with pages small enough that there is more than one."""
+class SchedulerActor(Actor):
+    """A scheduler with small pages, so that a duty needs more than one."""
 
     async def live(self) -> None:
         clock = self.world.store_clock  # schedules go by the store's clock, as in production
         now = Now(self.line, clock)
-        entropy = self.dice.entropy("scheduler")
+        entropy = self.choices.entropy("scheduler")
         duties = [
             sweep(self.line, now, batch=5),
             promote(self.line, now, batch=10),
@@ -149,21 +149,21 @@ class Timekeeper(Actor):
             await scheduler.arun()
 
 
-class Meddler(Actor):
+class Operator(Actor):
     """Cancels, requeues, deletes and changes the settings of queues, until the faults are over."""
 
     async def live(self) -> None:
-        deeds = [deed for feature, deed in self._deeds() if self.world.plan.has(feature)]
+        actions = [action for feature, action in self._actions() if self.world.plan.has(feature)]
         async with self.line:
-            client = Client(self.line, clock=self.clock, entropy=self.dice.entropy("ids"))
-            while deeds and self.world.is_busy:
-                await self.clock.sleep(self.dice.seconds(0.2, 3.0) * (self.world.plan.poll_seconds or 1.0))
+            client = Client(self.line, clock=self.clock, entropy=self.choices.entropy("ids"))
+            while actions and self.world.is_busy:
+                await self.clock.sleep(self.choices.seconds(0.2, 3.0) * (self.world.plan.poll_seconds or 1.0))
                 try:
-                    await self.dice.pick(deeds)(client)
+                    await self.choices.pick(actions)(client)
                 except TaskHarborError:
                     continue  # too late, unknown, or unreachable: all of it is in the history
 
-    def _deeds(self) -> list[tuple[str, Callable[[Client], Any]]]:
+    def _actions(self) -> list[tuple[str, Callable[[Client], Any]]]:
         return [
             ("cancels", self._cancel),
             ("cancels", self._cancel_waiting),
@@ -177,28 +177,28 @@ class Meddler(Actor):
         await client.acancel(self._some_job())
 
     async def _cancel_waiting(self, client: Client) -> None:
-        key = f"key-{self.dice.below(4)}".encode()
-        await self.line.cancel_waiting(self.dice.pick(self.world.queue_names), key)
+        key = f"key-{self.choices.below(4)}".encode()
+        await self.line.cancel_waiting(self.choices.pick(self.world.queue_names), key)
 
     async def _requeue(self, client: Client) -> None:
-        await self.line.requeue([self._some_job()], reset_counts=self.dice.chance(0.8))
+        await self.line.requeue([self._some_job()], reset_counts=self.choices.chance(0.8))
 
     async def _delete(self, client: Client) -> None:
         await self.line.delete([self._some_job()])
 
     async def _limit(self, client: Client) -> None:
-        most = self.dice.pick((1, 2, 3, None))
+        most = self.choices.pick((1, 2, 3, None))
         await self.line.configure_queue(QueueSettings(queue=LIMITED, max_running=most))
 
     async def _pause(self, client: Client) -> None:
-        queue = self.dice.pick(self.world.queue_names)
-        await self.line.configure_queue(QueueSettings(queue=queue, paused=self.dice.chance(0.4)))
+        queue = self.choices.pick(self.world.queue_names)
+        await self.line.configure_queue(QueueSettings(queue=queue, paused=self.choices.chance(0.4)))
 
     def _some_job(self) -> str:
         ids = self.world.ids
         if not ids:
-            raise JobNotFound("nobody")
-        return ids[-1 - self.dice.below(min(len(ids), self.dice.pick((3, 10, 30))))]
+            raise JobNotFound("none yet")
+        return ids[-1 - self.choices.below(min(len(ids), self.choices.pick((3, 10, 30))))]
 
 
 RATE = RateLimit(6, timedelta(seconds=3))

@@ -80,8 +80,10 @@ class UsualApp:
         pause = producer.world.busy_seconds / mine
         number = 0
         while number < mine:
-            await producer.clock.sleep(producer.dice.seconds(0, 2 * pause))
-            count = producer.dice.whole(2, 5) if plan.has("batches") and producer.dice.chance(0.2) else 1
+            await producer.clock.sleep(producer.choices.seconds(0, 2 * pause))
+            count = (
+                producer.choices.whole(2, 5) if plan.has("batches") and producer.choices.chance(0.2) else 1
+            )
             requests = [_request(producer, number + index) for index in range(count)]
             await producer.put(client, *requests)
             number += count
@@ -105,51 +107,51 @@ async def do_chore(ctx: JobContext, job: Job) -> Any:
 
 
 def _request(producer: Producer, number: int) -> JobRequest:
-    dice, world = producer.dice, producer.world
+    choices, world = producer.choices, producer.world
     plan = world.plan
     request: dict[str, Any] = {
-        "type": dice.pick(("fast", "fast", "slow")),
-        "queue": dice.pick(world.queue_names),
-        "max_attempts": dice.pick((0, 1, 2, 3)),
-        "max_stalls": dice.pick((1, 3, 3, 3)) if not plan.is_calm else 3,
+        "type": choices.pick(("fast", "fast", "slow")),
+        "queue": choices.pick(world.queue_names),
+        "max_attempts": choices.pick((0, 1, 2, 3)),
+        "max_stalls": choices.pick((1, 3, 3, 3)) if not plan.is_calm else 3,
     }
     seconds = 0.0
     if request["type"] == "slow":
-        seconds = plan.lease_seconds * dice.seconds(0.1, 2.5)
-    elif dice.chance(0.5):
-        seconds = dice.seconds(0, 0.5)
+        seconds = plan.lease_seconds * choices.seconds(0.1, 2.5)
+    elif choices.chance(0.5):
+        seconds = choices.seconds(0, 0.5)
     chore = Chore(
         number=number,
         seconds=seconds,
-        failures=dice.pick((0, 0, 0, 1, 2, 9)),
-        end=dice.pick(("", "", "", "", "", "final", "snooze")),
+        failures=choices.pick((0, 0, 0, 1, 2, 9)),
+        end=choices.pick(("", "", "", "", "", "final", "snooze")),
     )
-    if plan.has("timeouts") and dice.chance(0.15):
-        request["timeout"] = timedelta(seconds=dice.seconds(0.2, 2.0))
-        chore.end = dice.pick(("stuck", chore.end))
-    if plan.has("delays") and dice.chance(0.3):
-        request["delay"] = timedelta(seconds=dice.seconds(0.001, 5.0))
+    if plan.has("timeouts") and choices.chance(0.15):
+        request["timeout"] = timedelta(seconds=choices.seconds(0.2, 2.0))
+        chore.end = choices.pick(("stuck", chore.end))
+    if plan.has("delays") and choices.chance(0.3):
+        request["delay"] = timedelta(seconds=choices.seconds(0.001, 5.0))
     if plan.has("priorities"):
-        request["priority"] = dice.pick((-5, 0, 0, 7))
+        request["priority"] = choices.pick((-5, 0, 0, 7))
     if plan.has("lanes"):
-        request["requires"] = dice.pick(("any", "cpu"))
-    if plan.has("idempotency") and dice.chance(0.4):
-        request["idempotency_key"] = f"once-{dice.below(10)}"
+        request["requires"] = choices.pick(("any", "cpu"))
+    if plan.has("idempotency") and choices.chance(0.4):
+        request["idempotency_key"] = f"once-{choices.below(10)}"
     _more(request, producer)
     return JobRequest(payload=chore, **request)
 
 
 def _more(request: dict[str, Any], producer: Producer) -> None:
-    dice, plan = producer.dice, producer.world.plan
-    if plan.has("keys") and dice.chance(0.5):
-        request["key"] = f"key-{dice.below(4)}"
+    choices, plan = producer.choices, producer.world.plan
+    if plan.has("keys") and choices.chance(0.5):
+        request["key"] = f"key-{choices.below(4)}"
         request["update"] = Update(
-            data=dice.chance(0.7), run_at=dice.pick((True, False, "if_later", "if_earlier"))
+            data=choices.chance(0.7), run_at=choices.pick((True, False, "if_later", "if_earlier"))
         )
-    elif plan.has("speculation") and dice.chance(0.5):
+    elif plan.has("speculation") and choices.chance(0.5):
         rule = Speculate(after=timedelta(seconds=1), factor=1.5)
         request["headers"] = {SPECULATE_HEADER: header_of(rule)}
-    elif plan.has("limits") and dice.chance(0.4):
+    elif plan.has("limits") and choices.chance(0.4):
         request["queue"] = LIMITED
-    elif plan.has("rates") and dice.chance(0.4):
+    elif plan.has("rates") and choices.chance(0.4):
         request["queue"] = THROTTLED

@@ -1,7 +1,7 @@
 """An event loop without a machine under it: virtual time, and many processes in one thread.
 
 Each simulated process has a queue of its own, first in, first out, as a real event loop has; which
-process goes next is drawn from the seed. When nobody has anything to do, time jumps to the next
+process goes next is drawn from the seed. When no process has anything to do, time jumps to the next
 timer. A frozen process keeps its queue and does nothing; a killed one never runs again, and nothing
 of it is cleaned up, exactly as after `kill -9`.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
-from taskharbor.testing.simulator.dice import Dice
+from taskharbor.testing.simulator.choices import Choices
 
 SECOND = 1_000_000
 _FAREWELLS = 5
@@ -70,13 +70,13 @@ class SimulatedTask(Task[Any]):
 
 
 class SimulatedLoop(AbstractEventLoop):
-    """Runs a world of processes. Everything follows from the dice."""
+    """Runs a world of processes. Everything follows from the choices."""
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, choices: Choices) -> None:
         self.us = 0
         self.errors: list[dict[str, Any]] = []
         self.steps = 0
-        self._dice = dice
+        self._choices = choices
         self._timers: list[tuple[int, int, Turn, Process]] = []
         self._numbers = 0
         self._active: list[Process] = []  # with something to do, and not frozen
@@ -142,7 +142,7 @@ class SimulatedLoop(AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> Any:
-        # Whoever waits at all sees time pass: a rest of a nanosecond must not become a loop without end.
+        # Every wait lets time pass: a wait of a nanosecond must not become an endless loop.
         wait_us = max(math.ceil(delay * SECOND - 1e-3), 1 if delay > 0 else 0)
         return self.call_at_us(self.us + wait_us, callback, *args, context=context)
 
@@ -205,7 +205,7 @@ class SimulatedLoop(AbstractEventLoop):
         if not active:
             self._advance()
             return
-        process = active[self._dice.below(len(active))] if len(active) > 1 else active[0]
+        process = active[self._choices.below(len(active))] if len(active) > 1 else active[0]
         turn = process.ready.popleft()
         if not process.ready:
             active.remove(process)
@@ -219,7 +219,7 @@ class SimulatedLoop(AbstractEventLoop):
     def _take(self, turn: Turn) -> None:
         try:
             turn.context.run(turn.callback, *turn.args)
-        except Exception as error:  # noqa: BLE001 - as a real loop does, it is told, and the others go on
+        except Exception as error:  # noqa: BLE001 - reported like in a real loop; the other tasks go on
             self.call_exception_handler({"message": f"{turn.callback} raised", "exception": error})
 
     def _advance(self) -> None:

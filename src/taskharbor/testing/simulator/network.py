@@ -42,7 +42,7 @@ class Fate(msgspec.Struct):
     reply_us: int = 0  # how long the reply takes
     is_request_lost: bool = False
     is_reply_lost: bool = False
-    gives_up_us: int = 0  # how long until the caller is told of a lost connection
+    gives_up_us: int = 0  # how long until the caller sees the lost connection
     is_repeated: bool = False
     is_spoiled: bool = False
 
@@ -70,7 +70,7 @@ class Network:
     def __init__(self, world: World) -> None:
         self._world = world
         self._loop = world.loop
-        self._dice = world.dice.split("network")
+        self._choices = world.choices.split("network")
         self._store_context = world.loop.context_of(world.store_process)
         self._instants: list[int] = []  # pending on the store's clock: ends of leases, due times
         self._ends: dict[str, int] = {}  # of the lease of a job
@@ -93,7 +93,7 @@ class Network:
         if fate.is_request_lost:
             for event in refusals(asked, DriverUnavailable("lost"), None):
                 recorder.note(event)
-            self._break(reply, fate.gives_up_us, done=self._dice.pick((False, None)))
+            self._break(reply, fate.gives_up_us, done=self._choices.pick((False, None)))
         else:
             self._send(fate.arrives_us, line, verb, args, asked, fate, reply, now)
             if fate.gives_up_us:
@@ -180,17 +180,17 @@ class Network:
         if fate.is_repeated:
             again = Fate(reply_us=0)
             self._send(
-                self._loop.us + self._dice.whole(0, SECOND), line, verb, args, asked, again, None, None
+                self._loop.us + self._choices.whole(0, SECOND), line, verb, args, asked, again, None, None
             )
 
     def _note(self, process: Process, verb: str, asked: list[Event], answer: Any, *, is_lost: bool) -> None:
         recorder = self._world.recorder_of(process.name)
         at = self._world.store_clock.now_us()
         if isinstance(answer, TaskHarborError):
-            told = refusals(asked, answer, at)
+            events = refusals(asked, answer, at)
         else:
-            told = answers(verb, asked, answer, at)
-        for event in told:
+            events = answers(verb, asked, answer, at)
+        for event in events:
             recorder.note(event, is_lost=is_lost)
             self._remember(event)
 
@@ -211,27 +211,27 @@ class Network:
     # ------------------------------------------------------------------ fate
 
     def _fate(self, process: Process, verb: str, args: tuple[Any, ...]) -> Fate:
-        dice, world = self._dice, self._world
+        choices, world = self._choices, self._world
         fate = Fate(
-            arrives_us=self._loop.us + dice.whole(_FASTEST_US, _SLOWEST_US),
-            reply_us=dice.whole(_FASTEST_US, _SLOWEST_US),
+            arrives_us=self._loop.us + choices.whole(_FASTEST_US, _SLOWEST_US),
+            reply_us=choices.whole(_FASTEST_US, _SLOWEST_US),
         )
-        if dice.chance(world.plan.snap):
+        if choices.chance(world.plan.snap):
             self._snap(fate, _REACH_US, ())
-        if world.has_faults and dice.chance(world.plan.fault_rate):
+        if world.has_faults and choices.chance(world.plan.fault_rate):
             self._spoil(fate, process, verb, args)
         return fate
 
     def _spoil(self, fate: Fate, process: Process, verb: str, args: tuple[Any, ...]) -> None:
-        dice, world = self._dice, self._world
+        choices, world = self._choices, self._world
         kinds = [kind for kind in _LEG_FAULTS if kind in world.plan.faults]
         if not kinds:
             return
-        kind = dice.pick(kinds)
+        kind = choices.pick(kinds)
         if kind == "duplicate" and verb not in MAY_BE_REPEATED:
             kind = "delay"
-        gives_up = dice.whole(10_000, _CALL_TIMEOUT)
-        wait = dice.whole(0, round(world.plan.lease_seconds * 1.5 * SECOND))
+        gives_up = choices.whole(10_000, _CALL_TIMEOUT)
+        wait = choices.whole(0, round(world.plan.lease_seconds * 1.5 * SECOND))
         if not world.allows(kind, process.name, verb):
             return
         fate.is_spoiled = True
@@ -263,7 +263,7 @@ class Network:
             del self._instants[: where - 1]
         near = [at for at in near if at > soonest + 1]
         if near:
-            fate.arrives_us = clock.loop_us(self._dice.pick(near)) + self._dice.pick((-1, 0, 0, 1))
+            fate.arrives_us = clock.loop_us(self._choices.pick(near)) + self._choices.pick((-1, 0, 0, 1))
 
 
 _LEG_FAULTS = ("delay", "duplicate", "late", "lost_reply", "lost_request")

@@ -1,4 +1,4 @@
-"""What a seed decides: the size of the world, what its jobs are like, and what goes wrong in it.
+"""What a seed decides: the size of the world, the kinds of jobs in it, and its faults.
 
 Each seed draws a few features and a few kinds of faults and leaves the others out, so that the rare
 combinations come up too. One seed in four has no fault at all.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from taskharbor.model.entropy import Entropy
-from taskharbor.testing.simulator.dice import Dice
+from taskharbor.testing.simulator.choices import Choices
 
 FEATURES = (
     "batches",  # several jobs in one enqueue
@@ -27,7 +27,7 @@ FEATURES = (
     "priorities",
     "rates",
     "requeues",
-    "restarts",  # workers that are told to stop, and start again
+    "restarts",  # workers that stop and start again
     "schedules",
     "speculation",
     "timeouts",
@@ -36,14 +36,14 @@ FEATURES = (
 FAULTS = (
     "delay",  # a call takes long
     "duplicate",  # a request arrives twice
-    "late",  # the caller is told of a broken connection, and the request arrives all the same
+    "late",  # the caller sees a broken connection, but the request arrives
     "lost_reply",
     "lost_request",
     "kill",
     "freeze",
     "slow",  # every step of a process takes its time
     "skew",  # wall clocks that are off, and clocks that run too fast or too slow
-    "outage",  # the store refuses everybody for a while
+    "outage",  # the store refuses every call for a while
     "step",  # the store's clock jumps ahead
     "points",  # a process dies at a named point of its work
 )
@@ -78,14 +78,14 @@ class Plan:
     kept_faults: frozenset[int] | None = None
     """By number, the faults that may happen; None: all. The shrinker takes them away one by one."""
     poll_seconds: float | None = None
-    trouble_seconds: float = 6.0
+    fault_seconds: float = 6.0
     """The longest time between two faults of a process or of the store."""
     look_seconds: float = 5.0
     """How often the whole store is looked at from outside."""
     point_rate: float = 0.004
     """How likely a process dies at a named point, in worlds with that fault."""
-    hands: int = 0
-    """Workers that speak the contract themselves, beside the real ones."""
+    rude_workers: int = 0
+    """Workers that call the driver themselves, beside the real ones."""
 
     @property
     def is_calm(self) -> bool:
@@ -97,27 +97,31 @@ class Plan:
 
 def plan_of(seed: int, store: str = "memory") -> Plan:
     """The world of this seed."""
-    dice = Dice(Entropy(seed)).split("plan")
-    faults = frozenset() if dice.chance(0.25) else frozenset(kind for kind in FAULTS if dice.chance(0.4))
+    choices = Choices(Entropy(seed)).split("plan")
+    faults = (
+        frozenset() if choices.chance(0.25) else frozenset(kind for kind in FAULTS if choices.chance(0.4))
+    )
     return Plan(
         seed=seed,
         store=store,
-        seconds=dice.seconds(30, 90),
-        workers=dice.whole(2, 5),
-        slots=dice.whole(1, 4),
-        producers=dice.whole(1, 3),
-        schedulers=dice.whole(0, 2),
-        jobs=dice.whole(20, 120),
-        lease_seconds=dice.pick((1.5, 3.0, 5.0, 10.0)),
-        grace_seconds=dice.pick((0.5, 5.0, 20.0)),
-        queues=dice.whole(1, 3),
-        features=frozenset(feature for feature in FEATURES if dice.chance(0.4)),
+        seconds=choices.seconds(30, 90),
+        workers=choices.whole(2, 5),
+        slots=choices.whole(1, 4),
+        producers=choices.whole(1, 3),
+        schedulers=choices.whole(0, 2),
+        jobs=choices.whole(20, 120),
+        lease_seconds=choices.pick((1.5, 3.0, 5.0, 10.0)),
+        grace_seconds=choices.pick((0.5, 5.0, 20.0)),
+        queues=choices.whole(1, 3),
+        features=frozenset(feature for feature in FEATURES if choices.chance(0.4)),
         faults=faults,
-        fault_rate=dice.pick((0.01, 0.03, 0.1)),
+        fault_rate=choices.pick((0.01, 0.03, 0.1)),
     )
 
 
-def crowd_of(seed: int, store: str = "memory") -> Plan:
-    """The world of this seed with many jobs, one real worker, and hands that make most of the calls."""
-    dice = Dice(Entropy(seed)).split("crowd")
-    return replace(plan_of(seed, store), workers=1, hands=dice.whole(3, 6), jobs=dice.whole(300, 600))
+def rude_plan_of(seed: int, store: str = "memory") -> Plan:
+    """The world of this seed with many jobs, one real worker, and rude workers making most calls."""
+    choices = Choices(Entropy(seed)).split("rude workers")
+    return replace(
+        plan_of(seed, store), workers=1, rude_workers=choices.whole(3, 6), jobs=choices.whole(300, 600)
+    )

@@ -35,11 +35,11 @@ POINTS = WORKER_POINTS + CLIENT_POINTS + SCHEDULER_POINTS
 
 
 class Points:
-    """Counts who passes where, and now and then kills whoever does."""
+    """Counts how often processes pass each point, and sometimes kills one there."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._dice = world.dice.split("points")
+        self._choices = world.choices.split("points")
         self._rate = world.plan.point_rate if "points" in world.plan.faults else 0.0
         self.fired: Counter[str] = Counter()
 
@@ -56,7 +56,7 @@ class Points:
     def _strikes(self, point: str, process: Process) -> bool:
         if not self._rate or point not in POINTS or not self._world.has_faults or process.is_dead:
             return False
-        if not self._dice.chance(self._rate) or not self._world.allows("point", process.name, point):
+        if not self._choices.chance(self._rate) or not self._world.allows("point", process.name, point):
             return False
         self.fired[point] += 1
         self._world.kill(process.name)

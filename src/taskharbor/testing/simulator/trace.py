@@ -1,4 +1,4 @@
-"""A history for human eyes: one line per event, with short names for jobs and leases."""
+"""A history as readable text: one line per event, with short names for jobs and leases."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Names:
         return self._names.get(long, "")
 
 
-def told(events: Iterable[Event], job: str = "") -> Iterator[str]:
-    """The lines of a trace; of one job only, when one is named."""
+def trace_lines(events: Iterable[Event], job: str = "") -> Iterator[str]:
+    """The lines of a trace; with `job`, only those about that job."""
     names = Names()
     for event in events:
         line = _line(event, names)
@@ -63,4 +63,4 @@ def _details(event: Event) -> Iterator[str]:
     if event.at is not None:
         yield f"@{event.at % (86_400 * SECOND) / SECOND:.6f}"
     if event.is_lost:
-        yield "(nobody heard)"
+        yield "(reply lost)"

@@ -34,21 +34,21 @@ from taskharbor.testing.simulator.actors import (
     RATE,
     THROTTLED,
     Actor,
-    Crew,
-    Meddler,
+    Operator,
     Producer,
-    Timekeeper,
+    SchedulerActor,
+    WorkerActor,
 )
 from taskharbor.testing.simulator.apps import App, UsualApp
+from taskharbor.testing.simulator.choices import Choices
 from taskharbor.testing.simulator.clocks import ProcessClock, StoreClock
-from taskharbor.testing.simulator.dice import Dice
-from taskharbor.testing.simulator.hands import Hands
+from taskharbor.testing.simulator.faults import FaultInjector
 from taskharbor.testing.simulator.loop import SECOND, Process, SimulatedLoop
 from taskharbor.testing.simulator.network import Line, Network
 from taskharbor.testing.simulator.plan import STEP_BACK, Plan
 from taskharbor.testing.simulator.points import Points
+from taskharbor.testing.simulator.rude_workers import RudeWorker
 from taskharbor.testing.simulator.stores import MakeDriver, SqliteFile, memory
-from taskharbor.testing.simulator.trouble import Trouble
 
 FAIL_QUEUE = "failures"
 _IDLE_SECONDS = 30.0
@@ -56,7 +56,7 @@ _IDLE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one world came to."""
+    """The result of one run: verdict, history and faults."""
 
     plan: Plan
     verdict: Verdict
@@ -92,8 +92,8 @@ class World:
         self.app: App = app or UsualApp()
         self.is_stepwise = stepwise  # a store whose steps wait for each other
         self.decides_by_caller = False
-        self.dice = Dice(Entropy(plan.seed))
-        self.loop = SimulatedLoop(self.dice.split("loop"))  # type: ignore[abstract]  # the rest is never asked for
+        self.choices = Choices(Entropy(plan.seed))
+        self.loop = SimulatedLoop(self.choices.split("loop"))  # type: ignore[abstract]  # the rest is never asked for
         self.store_process = Process("store")
         self.store_clock = StoreClock(self.loop)
         self.history: list[Event] = []
@@ -108,7 +108,7 @@ class World:
         self.points = Points(self)
         self._file = SqliteFile() if plan.store == "sqlite" and make is None else None
         self._make = make or (memory if self._file is None else self._file.driver)
-        self.store: Driver = self._make(self.store_clock, self.dice.entropy("store"))
+        self.store: Driver = self._make(self.store_clock, self.choices.entropy("store"))
         self._recorders: dict[str, Recorder] = {}
         self._clocks: dict[str, ProcessClock] = {}
         self.actors: dict[str, Actor] = {}
@@ -127,8 +127,8 @@ class World:
     def clock_of(self, name: str) -> ProcessClock:
         """The same machine, the same clock, also after a restart."""
         if name not in self._clocks:
-            dice = self.dice.split(f"clock {name}")
-            rate, offset = dice.seconds(0.95, 1.05), dice.whole(-3600 * SECOND, 3600 * SECOND)
+            choices = self.choices.split(f"clock {name}")
+            rate, offset = choices.seconds(0.95, 1.05), choices.whole(-3600 * SECOND, 3600 * SECOND)
             is_off = "skew" in self.plan.faults
             self._clocks[name] = ProcessClock(self.loop, rate if is_off else 1.0, offset if is_off else 0)
         return self._clocks[name]
@@ -140,7 +140,7 @@ class World:
         return Line(self.handle(process.name), self, process)
 
     def deciding(self, at: datetime, stated: datetime | None) -> datetime:
-        """The `now` of a call: the store's clock decides, whatever the caller says."""
+        """The `now` of a call: that of the store's clock, not the caller's."""
         return stated or at if self.decides_by_caller else at
 
     def note_ids(self, ids: list[str]) -> None:
@@ -150,7 +150,7 @@ class World:
         self._producing.discard(producer.process.name)
 
     def allows(self, kind: str, name: str, where: str) -> bool:
-        """Number one fault and write it down, unless the shrinker has taken it away."""
+        """Record one fault. False when the shrinker has removed it."""
         number = len(self.faults)
         self.faults.append(f"{self.loop.us / SECOND:10.6f}  {kind} {name} {where}")
         if self.plan.kept_faults is not None and number not in self.plan.kept_faults:
@@ -176,7 +176,7 @@ class World:
         if actor is None or actor.process.is_dead:
             return
         self.loop.kill(actor.process)
-        wait = self.dice.seconds(0.1, 5.0) if restart_seconds is None else restart_seconds
+        wait = self.choices.seconds(0.1, 5.0) if restart_seconds is None else restart_seconds
         self.loop.call_later(wait, self._start_again, name, context=self.loop.context_of(self.store_process))
 
     def _start_again(self, name: str) -> None:
@@ -211,7 +211,7 @@ class World:
         )
 
     def _end(self) -> None:
-        """From here on nobody reaches the store any more, and nothing is written down."""
+        """The run is over: no call reaches the store any more, and nothing is recorded."""
         self.is_over = True
         self._ended_us = self.loop.us
         self.has_faults = False
@@ -225,11 +225,11 @@ class World:
         await self.store.open()
         await self._prepare()
         self._start_all()
-        trouble = Trouble(self)
-        trouble.begin()
+        injector = FaultInjector(self)
+        injector.begin()
         looking = self.loop.create_task(self._look_now_and_then(clock))
         await clock.sleep(self.plan.seconds * 0.6)
-        await self._heal(trouble)
+        await self._heal(injector)
         await self._until_drained(clock)
         looking.cancel()
         await self._last_look()
@@ -240,17 +240,17 @@ class World:
             self._producing.add(f"producer-{number}")
             self.start(f"producer-{number}", Producer)
         for number in range(plan.workers):
-            self.start(f"worker-{number}", Crew)
-        for number in range(plan.hands):
-            self.start(f"hands-{number}", Hands)
+            self.start(f"worker-{number}", WorkerActor)
+        for number in range(plan.rude_workers):
+            self.start(f"rude-worker-{number}", RudeWorker)
         for number in range(plan.schedulers):
-            self.start(f"scheduler-{number}", Timekeeper)
+            self.start(f"scheduler-{number}", SchedulerActor)
         if plan.features:
-            self.start("meddler", Meddler)
+            self.start("operator", Operator)
 
-    async def _heal(self, trouble: Trouble) -> None:
+    async def _heal(self, injector: FaultInjector) -> None:
         self.has_faults = self.is_busy = False
-        trouble.end()
+        injector.end()
         await self._open_gates()
         self.history.append(Event(kind="ok", op="heal", t=self.loop.us))
 
@@ -266,10 +266,10 @@ class World:
             if not self._producing and not await self._has_work():
                 return
             if not self.loop.us // SECOND % 20:
-                await self._open_gates()  # a call of the meddler may have been under way for long
+                await self._open_gates()  # a late call of the operator may have closed one
 
     def _idle_until_us(self) -> int:
-        """How long the world may go on without handing out a job."""
+        """How long the world may run without granting a job."""
         return self.network.granted_us + round((_IDLE_SECONDS + 4 * self.plan.lease_seconds) * SECOND)
 
     async def _has_work(self) -> bool:
@@ -333,14 +333,14 @@ class World:
             ids = self.ids[start : start + 1000]
             asked = questions("get", (ids,))
             records = await self.store.get(ids, now=self.store_clock.now())
-            told = answers("get", asked, records, self.store_clock.now_us())
-            self.history += [replace(event, t=self.loop.us) for event in told]
+            events = answers("get", asked, records, self.store_clock.now_us())
+            self.history += [replace(event, t=self.loop.us) for event in events]
         self.history.append(Event(kind="ok", op="drained", t=self.loop.us))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What goes wrong in a simulated world is in its history; nobody needs a warning about it."""
+    """Silence the log: what goes wrong in a simulated world is in its history."""
     log = logging.getLogger("taskharbor")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""Dice: every choice of a simulation, from its seed."""
+"""Every random choice of a simulation, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from taskharbor.model.entropy import Entropy
 T = TypeVar("T")
 
 
-class Dice:
-    """Choices in the order in which they are asked for. The same seed gives the same choices."""
+class Choices:
+    """A stream of random choices. The same seed and the same calls give the same choices."""
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
         self._roll = entropy._jitter.random  # what `between` asks, without two calls in between
 
-    def split(self, label: str) -> Dice:
-        """Dice of their own for one purpose, so that more use of one does not change another."""
-        return Dice(self._entropy.split(label))
+    def split(self, label: str) -> Choices:
+        """A separate stream for one purpose: drawing more from it changes no other stream."""
+        return Choices(self._entropy.split(label))
 
     def entropy(self, label: str) -> Entropy:
         """Ids, tokens and jitter for one part of the world."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from taskharbor.testing.simulator import Outcome, World, plan_of
-from tests.simulation.zoo import ZOO, Bug
+from tests.simulation.planted_bugs import BUGS, Bug
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 MOST_SEEDS = 60
@@ -25,7 +25,7 @@ def run(bug: Bug, seed: int) -> Outcome:
     return world.run()
 
 
-@pytest.mark.parametrize("bug", ZOO, ids=lambda bug: bug.name.replace(" ", "-"))
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     seen: set[str] = set()
@@ -40,13 +40,13 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_the_zoo_is_complete() -> None:
-    assert [bug.name[:5] for bug in ZOO] == [f"ZOO{number:02}" for number in range(1, 37)]
+def test_the_list_of_bugs_is_complete() -> None:
+    assert [bug.name[:5] for bug in BUGS] == [f"BUG{number:02}" for number in range(1, 37)]
 
 
 def test_the_same_worlds_are_sound_without_the_bugs() -> None:
     """What a bug is found by is the bug, not the world it was put into."""
-    worlds = {repr(sorted(bug.world.items())): bug.world for bug in ZOO}
+    worlds = {repr(sorted(bug.world.items())): bug.world for bug in BUGS}
 
     for world in worlds.values():
         outcome = World(replace(plan_of(0), **world)).run()

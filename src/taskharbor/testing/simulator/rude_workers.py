@@ -1,9 +1,9 @@
-"""Hands: workers of another make, which speak the contract themselves and are not always polite.
+"""Rude workers: they call the driver directly and do not always keep to good manners.
 
-A real worker is careful: it settles once, extends in time, and sweeps seldom. Whoever writes a worker of
-their own may be less so, and the store must bear it. Hands claim, extend, settle, sweep and look in an
-order that chance picks, say things twice, try leases that are long over, and now and then forget one.
-Nothing of them but their calls costs time, so a world of hands makes several times as many of those.
+Our worker is careful: it settles once, extends in time, and sweeps seldom. A worker that somebody else wrote
+may be less careful, and the store must cope. A rude worker claims, extends, settles, sweeps and reads in
+random order, repeats calls, uses leases that ended long ago, and sometimes forgets one. Calls are all
+it does, so a world of rude workers makes several times as many calls as a world of real ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MOST_REMEMBERED = 20
 _SOON = timedelta(milliseconds=300)
 
 
-class Held(msgspec.Struct):
-    """One job in hand; `touched` is when its lease was last counted anew, on this process's clock."""
+class LeasedJob(msgspec.Struct):
+    """A leased job. `touched`: when it was last granted or extended, by the clock of this process."""
 
     record: JobRecord
     lease: Lease
@@ -39,16 +39,16 @@ class Held(msgspec.Struct):
     is_cancelled: bool = False
 
 
-class Hands(Actor):
-    """One of them."""
+class RudeWorker(Actor):
+    """One worker that calls the driver itself, in an order drawn from the seed."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, LeasedJob] = {}
         self._unanswered: list[Settlement] = []
-        """Sent, and nobody knows whether they came: sent again as they were."""
+        """Sent, but the reply was lost: they are sent again unchanged."""
         self._over: list[Settlement] = []
-        """Answered once: whatever is said about them again must change nothing."""
+        """Already answered: sending them again must change nothing."""
         self._rests_until = 0.0
         self._lease_for = timedelta(seconds=world.plan.lease_seconds)
         self._recorder = world.recorder_of(process.name)
@@ -56,28 +56,28 @@ class Hands(Actor):
     async def live(self) -> None:
         async with self.line:
             while True:
-                await self.clock.sleep(self.dice.seconds(0.0, 0.05))
+                await self.clock.sleep(self.choices.seconds(0.0, 0.05))
                 try:
-                    await self._next_deed()
+                    await self._next_call()
                 except DriverError:
-                    continue  # what it was about is held on to, or runs out by itself
+                    continue  # the jobs stay leased, or their leases expire
 
-    async def _next_deed(self) -> None:
+    async def _next_call(self) -> None:
         self._forget_one()
         if self._unanswered:
-            await self._say_again()
+            await self._resend()
         elif old := self._old_ones():
-            await (self._extend(old) if self.dice.chance(0.5) else self._settle(old))
+            await (self._extend(old) if self.choices.chance(0.5) else self._settle(old))
         elif self._held:
-            await self.dice.pick(_WITH_SOMETHING)(self)
+            await self.choices.pick(_WITH_SOMETHING)(self)
         elif self.clock.monotonic() >= self._rests_until:
-            await (self._claim() if self.dice.chance(0.5) else self._exchange())
-        elif self.dice.chance(0.3):
-            await self.dice.pick(_AT_REST)(self)
+            await (self._claim() if self.choices.chance(0.5) else self._exchange())
+        elif self.choices.chance(0.3):
+            await self.choices.pick(_AT_REST)(self)
         else:
             await self.clock.sleep(self._rests_until - self.clock.monotonic())
 
-    # ------------------------------------------------------------------ deeds
+    # ------------------------------------------------------------------ calls
 
     async def _claim(self) -> None:
         if claim := self._next_claim():
@@ -101,24 +101,24 @@ class Hands(Actor):
     async def _extend_some(self) -> None:
         await self._extend(self._some(_MOST_HELD))
 
-    async def _say_once_more(self) -> None:
-        """About jobs that are over for us: refused, and without any effect."""
+    async def _settle_again(self) -> None:
+        """Settle a job that this worker has settled already: refused, without effect."""
         if self._over:
-            await self.line.settle([self.dice.pick(self._over)])
+            await self.line.settle([self.choices.pick(self._over)])
 
-    async def _hold_on_to_what_is_over(self) -> None:
+    async def _extend_an_old_lease(self) -> None:
         if self._over:
-            await self.line.extend_leases([self.dice.pick(self._over).lease], self._lease_for)
+            await self.line.extend_leases([self.choices.pick(self._over).lease], self._lease_for)
 
     async def _sweep(self) -> None:
-        await self.line.reclaim(self.dice.whole(1, 5))
-        await self.line.promote(self.dice.whole(1, 5))
+        await self.line.reclaim(self.choices.whole(1, 5))
+        await self.line.promote(self.choices.whole(1, 5))
 
     async def _look(self) -> None:
         if ids := self.world.ids[-20:]:
-            await self.line.get([self.dice.pick(ids)])
+            await self.line.get([self.choices.pick(ids)])
 
-    # ------------------------------------------------------------------ how
+    # ------------------------------------------------------------------ small parts
 
     def _next_claim(self) -> Claim | None:
         if len(self._held) >= _MOST_HELD or self.clock.monotonic() < self._rests_until:
@@ -126,26 +126,26 @@ class Hands(Actor):
         return Claim(
             queues=self.world.queue_names,
             worker_id=self.process.name,
-            limit=self.dice.whole(1, 4),
+            limit=self.choices.whole(1, 4),
             lease_for=self._lease_for,
             lanes=("any", "cpu") if self.world.plan.has("lanes") else ("any",),
         )
 
     def _take(self, records: list[JobRecord], asked: float) -> None:
         for record in records:
-            self._held[record.id] = Held(record, record.lease, asked)
+            self._held[record.id] = LeasedJob(record, record.lease, asked)
         if not records:
-            self._rests_until = self.clock.monotonic() + self.dice.seconds(0.03, 0.2)
+            self._rests_until = self.clock.monotonic() + self.choices.seconds(0.03, 0.2)
 
-    def _some(self, most: int) -> list[Held]:
-        return list(self._held.values())[: self.dice.whole(1, most)]
+    def _some(self, most: int) -> list[LeasedJob]:
+        return list(self._held.values())[: self.choices.whole(1, most)]
 
-    def _old_ones(self) -> list[Held]:
-        """Whoever holds a lease must say so before half of it is over."""
-        before = self.clock.monotonic() - self._lease_for.total_seconds() * self.dice.seconds(0.2, 0.5)
+    def _old_ones(self) -> list[LeasedJob]:
+        """The jobs whose lease must be extended now: before half of it is over."""
+        before = self.clock.monotonic() - self._lease_for.total_seconds() * self.choices.seconds(0.2, 0.5)
         return [held for held in self._held.values() if held.touched < before]
 
-    async def _extend(self, some: list[Held]) -> None:
+    async def _extend(self, some: list[LeasedJob]) -> None:
         asked = self.clock.monotonic()
         answers = await self.line.extend_leases([held.lease for held in some], self._lease_for)
         for held, answer in zip(some, answers, strict=True):
@@ -154,13 +154,13 @@ class Hands(Actor):
                 continue
             held.lease, held.touched, held.is_cancelled = answer.lease, asked, answer.cancel_requested
 
-    async def _settle(self, some: list[Held]) -> None:
+    async def _settle(self, some: list[LeasedJob]) -> None:
         ended = [self._end(held) for held in some]
         self._unanswered += ended
         await self.line.settle(ended)
         self._answered(ended)
 
-    async def _say_again(self) -> None:
+    async def _resend(self) -> None:
         again = self._unanswered[:3]
         await self.line.settle(again)
         self._answered(again)
@@ -170,8 +170,8 @@ class Hands(Actor):
         self._unanswered = [one for one in self._unanswered if id(one) not in known]
         self._over = [*self._over, *settlements][-_MOST_REMEMBERED:]
 
-    def _end(self, held: Held) -> Settlement:
-        """What the attempt came to, as the core decides it."""
+    def _end(self, held: LeasedJob) -> Settlement:
+        """End the attempt: the settlement that `decide` picks for its outcome."""
         self._held.pop(held.record.id, None)
         outcome = WasCancelled("asked for") if held.is_cancelled else self._outcome()
         if isinstance(outcome, Failed):
@@ -183,7 +183,7 @@ class Hands(Actor):
         return decide(held.record, outcome, limit=limit, backoff=lambda _: _SOON)
 
     def _outcome(self) -> Outcome:
-        match self.dice.below(20):
+        match self.choices.below(20):
             case 0 | 1:
                 return Failed("it broke")
             case 2:
@@ -197,21 +197,21 @@ class Hands(Actor):
         return Succeeded()
 
     def _forget_one(self) -> None:
-        """A lease that nobody looks after any more: the store has to find it by itself."""
-        if self._held and self.world.has_faults and self.dice.chance(0.002):
+        """Drop a leased job without a word: the store must reclaim it."""
+        if self._held and self.world.has_faults and self.choices.chance(0.002):
             job_id = next(iter(self._held))
             if self.world.allows("forget", self.process.name, job_id):
                 del self._held[job_id]
 
 
 _WITH_SOMETHING = (
-    Hands._claim,
-    Hands._exchange,
-    Hands._exchange,
-    Hands._settle_some,
-    Hands._extend_some,
-    Hands._say_once_more,
-    Hands._hold_on_to_what_is_over,
-    Hands._look,
+    RudeWorker._claim,
+    RudeWorker._exchange,
+    RudeWorker._exchange,
+    RudeWorker._settle_some,
+    RudeWorker._extend_some,
+    RudeWorker._settle_again,
+    RudeWorker._extend_an_old_lease,
+    RudeWorker._look,
 )
-_AT_REST = (Hands._say_once_more, Hands._hold_on_to_what_is_over, Hands._sweep, Hands._look)
+_AT_REST = (RudeWorker._settle_again, RudeWorker._extend_an_old_lease, RudeWorker._sweep, RudeWorker._look)
