@@ -70,7 +70,7 @@ SUITE = """
 import pytest
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.testing.conformance import the_books_are_in_order, {cases}
+from taskharbor.testing.conformance import invariants_hold, {cases}
 from tests.contract import broken_drivers
 from tests.contract.test_toy_driver import toy
 

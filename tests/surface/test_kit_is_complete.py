@@ -26,7 +26,7 @@ PLAN = {
     "M": 13,  # idempotency
     "N": 16,  # errors and closing
     "P": 22,  # races
-    "Q": 12,  # fidelity
+    "Q": 12,  # round trips
     "R": 14,  # looking and retention
     "S": 10,  # clocks
     "U": 12,  # crashes midway

@@ -1,4 +1,4 @@
-"""The conformance kit: what the driver contract promises, as tests that anybody can run on a driver.
+"""The conformance kit: the promises of the driver contract as tests for any driver.
 
     # tests/test_conformance.py in the project of a driver
     import pytest
@@ -9,14 +9,14 @@
         async with EtcdDriver("etcd://localhost") as driver:
             yield driver
 
-The fixture gives an open driver on a fresh, empty namespace, once per case. The kit speaks only
-through the contract, passes an explicit `now` (some races are also run by the clock of the store) and
+The fixture returns an open driver on a fresh, empty namespace, once per case. The kit calls
+only the contract, passes an explicit `now` (some races also use the clock of the store) and
 never sleeps. It skips a case only when the
-driver does not declare the ability that the case is about, or an optional fixture is missing:
+driver does not declare the capability it tests, or when an optional fixture is missing:
 `driver_url` (by which other processes open the store), `other_namespace_url`, and `lose_record`, an
 async function that takes the record of a job out of the store and leaves what points to it. Async tests need
 a plugin such as pytest-asyncio in auto mode; give the star import a file of its own, because the kit
-also brings a fixture that checks the books after every case.
+also brings the fixture `invariants_hold`, which checks all records after every case.
 
 Every module of this package but `kit` is one topic. The docstring of a case starts with its
 numbers, e.g. "E05: …"; the letter is the topic.
@@ -32,7 +32,7 @@ import pytest
 
 _modules = sorted(module.name for module in iter_modules(__path__))
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _modules))
-from taskharbor.testing.conformance.books import the_books_are_in_order  # noqa: E402
+from taskharbor.testing.conformance.invariants import invariants_hold  # noqa: E402
 
 
 def _cases_of(topic: ModuleType) -> dict[str, object]:
@@ -55,4 +55,4 @@ for _name in _modules:
 
 globals().update(_cases)
 # Assembled, so that no case can be forgotten.
-__all__ = [the_books_are_in_order.__name__, *sorted(_cases)]  # noqa: PLE0604
+__all__ = [invariants_hold.__name__, *sorted(_cases)]  # noqa: PLE0604

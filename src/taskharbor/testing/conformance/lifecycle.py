@@ -15,7 +15,6 @@ from taskharbor.model.job import Lease
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.crowd import Member, crowd, url_from
 from taskharbor.testing.conformance.kit import (
     LEASE,
     QUEUE,
@@ -34,6 +33,7 @@ from taskharbor.testing.conformance.kit import (
     settle_one,
     unchanged,
 )
+from taskharbor.testing.conformance.parallel import Racer, in_threads, url_from
 
 
 async def test_the_context_manager_opens_and_closes(driver: Driver) -> None:
@@ -78,14 +78,14 @@ async def test_handles_see_each_others_work_at_once(driver: Driver) -> None:
 async def test_a_handle_works_in_a_thread_with_a_loop_of_its_own(driver: Driver) -> None:
     """V04: a whole life of a job in each of them."""
 
-    async def live(member: Member) -> str:
-        queue = f"thread-{member.number}"
-        job = await running(member.driver, queue=queue, id=ids[member.number])
-        await settle_one(member.driver, Ack(job.lease))
+    async def live(racer: Racer) -> str:
+        queue = f"thread-{racer.number}"
+        job = await running(racer.driver, queue=queue, id=ids[racer.number])
+        await settle_one(racer.driver, Ack(job.lease))
         return job.id
 
     ids = [job.id for job in new_jobs(4)]
-    done = await crowd(driver, 4, live)
+    done = await in_threads(driver, 4, live)
 
     assert done == ids
     assert all(counts == Counts(completed=1) for counts in (await driver.count(now=START)).values())

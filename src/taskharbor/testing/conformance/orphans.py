@@ -158,7 +158,7 @@ async def test_looking_goes_past_an_entry_without_its_job(
     assert await driver.get([ids[1]], now=START) == [None]
     assert await found_ids(driver) == [ids[0], ids[2]]
     assert await found_ids(driver, states=(state,), newest_first=True) == [ids[2], ids[0]]
-    # Seen to, so that the books are in order: what looking may not drop goes with the next claim or sweep.
+    # Seen to, so that the invariants hold: what looking may not drop goes with the next claim or sweep.
     late = START + HOUR + LEASE
     await driver.reclaim(now=late)
     assert {job.id for job in await reserve(driver, limit=10, now=late)} == {ids[0], ids[2]}

@@ -1,4 +1,4 @@
-"""Races about the end of an attempt: whatever the order, the result is one of the orders."""
+"""Races at the end of an attempt: the result is that of some order of the calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from taskharbor.errors import JobNotInflight, LeaseLost
 from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.crowd import Member, crowd, processes
 from taskharbor.testing.conformance.kit import (
     HOUR,
     LEASE,
@@ -28,6 +27,7 @@ from taskharbor.testing.conformance.kit import (
     new_jobs,
     reserve,
 )
+from taskharbor.testing.conformance.parallel import Racer, in_processes, in_threads
 from taskharbor.testing.process import take_part
 
 ROUNDS = 20
@@ -41,14 +41,14 @@ async def duel(
 ) -> list[tuple[Any, Any]]:
     """For each round, what the two got who acted at the same time."""
 
-    async def act(member: Member) -> list[Any]:
+    async def act(racer: Racer) -> list[Any]:
         answers = []
         for number in range(len(ids)):
-            member.meet()
-            answers.append(await (second if member.number else first)(member.driver, number))
+            racer.meet()
+            answers.append(await (second if racer.number else first)(racer.driver, number))
         return answers
 
-    return list(zip(*await crowd(driver, 2, act), strict=True))
+    return list(zip(*await in_threads(driver, 2, act), strict=True))
 
 
 async def many_running(driver: Driver, lease_for: Any = HOUR) -> list[JobRecord]:
@@ -196,14 +196,14 @@ async def test_settlements_of_the_same_jobs_in_opposite_order(driver: Driver) ->
     """P15: no deadlock, and every job is settled by one of the two."""
     jobs = await many_running(driver)
 
-    async def settle(member: Member) -> list[bool]:
+    async def settle(racer: Racer) -> list[bool]:
         items = [Ack(job.lease) for job in jobs]
-        ordered = items[::-1] if member.number % 2 else items
-        answers = await member.driver.settle(ordered, now=START)
+        ordered = items[::-1] if racer.number % 2 else items
+        answers = await racer.driver.settle(ordered, now=START)
         accepted = [not isinstance(answer, LeaseLost) for answer in answers]
-        return accepted[::-1] if member.number % 2 else accepted
+        return accepted[::-1] if racer.number % 2 else accepted
 
-    answers = await crowd(driver, 4, settle)
+    answers = await in_threads(driver, 4, settle)
 
     assert [sum(of_one_job) for of_one_job in zip(*answers, strict=True)] == [1] * ROUNDS
 
@@ -211,10 +211,10 @@ async def test_settlements_of_the_same_jobs_in_opposite_order(driver: Driver) ->
 async def test_opening_and_migrating_at_once(driver: Driver) -> None:
     """P16: ten handles open, and what was pending is applied by one of them."""
 
-    async def start(member: Member) -> list[str]:
-        return await member.driver.migrate()
+    async def start(racer: Racer) -> list[str]:
+        return await racer.driver.migrate()
 
-    applied = [*chain(*await crowd(driver, 10, start))]
+    applied = [*chain(*await in_threads(driver, 10, start))]
 
     assert len(set(applied)) == len(applied)
     assert await driver.pending_migrations() == []
@@ -233,7 +233,7 @@ async def test_processes_share_one_store(driver: Driver, request: pytest.Fixture
         for n in range(3)
     ]
 
-    answers = await processes(request, driver, take_part, [(*share, START) for share in shares])
+    answers = await in_processes(request, driver, take_part, [(*share, START) for share in shares])
 
     for of_one_key in zip(*(results for results, _ in answers), strict=True):
         assert sorted(of_one_key) == ["created", "duplicate", "duplicate"]

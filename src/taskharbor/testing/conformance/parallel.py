@@ -1,4 +1,4 @@
-"""Real concurrency for the races: threads with loops and handles of their own, and whole processes."""
+"""Real concurrency for the races: threads, each with its own event loop and handle, and processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.testing.conformance.kit import requires
 
 PATIENCE = 60.0
-"""Seconds after which something hangs; every crowd is done long before."""
+"""Seconds after which a race counts as hung; a good one takes far less."""
 
 Answer = TypeVar("Answer")
 
 
-class Member:
-    """One thread of a crowd: its own handle, its number, and a line where all start together."""
+class Racer:
+    """One thread of a race: its own handle, its number, and the start line that all share."""
 
     def __init__(self, driver: Driver, number: int, line: Barrier) -> None:
         self.driver = driver
@@ -29,25 +29,25 @@ class Member:
         self._line = line
 
     def meet(self) -> None:
-        """Wait until every member is here. It blocks this thread's loop, which is its own."""
+        """Wait until every racer is at the start. Blocks this thread's own event loop."""
         self._line.wait(PATIENCE)
 
 
-async def crowd(driver: Driver, size: int, act: Callable[[Member], Awaitable[Answer]]) -> list[Answer]:
+async def in_threads(driver: Driver, size: int, act: Callable[[Racer], Awaitable[Answer]]) -> list[Answer]:
     """Run `act` in `size` threads at once, each with its own event loop and another handle."""
     line = Barrier(size)
 
     async def live(number: int) -> Answer:
         async with driver.another() as handle:
-            member = Member(handle, number, line)
-            member.meet()
-            return await act(member)
+            racer = Racer(handle, number, line)
+            racer.meet()
+            return await act(racer)
 
     def thread(number: int) -> Answer:
         try:
             return asyncio.run(live(number))
         except BaseException:
-            line.abort()  # nobody waits for one that will not come
+            line.abort()  # the others must not wait for it
             raise
 
     loop = asyncio.get_running_loop()
@@ -56,13 +56,13 @@ async def crowd(driver: Driver, size: int, act: Callable[[Member], Awaitable[Ans
             return await asyncio.gather(*(loop.run_in_executor(threads, thread, n) for n in range(size)))
 
 
-async def processes(
+async def in_processes(
     request: pytest.FixtureRequest,
     driver: Driver,
     act: Callable[..., Answer],
     arguments: Sequence[tuple[Any, ...]],
 ) -> list[Answer]:
-    """Run `act(url, *arguments)`, a function of a module, in a fresh process for each of the arguments."""
+    """Run `act(url, *arguments)` in a new process for each of the arguments. `act` must be importable."""
     requires(driver, "multiprocess")
     url = url_from(request, "driver_url")
     loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ async def processes(
 
 
 def url_from(request: pytest.FixtureRequest, fixture: str) -> str:
-    """The URL that an optional fixture gives; without the fixture, or with None, the case is skipped."""
+    """The URL from an optional fixture. Skips the case when the fixture is missing or None."""
     try:
         url = request.getfixturevalue(fixture)
     except pytest.FixtureLookupError:

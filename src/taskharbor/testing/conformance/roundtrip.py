@@ -1,4 +1,4 @@
-"""Fidelity: what goes in comes out, byte by byte and microsecond by microsecond."""
+"""Round trips: what is stored is read back unchanged, to the byte and the microsecond."""
 
 from __future__ import annotations
 

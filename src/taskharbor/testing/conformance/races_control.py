@@ -1,7 +1,7 @@
-"""Races of cancel, delete, requeue and heartbeats with whatever moves the same jobs at that moment.
+"""Races of cancel, delete, requeue and heartbeats with calls that move the same jobs.
 
-A store may look a job up, wait for whoever holds it, and find it elsewhere afterwards. Every verb must find a
-job that exists all the same. The cases run at a given instant and by the clock of the store itself.
+A store may look up a job, wait for a lock, and then find that the job has moved. Every verb must still find
+a job that exists. The cases run at a given instant and by the clock of the store itself.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from taskharbor.model.job import NewJob, Progress
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Release, Settlement
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.crowd import Member, crowd
 from taskharbor.testing.conformance.kit import HOUR, LEASE, MINUTE, START, claim, new_job, new_jobs
+from taskharbor.testing.conformance.parallel import Racer, in_threads
 
 ROUNDS = 5
 BACKLOG = 200
@@ -43,14 +43,14 @@ def due_soon(given: datetime | None, queue: str) -> list[NewJob]:
 async def race(driver: Driver, *acts: Callable[[Driver, int], Awaitable[Any]]) -> list[list[Any]]:
     """In every round all act at once, each in a thread and with a handle of its own; the answers of each."""
 
-    async def live(member: Member) -> list[Any]:
+    async def live(racer: Racer) -> list[Any]:
         answers = []
         for number in range(ROUNDS):
-            member.meet()
-            answers.append(await acts[member.number](member.driver, number))
+            racer.meet()
+            answers.append(await acts[racer.number](racer.driver, number))
         return answers
 
-    return await crowd(driver, len(acts), live)
+    return await in_threads(driver, len(acts), live)
 
 
 @both_clocks
@@ -279,14 +279,14 @@ async def test_a_start_lies_behind_what_made_it_possible(driver: Driver) -> None
     jobs = new_jobs(12)
     made = {answer.id: answer.at for answer in await driver.enqueue(jobs[:6])}
 
-    async def live(member: Member) -> list[tuple[str, int, datetime, datetime]]:
-        if member.number == 0:
-            made.update({answer.id: answer.at for answer in await member.driver.enqueue(jobs[6:])})
+    async def live(racer: Racer) -> list[tuple[str, int, datetime, datetime]]:
+        if racer.number == 0:
+            made.update({answer.id: answer.at for answer in await racer.driver.enqueue(jobs[6:])})
         runs = []
         for _ in range(25):
-            taken = await member.driver.reserve(claim(limit=3, lease_for=HOUR, worker_id=f"w{member.number}"))
-            beats = await member.driver.extend_leases([job.lease for job in taken], HOUR)
-            answers = await member.driver.settle([Release(job.lease) for job in taken])
+            taken = await racer.driver.reserve(claim(limit=3, lease_for=HOUR, worker_id=f"w{racer.number}"))
+            beats = await racer.driver.extend_leases([job.lease for job in taken], HOUR)
+            answers = await racer.driver.settle([Release(job.lease) for job in taken])
             for job, beat, answer in zip(taken, beats, answers, strict=True):
                 assert isinstance(beat, Extended)
                 assert isinstance(answer, Settled)
@@ -295,7 +295,7 @@ async def test_a_start_lies_behind_what_made_it_possible(driver: Driver) -> None
                 runs.append((job.id, job.fence, job.started_at, answer.at))
         return runs
 
-    runs = sorted(run for part in await crowd(driver, 4, live) for run in part)
+    runs = sorted(run for part in await in_threads(driver, 4, live) for run in part)
 
     ended = dict(made)
     for job_id, _, started_at, ended_at in runs:

@@ -1,4 +1,4 @@
-"""Races for jobs: many claim, few win, and nothing is handed out twice or lost."""
+"""Races of claims: many claim, few win, and no job is granted twice or lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
-from taskharbor.testing.conformance.crowd import Member, crowd
 from taskharbor.testing.conformance.kit import (
     HOUR,
     LEASE,
@@ -30,6 +29,7 @@ from taskharbor.testing.conformance.kit import (
     new_jobs,
     reserve,
 )
+from taskharbor.testing.conformance.parallel import Racer, in_threads
 
 THREADS = 6
 ROUNDS = 12
@@ -68,15 +68,15 @@ async def test_of_many_claims_for_one_job_one_wins(driver: Driver) -> None:
     """P01: round after round, from threads that start together."""
     await driver.enqueue([new_job(queue=f"round-{number}") for number in range(ROUNDS)], now=START)
 
-    async def race(member: Member) -> list[str | None]:
+    async def race(racer: Racer) -> list[str | None]:
         won: list[str | None] = []
         for number in range(ROUNDS):
-            member.meet()
-            taken = await reserve(member.driver, queues=(f"round-{number}",), worker_id=f"w{member.number}")
+            racer.meet()
+            taken = await reserve(racer.driver, queues=(f"round-{number}",), worker_id=f"w{racer.number}")
             won.append(taken[0].token if taken else None)
         return won
 
-    answers = await crowd(driver, THREADS, race)
+    answers = await in_threads(driver, THREADS, race)
 
     for tokens in zip(*answers, strict=True):
         assert len([token for token in tokens if token is not None]) == 1
@@ -87,14 +87,14 @@ async def test_a_hundred_jobs_are_shared_out_without_a_double_or_a_loss(driver: 
     jobs = new_jobs(100)
     await driver.enqueue(jobs, now=START)
 
-    async def work(member: Member) -> list[str]:
+    async def work(racer: Racer) -> list[str]:
         mine: list[str] = []
-        while taken := await reserve(member.driver, limit=3, worker_id=f"w{member.number}"):
+        while taken := await reserve(racer.driver, limit=3, worker_id=f"w{racer.number}"):
             assert len(taken) <= 3
             mine += [job.id for job in taken]
         return mine
 
-    shares = await crowd(driver, THREADS, work)
+    shares = await in_threads(driver, THREADS, work)
 
     assert sorted([*chain(*shares)]) == sorted(job.id for job in jobs)
 
@@ -129,17 +129,17 @@ async def test_claims_and_sweeps_of_one_expired_job_count_one_stall(driver: Driv
         await reserve(driver, queues=(f"round-{number}",))
     then = START + LEASE
 
-    async def race(member: Member) -> list[JobRecord]:
+    async def race(racer: Racer) -> list[JobRecord]:
         taken: list[JobRecord] = []
         for number in range(ROUNDS):
-            member.meet()
-            if member.number % 2:
-                await member.driver.reclaim(1, now=then)
+            racer.meet()
+            if racer.number % 2:
+                await racer.driver.reclaim(1, now=then)
             else:
-                taken += await reserve(member.driver, now=then, queues=(f"round-{number}",))
+                taken += await reserve(racer.driver, now=then, queues=(f"round-{number}",))
         return taken
 
-    won = [*chain(*await crowd(driver, THREADS, race))]
+    won = [*chain(*await in_threads(driver, THREADS, race))]
     await reserve(driver, now=then, queues=[f"round-{number}" for number in range(ROUNDS)], limit=ROUNDS)
 
     assert len({job.id for job in won}) == len(won)
@@ -152,14 +152,14 @@ async def test_many_sweepers_handle_every_expiry_once(driver: Driver) -> None:
     await driver.enqueue(new_jobs(60), now=START)
     await reserve(driver, limit=60)
 
-    async def sweep(member: Member) -> list[str]:
+    async def sweep(racer: Racer) -> list[str]:
         mine: list[str] = []
-        while answers := await member.driver.reclaim(7, now=START + LEASE):
+        while answers := await racer.driver.reclaim(7, now=START + LEASE):
             assert {answer.result for answer in answers} == {ReclaimResult.REQUEUED}
             mine += [answer.id for answer in answers]
         return mine
 
-    swept = [*chain(*await crowd(driver, THREADS, sweep))]
+    swept = [*chain(*await in_threads(driver, THREADS, sweep))]
 
     assert len(swept) == len(set(swept)) == 60
     assert {job.stalls for job in await find_all(driver, now=START + LEASE)} == {1}
@@ -171,14 +171,14 @@ async def test_a_limit_is_never_exceeded_by_claims_at_once(driver: Driver) -> No
     await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=4), now=START)
     await driver.enqueue([*new_jobs(20), *new_jobs(20, queue="other")], now=START)
 
-    async def work(member: Member) -> list[str]:
+    async def work(racer: Racer) -> list[str]:
         mine: list[str] = []
         for _ in range(5):
-            mine += [job.queue for job in await reserve(member.driver, limit=2)]
-            mine += [job.queue for job in await reserve(member.driver, limit=2, queues=("other",))]
+            mine += [job.queue for job in await reserve(racer.driver, limit=2)]
+            mine += [job.queue for job in await reserve(racer.driver, limit=2, queues=("other",))]
         return mine
 
-    taken = Counter([*chain(*await crowd(driver, THREADS, work))])
+    taken = Counter([*chain(*await in_threads(driver, THREADS, work))])
 
     assert taken[QUEUE] <= 3
     assert taken.total() == 4
@@ -190,15 +190,15 @@ async def test_a_limit_holds_while_leases_come_and_go(driver: Driver) -> None:
     await driver.enqueue(new_jobs(90), now=START)
     held = Held()
 
-    async def work(member: Member) -> int:
+    async def work(racer: Racer) -> int:
         done = 0
         for _ in range(200):
-            done += await hold_a_while(member.driver, held, await reserve(member.driver, limit=2))
-            if done >= 10 and member.number:
+            done += await hold_a_while(racer.driver, held, await reserve(racer.driver, limit=2))
+            if done >= 10 and racer.number:
                 break
         return done
 
-    done = await crowd(driver, THREADS, work)
+    done = await in_threads(driver, THREADS, work)
 
     assert held.most[None] <= 3
     assert (await driver.count(now=START))[QUEUE].completed == sum(done)
@@ -208,16 +208,16 @@ async def test_a_key_never_runs_twice_at_once(driver: Driver) -> None:
     """P12 I6: all enqueue the same three keys and work on whatever they get."""
     held = Held()
 
-    async def work(member: Member) -> int:
+    async def work(racer: Racer) -> int:
         done = 0
         for number in range(25):
             key = b"key-%d" % (number % 3)
-            await enqueue_one(member.driver, key=key, id=ids[member.number][number])
-            done += await hold_a_while(member.driver, held, await reserve(member.driver, limit=2))
+            await enqueue_one(racer.driver, key=key, id=ids[racer.number][number])
+            done += await hold_a_while(racer.driver, held, await reserve(racer.driver, limit=2))
         return done
 
     ids = [[job.id for job in new_jobs(25)] for _ in range(THREADS)]
-    done = await crowd(driver, THREADS, work)
+    done = await in_threads(driver, THREADS, work)
 
     assert held.most.total() == 3
     assert set(held.most.values()) == {1}
@@ -229,14 +229,14 @@ async def test_an_id_enqueued_by_many_is_stored_once(driver: Driver) -> None:
     """P09 M07: one created, all the others duplicates of it."""
     jobs = new_jobs(ROUNDS)
 
-    async def send(member: Member) -> list[EnqueueResult]:
+    async def send(racer: Racer) -> list[EnqueueResult]:
         answers = []
         for job in jobs:
-            member.meet()
-            answers += await member.driver.enqueue([job], now=START)
+            racer.meet()
+            answers += await racer.driver.enqueue([job], now=START)
         return [answer.result for answer in answers]
 
-    results = await crowd(driver, THREADS, send)
+    results = await in_threads(driver, THREADS, send)
 
     for of_one_job in zip(*results, strict=True):
         assert Counter(of_one_job) == {EnqueueResult.CREATED: 1, EnqueueResult.DUPLICATE: THREADS - 1}
@@ -247,16 +247,16 @@ async def test_an_idempotency_key_sent_by_many_makes_one_job(driver: Driver) -> 
     """M11: 16 at once, and all are told the same id."""
     jobs = [new_jobs(16, idempotency_key=b"%d" % number) for number in range(3)]
 
-    async def send(member: Member) -> list[str]:
+    async def send(racer: Racer) -> list[str]:
         told = []
         for number in range(3):
-            member.meet()
+            racer.meet()
             told += [
-                answer.id for answer in await member.driver.enqueue([jobs[number][member.number]], now=START)
+                answer.id for answer in await racer.driver.enqueue([jobs[number][racer.number]], now=START)
             ]
         return told
 
-    told = await crowd(driver, 16, send)
+    told = await in_threads(driver, 16, send)
 
     assert len(await found_ids(driver)) == 3
     assert {tuple(ids) for ids in told} == {tuple(await found_ids(driver))}
@@ -270,21 +270,21 @@ async def test_an_enqueue_budget_shared_by_many_is_spent_exactly(driver: Driver)
     )
     jobs = [new_jobs(5) for _ in range(THREADS)]
 
-    async def send(member: Member) -> int:
+    async def send(racer: Racer) -> int:
         entered = 0
-        for job in jobs[member.number]:
+        for job in jobs[racer.number]:
             try:
-                await member.driver.enqueue([job], now=START)
+                await racer.driver.enqueue([job], now=START)
                 entered += 1
             except RateLimited:
                 pass
         return entered
 
-    async def take(member: Member) -> int:
-        return sum([len(await reserve(member.driver)) for _ in range(3)])
+    async def take(racer: Racer) -> int:
+        return sum([len(await reserve(racer.driver)) for _ in range(3)])
 
-    assert sum(await crowd(driver, THREADS, send)) == 10
-    assert sum(await crowd(driver, THREADS, take)) == 4
+    assert sum(await in_threads(driver, THREADS, send)) == 10
+    assert sum(await in_threads(driver, THREADS, take)) == 4
 
 
 async def test_nothing_is_skipped_while_jobs_keep_coming(driver: Driver) -> None:
@@ -293,25 +293,25 @@ async def test_nothing_is_skipped_while_jobs_keep_coming(driver: Driver) -> None
     left = [[*chain(*batch)] for batch in batches]
     wanted = {job.id for jobs in left for job in jobs}
 
-    async def live(member: Member) -> list[str]:
-        if member.number < len(batches):
-            return await produce(member, batches[member.number])
-        return await consume(member)
+    async def live(racer: Racer) -> list[str]:
+        if racer.number < len(batches):
+            return await produce(racer, batches[racer.number])
+        return await consume(racer)
 
-    async def produce(member: Member, calls: list[list[NewJob]]) -> list[str]:
+    async def produce(racer: Racer, calls: list[list[NewJob]]) -> list[str]:
         for jobs in calls:
-            await member.driver.enqueue(jobs, now=START)
+            await racer.driver.enqueue(jobs, now=START)
         return []
 
-    async def consume(member: Member) -> list[str]:
+    async def consume(racer: Racer) -> list[str]:
         mine: list[str] = []
         for _ in range(40):
-            taken = await reserve(member.driver, limit=3, lease_for=HOUR)
-            await member.driver.settle([Ack(job.lease) for job in taken], now=START)
+            taken = await reserve(racer.driver, limit=3, lease_for=HOUR)
+            await racer.driver.settle([Ack(job.lease) for job in taken], now=START)
             mine += [job.id for job in taken]
         return mine
 
-    done = [*chain(*await crowd(driver, THREADS, live))]
+    done = [*chain(*await in_threads(driver, THREADS, live))]
     rest = [job.id for job in await reserve(driver, limit=1000)]
 
     assert len(done + rest) == len(wanted)
@@ -321,17 +321,17 @@ async def test_nothing_is_skipped_while_jobs_keep_coming(driver: Driver) -> None
 async def test_a_role_asked_for_by_many_has_one_holder(driver: Driver) -> None:
     """C65: in every round, and all are told the same name and term."""
 
-    async def ask(member: Member) -> list[tuple[str, int, bool]]:
+    async def ask(racer: Racer) -> list[tuple[str, int, bool]]:
         answers = []
         for number in range(ROUNDS):
-            member.meet()
-            lease = await member.driver.hold_role(
-                "leader", f"w{member.number}", LEASE, now=START + number * LEASE
+            racer.meet()
+            lease = await racer.driver.hold_role(
+                "leader", f"w{racer.number}", LEASE, now=START + number * LEASE
             )
             answers.append((lease.holder, lease.term, lease.is_mine))
         return answers
 
-    answers = await crowd(driver, THREADS, ask)
+    answers = await in_threads(driver, THREADS, ask)
 
     terms = []
     for of_one_round in zip(*answers, strict=True):
@@ -346,14 +346,14 @@ async def test_many_copies_wanted_is_one_copy_made(driver: Driver) -> None:
     await driver.enqueue(new_jobs(ROUNDS), now=START)
     jobs = await reserve(driver, limit=ROUNDS, lease_for=HOUR)
 
-    async def ask(member: Member) -> list[bool]:
+    async def ask(racer: Racer) -> list[bool]:
         made = []
         for job in jobs:
-            member.meet()
-            made.append(not isinstance(await member.driver.speculate(job.id, now=START), Exception))
+            racer.meet()
+            made.append(not isinstance(await racer.driver.speculate(job.id, now=START), Exception))
         return made
 
-    answers = await crowd(driver, THREADS, ask)
+    answers = await in_threads(driver, THREADS, ask)
 
     assert [sum(of_one) for of_one in zip(*answers, strict=True)] == [1] * ROUNDS
     assert len(await reserve(driver, worker_id="worker-z", limit=100)) == ROUNDS

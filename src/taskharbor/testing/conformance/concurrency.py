@@ -1,4 +1,4 @@
-"""B: several claims at once, on one handle and on two. Whatever the order, no job has two holders."""
+"""B: concurrent claims, on one handle and on two. In any order, no job has two holders."""
 
 from __future__ import annotations
 

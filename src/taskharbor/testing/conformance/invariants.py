@@ -1,4 +1,4 @@
-"""What must hold for every record after every case, whatever the case was about."""
+"""Invariants: what must hold for all records after every case."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LONG_AFTER = START + timedelta(days=365 * 40)
 
 
 @pytest.fixture(autouse=True)
-async def the_books_are_in_order(driver: Driver) -> AsyncIterator[None]:
-    """After a case that leaves its driver open: every record adds up, and so do the counts."""
+async def invariants_hold(driver: Driver) -> AsyncIterator[None]:
+    """After every case that leaves its driver open: records, keys, order and counts are consistent."""
     yield
     try:
         jobs = await find_all(driver, now=LONG_AFTER)
@@ -58,7 +58,7 @@ def check_record(job: JobRecord) -> None:
 
 
 def check_keys(jobs: Iterable[JobRecord]) -> None:
-    """At most one waiting and one running job per key, and nobody blocked behind nothing."""
+    """At most one waiting and one running job per key, and no job blocked without one that runs."""
     waiting: Counter[tuple[str, bytes]] = Counter()
     running: Counter[tuple[str, bytes]] = Counter()
     blocked = set()
