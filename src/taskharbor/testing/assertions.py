@@ -93,8 +93,8 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(stored, dict) and wanted.items() <= stored.items()
 
     def __str__(self) -> str:
-        said = {name: getattr(self, name) for name in ("args", "queue", "key", "state")}
-        extra = ", ".join(f"{name}={value!s}" for name, value in said.items() if value is not None)
+        shown = {name: getattr(self, name) for name in ("args", "queue", "key", "state")}
+        extra = ", ".join(f"{name}={value!s}" for name, value in shown.items() if value is not None)
         return f"of {self.name}" + (f" with {extra}" if extra else "")
 
 

@@ -1,4 +1,4 @@
-"""SimulatedClock: time that stands still until a test moves it."""
+"""SimulatedClock: time moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ running_job: ContextVar[str | None] = ContextVar("running_job", default=None)
 
 
 class SimulatedClock:
-    """A clock for tests. It moves by `advance` only, and wakes whoever slept until then.
+    """A clock for tests. It moves by `advance` only, and wakes the sleepers that are due.
 
     Given to a Harbor, a Client, a driver or a Worker, it decides everything: leases, delays,
     backoff, rate limits and schedules. It may be shared by several threads and event loops.
@@ -54,7 +54,7 @@ class SimulatedClock:
 
     @property
     def next_wake_at(self) -> datetime | None:
-        """When the first sleeper wants to wake; None when nobody sleeps."""
+        """When the first sleeper wants to wake; None without sleepers."""
         with self._lock:
             while self._sleepers and self._sleepers[0][3].done():
                 heapq.heappop(self._sleepers)

@@ -3,7 +3,7 @@
     with HttpServer("sqlite:///jobs.db") as server:
         connect(server.url)
 
-Without a store it serves a harbor of its own under every path: `fresh_http_url()` names one that nobody
+Without a store it serves a harbor of its own under every path: `fresh_http_url()` names one that nothing else
 else uses. These servers let their callers say what time it is.
 """
 

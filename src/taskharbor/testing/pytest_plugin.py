@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def clock() -> SimulatedClock:
-    """Time that stands still until the test moves it."""
+    """A clock that moves only when the test moves it."""
     from taskharbor.testing.clock import SimulatedClock
 
     return SimulatedClock()

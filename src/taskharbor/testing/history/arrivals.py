@@ -7,8 +7,8 @@ from collections import defaultdict
 from taskharbor.model.clock import span_micros
 from taskharbor.model.job import FAILURE_TYPE
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
-from taskharbor.testing.history.book import Book
 from taskharbor.testing.history.events import Event, Facts
+from taskharbor.testing.history.findings import Findings
 
 _Content = tuple[str, str, str, str]  # type, queue, payload, headers
 _WINDOW = span_micros(IDEMPOTENCY_WINDOW)
@@ -17,8 +17,8 @@ _WINDOW = span_micros(IDEMPOTENCY_WINDOW)
 class Arrivals:
     """One walk over the history: I1b, I12, I13, I17, I18 and I19."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
         self._sent: dict[str, set[_Content]] = defaultdict(set)  # by job id
         self._sent_to_key: dict[tuple[str, str], set[_Content]] = defaultdict(set)
         self._edited: set[str] = set()
@@ -26,7 +26,7 @@ class Arrivals:
         self._first_of: dict[tuple[str, str], Event] = {}  # by idempotency key
         self._ended: dict[str, int] = {}
         self._alive: dict[str, int] = {}  # when it was last certainly not over
-        self._doubted: dict[str, Event] = {}  # who came after it, though nobody saw it end
+        self._doubted: dict[str, Event] = {}  # the job that came after it, though its end was not seen
         self._requeued: set[str] = set()
         self._began: int | None = None
         self._stored: dict[str, Event] = {}
@@ -90,11 +90,11 @@ class Arrivals:
         if event.result not in ("created", "blocked"):
             return
         if event.job in self._stored:
-            self._book.blame(
+            self._findings.blame(
                 "I12", "was created twice under one id", event.job, self._stored[event.job], event
             )
         if event.token:
-            self._book.blame("I12", f"was stored although {event.token} was sent", event.job, event)
+            self._findings.blame("I12", f"was stored although {event.token} was sent", event.job, event)
         self._stored[event.job] = event
 
     def _same_for_one_key(self, event: Event) -> None:
@@ -108,14 +108,14 @@ class Arrivals:
             return
         name = _name_of(event)
         if event.result in ("created", "blocked"):
-            said = f"a second job for the key {facts.idempotency_key!r}, beside {first.job}"
-            self._book.blame(name, said, event.job, first, event)
+            message = f"a second job for the key {facts.idempotency_key!r}, beside {first.job}"
+            self._findings.blame(name, message, event.job, first, event)
         elif event.result == "duplicate" and event.job != first.job and not _may_be_merged(first):
-            said = f"the key {facts.idempotency_key!r} gave {first.job} before"
-            self._book.blame(name, said, event.job, first, event)
+            message = f"the key {facts.idempotency_key!r} gave {first.job} before"
+            self._findings.blame(name, message, event.job, first, event)
 
     def _is_over(self, first: Event, event: Event) -> bool:
-        """Whether the key is free again; where nobody saw the job end, whether it may be."""
+        """Whether the key is free again, or may be when the end of the job was not seen."""
         ended = self._ended.get(first.job)
         earliest = ended if ended is not None else self._alive.get(first.job, self._began)
         if event.at is None or earliest is None or event.at < earliest + _WINDOW:
@@ -127,8 +127,8 @@ class Arrivals:
     def _was_not_over(self, event: Event) -> None:
         doubted = self._doubted.pop(event.job, None)
         if doubted is not None and event.job not in self._requeued:
-            said = f"a second job for a key that {event.job} still had"
-            self._book.blame(_name_of(doubted), said, doubted.job, doubted, event)
+            message = f"a second job for a key that {event.job} still had"
+            self._findings.blame(_name_of(doubted), message, doubted.job, doubted, event)
 
     # ------------------------------------------------------------------ out
 
@@ -138,17 +138,19 @@ class Arrivals:
         if facts.type == FAILURE_TYPE:
             return
         refused = self._refused.get(event.job)
-        if refused is not None and event.job not in self._stored and self._book.terms.is_exact:
-            self._book.blame("I17", "is in the store; its enqueue was refused", event.job, refused, event)
+        if refused is not None and event.job not in self._stored and self._findings.terms.is_exact:
+            self._findings.blame("I17", "is in the store; its enqueue was refused", event.job, refused, event)
         original = facts.speculates_on or self._copied.get(event.job, "") or event.job
         wanted = self._sent[original] if not facts.key else self._sent_to_key[facts.queue, facts.key]
         if not wanted:
-            self._book.blame("I1b", "was never enqueued", event.job, event)
+            self._findings.blame("I1b", "was never enqueued", event.job, event)
         elif _content(facts) not in wanted and original not in self._edited:
             differs = [
                 content for content in wanted if content[0] == facts.type and content[1] == facts.queue
             ]
-            self._book.blame("I13" if differs else "I1b", "came out other than it went in", event.job, event)
+            self._findings.blame(
+                "I13" if differs else "I1b", "came out other than it went in", event.job, event
+            )
 
     def _asked_for(self, event: Event, facts: Facts) -> None:
         claim = self._claims.get((event.process, event.call))
@@ -159,8 +161,8 @@ class Arrivals:
             or facts.lane not in claim.lanes
             or (claim.types is not None and facts.type not in claim.types)
         ):
-            said = f"{facts.type} of {facts.queue}, lane {facts.lane}, was not asked for"
-            self._book.blame("I19", said, event.job, claim, event)
+            message = f"{facts.type} of {facts.queue}, lane {facts.lane}, was not asked for"
+            self._findings.blame("I19", message, event.job, claim, event)
 
 
 def _name_of(event: Event) -> str:
@@ -173,5 +175,5 @@ def _content(facts: Facts) -> _Content:
 
 
 def _may_be_merged(first: Event) -> bool:
-    """A keyed job may have been merged into another one since, which then stands for it."""
+    """A keyed job may have been merged into another one; its id is then an alias."""
     return first.facts is not None and bool(first.facts.key)

@@ -1,4 +1,4 @@
-"""Calls told as events: what a verb asks of the store, and what the store's answer says about it."""
+"""Driver calls as events: what a verb asks of the store, and what the store answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answers(verb: str, asked: list[Event], answer: Any, at: int | None) -> list[
 
 
 def refusals(asked: list[Event], error: BaseException, at: int | None) -> list[Event]:
-    """The events of a call that raised: certainly not done, or nobody knows."""
+    """The events of a call that raised: certainly not done, or unknown."""
     name, kind = type(error).__name__, _kind_of(error)
     return [replace(event, kind=kind, result=name, at=at, facts=None) for event in asked]
 
@@ -139,15 +139,15 @@ def _told_enqueue(asked: list[Event], answer: Any, at: int | None) -> list[Event
         replace(
             event,
             kind="ok",
-            job=told.id,
+            job=reply.id,
             token=""
-            if told.id == event.job
+            if reply.id == event.job
             else event.job,  # the id that was sent, when another one carries it
-            result=told.result.value,
-            at=_first(at, told.at),
-            version=told.version,
+            result=reply.result.value,
+            at=_first(at, reply.at),
+            version=reply.version,
         )
-        for event, told in zip(asked, answer, strict=True)
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
@@ -181,23 +181,23 @@ def _told_extend(asked: list[Event], answer: Any, at: int | None) -> list[Event]
         replace(
             event,
             kind="ok",
-            at=_first(at, told.at),
-            version=told.version,
-            until=_micros(told.lease.expires_at),
-            result="cancel" if told.cancel_requested else "",
+            at=_first(at, reply.at),
+            version=reply.version,
+            until=_micros(reply.lease.expires_at),
+            result="cancel" if reply.cancel_requested else "",
         )
-        if isinstance(told, Extended)
-        else _refused(event, told, at)
-        for event, told in zip(asked, answer, strict=True)
+        if isinstance(reply, Extended)
+        else _refused(event, reply, at)
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
 def _told_settle(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
     return [
-        replace(event, kind="ok", at=_first(at, told.at), version=told.version, state=told.state.value)
-        if isinstance(told, Settled)
-        else _refused(event, told, at)
-        for event, told in zip(asked, answer, strict=True)
+        replace(event, kind="ok", at=_first(at, reply.at), version=reply.version, state=reply.state.value)
+        if isinstance(reply, Settled)
+        else _refused(event, reply, at)
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
@@ -210,7 +210,7 @@ def _told_exchange(asked: list[Event], answer: Exchanged, at: int | None) -> lis
 
 def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> list[Event]:
     [sweep] = asked
-    told = [
+    reply = [
         replace(
             sweep,
             kind="ok",
@@ -222,7 +222,7 @@ def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> 
         )
         for one in answer
     ]
-    return [*told, replace(sweep, kind="ok", at=at, version=len(told))]
+    return [*reply, replace(sweep, kind="ok", at=at, version=len(reply))]
 
 
 def _told_cancel(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
@@ -230,13 +230,13 @@ def _told_cancel(asked: list[Event], answer: Any, at: int | None) -> list[Event]
         replace(
             event,
             kind="ok",
-            job=told.id,
-            result=told.result.value,
-            state=told.state.value if told.state else "",
-            at=_first(at, told.at),
-            version=told.version,
+            job=reply.id,
+            result=reply.result.value,
+            state=reply.state.value if reply.state else "",
+            at=_first(at, reply.at),
+            version=reply.version,
         )
-        for event, told in zip(asked, answer, strict=True)
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
@@ -245,23 +245,23 @@ def _told_requeue(asked: list[Event], answer: Any, at: int | None) -> list[Event
         replace(
             event,
             kind="ok",
-            job=told.id,
-            at=_first(at, told.at),
-            version=told.version,
-            state=told.state.value,
+            job=reply.id,
+            at=_first(at, reply.at),
+            version=reply.version,
+            state=reply.state.value,
         )
-        if isinstance(told, Requeued)
-        else _refused(event, told, at)
-        for event, told in zip(asked, answer, strict=True)
+        if isinstance(reply, Requeued)
+        else _refused(event, reply, at)
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
 def _told_delete(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
     return [
-        _refused(event, told, at)
-        if isinstance(told, TaskHarborError)
-        else replace(event, kind="ok", job=told.id, at=_first(at, told.at))
-        for event, told in zip(asked, answer, strict=True)
+        _refused(event, reply, at)
+        if isinstance(reply, TaskHarborError)
+        else replace(event, kind="ok", job=reply.id, at=_first(at, reply.at))
+        for event, reply in zip(asked, answer, strict=True)
     ]
 
 
@@ -282,7 +282,7 @@ def _told_get(asked: list[Event], answer: list[JobRecord | None], at: int | None
             event,
             kind="ok",
             job=record.id,
-            result=event.job,  # the id that was asked for: an alias gives the job it stands for
+            result=event.job,  # the id that was asked for: for an alias the answer is the job itself
             at=at,
             version=record.version,
             state=record.state.value,
@@ -322,8 +322,8 @@ def _refused(event: Event, error: BaseException, at: int | None) -> Event:
     return replace(event, kind="fail", at=at, result=type(error).__name__)
 
 
-def _first(at: int | None, told: datetime | None) -> int | None:
-    return at if at is not None else _micros(told)
+def _first(at: int | None, reply: datetime | None) -> int | None:
+    return at if at is not None else _micros(reply)
 
 
 def _micros(at: datetime | None) -> int | None:

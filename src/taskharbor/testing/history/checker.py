@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from taskharbor.testing.history.arrivals import Arrivals
-from taskharbor.testing.history.book import Book, Interval
 from taskharbor.testing.history.denials import check_denials, check_failures
 from taskharbor.testing.history.ends import (
     check_all_ended,
@@ -17,6 +16,7 @@ from taskharbor.testing.history.ends import (
     check_snapshots,
 )
 from taskharbor.testing.history.events import CHANGES, SETTLEMENTS, Event
+from taskharbor.testing.history.findings import Findings, Interval
 from taskharbor.testing.history.limits import check_keys, check_max_running, check_rates
 from taskharbor.testing.history.one_job import Doubts, OneJob, check_order_of_versions
 from taskharbor.testing.history.order import Order
@@ -30,29 +30,29 @@ def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
     (`Terms(is_exact=True)`) they must stand in the order in which the store carried them out.
     """
     history = list(events)
-    book = Book(terms)
-    _check_each_job(history, book)
-    _end_with_copies(history, book)
-    Arrivals(book).walk(history)
-    check_keys(book)
-    check_max_running(history, book)
-    check_rates(history, book)
+    findings = Findings(terms)
+    _check_each_job(history, findings)
+    _end_with_copies(history, findings)
+    Arrivals(findings).walk(history)
+    check_keys(findings)
+    check_max_running(history, findings)
+    check_rates(history, findings)
     if terms.is_exact:
-        Order(book).walk(history)
-        check_snapshots(history, book)
-    check_denials(history, book)
-    check_failures(history, book)
-    check_dead_letters(history, book)
-    check_runs(history, book)
-    check_expiries(history, book)
-    check_flurries(history, book)
-    check_all_ended(history, book)
+        Order(findings).walk(history)
+        check_snapshots(history, findings)
+    check_denials(history, findings)
+    check_failures(history, findings)
+    check_dead_letters(history, findings)
+    check_runs(history, findings)
+    check_expiries(history, findings)
+    check_flurries(history, findings)
+    check_all_ended(history, findings)
     return Verdict(
-        violations=[one for one in book.violations if _is_judged(one, terms)],
+        violations=[one for one in findings.violations if _is_judged(one, terms)],
         events=len(history),
-        jobs=book.jobs,
-        runs=book.runs,
-        duplicates=book.duplicates,
+        jobs=findings.jobs,
+        runs=findings.runs,
+        duplicates=findings.duplicates,
     )
 
 
@@ -60,7 +60,7 @@ def _is_judged(violation: Violation, terms: Terms) -> bool:
     return not (terms.clock_goes_back and violation.promise in BY_THE_CLOCK)
 
 
-def _check_each_job(history: list[Event], book: Book) -> None:
+def _check_each_job(history: list[Event], findings: Findings) -> None:
     by_job: dict[str, list[Event]] = defaultdict(list)
     invoked: dict[tuple[str, int], int] = {}
     unknown_claims = 0
@@ -73,19 +73,19 @@ def _check_each_job(history: list[Event], book: Book) -> None:
                 by_job[event.token].append(event)
         elif event.kind == "unknown" and event.op == "reserve":
             unknown_claims += 1
-    book.jobs = len(by_job)
-    book.has_deletes = any(event.op == "delete" for event in history)
+    findings.jobs = len(by_job)
+    findings.has_deletes = any(event.op == "delete" for event in history)
     for job, events in by_job.items():
-        if not book.terms.is_exact:
+        if not findings.terms.is_exact:
             # A look comes after the change whose version it saw.
             events.sort(key=lambda event: (event.version, event.op in ("look", "cancel")))
-            check_order_of_versions(events, invoked, book)
-        OneJob(job, book, Doubts(events, unknown_claims)).walk(events)
+            check_order_of_versions(events, invoked, findings)
+        OneJob(job, findings, Doubts(events, unknown_claims)).walk(events)
 
 
-def _end_with_copies(history: list[Event], book: Book) -> None:
+def _end_with_copies(history: list[Event], findings: Findings) -> None:
     """The Ack of a copy ends the lease of its original, and whatever ends the original ends its copy."""
-    copies = [lease for lease in book.intervals if lease.grant.facts and lease.grant.facts.speculates_on]
+    copies = [lease for lease in findings.intervals if lease.grant.facts and lease.grant.facts.speculates_on]
     if not copies:
         return
     ends: dict[str, list[int]] = defaultdict(list)
@@ -93,7 +93,7 @@ def _end_with_copies(history: list[Event], book: Book) -> None:
         if event.kind == "ok" and event.at is not None and event.op in (*SETTLEMENTS, "cancel"):
             ends[event.job].append(event.at)
     leases: dict[str, list[Interval]] = defaultdict(list)
-    for lease in book.intervals:
+    for lease in findings.intervals:
         leases[lease.grant.job].append(lease)
     for copy in copies:
         assert copy.grant.facts is not None

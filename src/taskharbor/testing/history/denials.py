@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from taskharbor.testing.history.book import Book
 from taskharbor.testing.history.events import CHANGES, Event
+from taskharbor.testing.history.findings import Findings
 
 _UNAVAILABLE = "DriverUnavailable"
 
 
-def check_denials(history: list[Event], book: Book) -> None:
+def check_denials(history: list[Event], findings: Findings) -> None:
     """I1: what was acknowledged before a call was sent, and is there after its answer, was there meanwhile.
 
     It holds in any order of the events, so real histories are judged by it, too.
@@ -35,7 +35,7 @@ def check_denials(history: list[Event], book: Book) -> None:
         asked = invoked.get((event.process, event.call), event.t)
         is_known = event.job in stored and stored[event.job] <= asked and created[event.job] < 2
         if is_known and last_asked[event.job] > event.t:
-            book.blame("I1", f"was not found by a {event.op}, and is there afterwards", event.job, event)
+            findings.blame("I1", f"was not found by a {event.op}, and is there afterwards", event.job, event)
 
 
 def _is_denial(event: Event) -> bool:
@@ -50,12 +50,12 @@ def _is_sighting(event: Event) -> bool:
     return bool(event.state) if event.op == "look" else event.op in CHANGES
 
 
-def check_failures(history: list[Event], book: Book) -> None:
+def check_failures(history: list[Event], findings: Findings) -> None:
     """L9: a store that nothing was done to carries every call out."""
-    if not book.terms.faults_are_marked:
+    if not findings.terms.faults_are_marked:
         return
     for event in history:
         if event.op == "fault":
             return
         if event.kind in ("fail", "unknown") and event.result == _UNAVAILABLE:
-            book.blame("L9", f"{event.op} failed, and nothing was wrong", event.job, event)
+            findings.blame("L9", f"{event.op} failed, and nothing was wrong", event.job, event)

@@ -8,20 +8,20 @@ from collections.abc import Iterable
 
 from taskharbor.model.job import FAILURE_TYPE
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
-from taskharbor.testing.history.book import Book
 from taskharbor.testing.history.events import SETTLEMENTS, Event, Facts
+from taskharbor.testing.history.findings import Findings
 from taskharbor.testing.history.one_job import REFUSED_LEASE, TERMINAL, WAITING
 
 _NEWS = {"enqueue", "reclaim", "requeue", *SETTLEMENTS}
 _MOST_IN_VAIN = {"reserve": 40, "extend": 8}  # within a second, besides one for each piece of news
 
 
-def check_dead_letters(history: list[Event], book: Book) -> None:
+def check_dead_letters(history: list[Event], findings: Findings) -> None:
     """I11: one failure job for each failure in a queue with a fail_queue, with the same bytes."""
     rules: dict[str, QueueRules] = {}
     known: dict[str, Facts] = {}
     expected: Counter[str] = Counter()
-    told: dict[str, dict[str, Event]] = defaultdict(dict)
+    reported: dict[str, dict[str, Event]] = defaultdict(dict)
     for event in history:
         if event.kind != "ok":
             continue
@@ -30,11 +30,11 @@ def check_dead_letters(history: list[Event], book: Book) -> None:
         if event.facts is not None and event.result != "duplicate":
             known[event.job] = event.facts
             if event.facts.about:
-                told[event.facts.about][event.job] = event
+                reported[event.facts.about][event.job] = event
         if _is_death(event) and _has_fail_queue(rules, known.get(event.job)):
             expected[event.job] += 1
-    for job in sorted(expected.keys() | told.keys()):
-        _compare(job, expected[job], told[job], known.get(job), book)
+    for job in sorted(expected.keys() | reported.keys()):
+        _compare(job, expected[job], reported[job], known.get(job), findings)
 
 
 def _is_death(event: Event) -> bool:
@@ -50,28 +50,30 @@ def _has_fail_queue(rules: dict[str, QueueRules], facts: Facts | None) -> bool:
     return any(level.fail_queue is not None for level in levels)
 
 
-def _compare(job: str, expected: int, told: dict[str, Event], facts: Facts | None, book: Book) -> None:
-    if len(told) < expected and book.terms.is_drained:
-        book.blame("I11", f"failed {expected} times; its fail queue heard of {len(told)}", job)
+def _compare(
+    job: str, expected: int, reported: dict[str, Event], facts: Facts | None, findings: Findings
+) -> None:
+    if len(reported) < expected and findings.terms.is_drained:
+        findings.blame("I11", f"failed {expected} times; its fail queue got {len(reported)}", job)
     if facts is None or facts.key:  # the payload of a keyed job may have changed since
         return
-    for event in told.values():
+    for event in reported.values():
         if event.facts is not None and event.facts.about_digest != facts.digest:
-            book.blame("I11", "its failure job carries other bytes", job, event)
+            findings.blame("I11", "its failure job carries other bytes", job, event)
 
 
-def check_snapshots(history: list[Event], book: Book) -> None:
+def check_snapshots(history: list[Event], findings: Findings) -> None:
     """I6b: in the whole store, one waiting and one running job per key, and none blocked for nothing."""
     looks: list[Event] = []
     for event in history:
         if event.kind == "ok" and event.op == "look":
             looks.append(event)
         elif event.kind == "ok" and event.op == "snapshot":
-            _check_keys_at_rest([look for look in looks if look.call == event.call], book)
+            _check_keys_at_rest([look for look in looks if look.call == event.call], findings)
             looks = []
 
 
-def _check_keys_at_rest(looks: list[Event], book: Book) -> None:
+def _check_keys_at_rest(looks: list[Event], findings: Findings) -> None:
     by_key: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for look in looks:
         if look.facts is not None and look.facts.key and look.state not in TERMINAL:
@@ -81,18 +83,18 @@ def _check_keys_at_rest(looks: list[Event], book: Book) -> None:
         waiting = sum(state in WAITING or state == "blocked" for state in states)
         running = states.count("running")
         if waiting > 1 or running > 1:
-            book.blame(
+            findings.blame(
                 "I6b", f"key {key!r} has {waiting} waiting and {running} running jobs", there[0].job, *there
             )
         elif "blocked" in states and not running:
-            book.blame(
+            findings.blame(
                 "I6b", f"key {key!r} is free, and a job is still blocked behind it", there[0].job, *there
             )
 
 
-def check_all_ended(history: list[Event], book: Book) -> None:
+def check_all_ended(history: list[Event], findings: Findings) -> None:
     """I1, L1 and L3 at the end: every job that was stored is there, and over."""
-    if not book.terms.is_drained:
+    if not findings.terms.is_drained:
         return
     last: dict[str, Event] = {}
     stored: dict[str, Event] = {}
@@ -105,33 +107,35 @@ def check_all_ended(history: list[Event], book: Book) -> None:
             last[event.job] = event
         elif event.op == "enqueue" and not event.is_lost:
             stored.setdefault(event.job, event)
-            if event.result == "updated" and event.token:  # its own id stands for the job that absorbed it
+            if (
+                event.result == "updated" and event.token
+            ):  # its id is now an alias of the job that absorbed it
                 stored.setdefault(event.token, event)
         elif event.op == "delete":
             gone.add(event.job)
     for job, event in stored.items():
-        _check_end(job, event, last.get(job), job in gone, book)
+        _check_end(job, event, last.get(job), job in gone, findings)
 
 
-def _check_end(job: str, stored: Event, look: Event | None, is_gone: bool, book: Book) -> None:
+def _check_end(job: str, stored: Event, look: Event | None, is_gone: bool, findings: Findings) -> None:
     if is_gone or (look is not None and look.state in TERMINAL):
         return
     if look is None or not look.state:
-        may_be_merged = book.has_deletes and stored.facts is not None and bool(stored.facts.key)
-        if book.terms.completed_kept is None and not may_be_merged:
-            book.blame("I1", "was acknowledged and is nowhere at the end", job, stored)
+        may_be_merged = findings.has_deletes and stored.facts is not None and bool(stored.facts.key)
+        if findings.terms.completed_kept is None and not may_be_merged:
+            findings.blame("I1", "was acknowledged and is nowhere at the end", job, stored)
     elif look.state == "running" and look.until is not None and look.at is not None and look.until <= look.at:
-        book.blame("L3", f"its lease ended at {look.until}, and nobody has reclaimed it", job, look)
+        findings.blame("L3", f"its lease ended at {look.until}, and it was not reclaimed", job, look)
     else:
-        book.blame("L1", f"is still {look.state} at the end", job, look)
+        findings.blame("L1", f"is still {look.state} at the end", job, look)
 
 
 # ------------------------------------------------------------------ runs
 
 
-def check_runs(history: list[Event], book: Book) -> None:
+def check_runs(history: list[Event], findings: Findings) -> None:
     """Runs fit their grants and their settlements; a handler that returned was not counted as a failure."""
-    fences = {(lease.grant.job, lease.grant.facts.fence) for lease in book.intervals if lease.grant.facts}
+    fences = {(lease.grant.job, lease.grant.facts.fence) for lease in findings.intervals if lease.grant.facts}
     started: dict[tuple[str, int], Event] = {}
     ended: dict[tuple[str, int], Event] = {}
     for event in history:
@@ -141,20 +145,22 @@ def check_runs(history: list[Event], book: Book) -> None:
         if event.kind != "invoke":
             ended[run] = event
         elif run in started:
-            book.blame("Z6", "ran twice under one lease", event.job, started[run], event)
+            findings.blame("Z6", "ran twice under one lease", event.job, started[run], event)
         else:
             started[run] = event
-            if fences and run not in fences and book.terms.is_exact:
-                book.blame("I1b", "ran without having been handed out", event.job, event)
-    book.runs += len(started)
+            if fences and run not in fences and findings.terms.is_exact:
+                findings.blame("I1b", "ran without having been handed out", event.job, event)
+    findings.runs += len(started)
     if started:
-        _check_settlements(history, book, ended)
+        _check_settlements(history, findings, ended)
 
 
-def _check_settlements(history: Iterable[Event], book: Book, ended: dict[tuple[str, int], Event]) -> None:
+def _check_settlements(
+    history: Iterable[Event], findings: Findings, ended: dict[tuple[str, int], Event]
+) -> None:
     fence_of = {
         (lease.grant.job, lease.grant.token): lease.grant.facts.fence
-        for lease in book.intervals
+        for lease in findings.intervals
         if lease.grant.facts
     }
     for event in history:
@@ -163,10 +169,10 @@ def _check_settlements(history: Iterable[Event], book: Book, ended: dict[tuple[s
         run = ended.get((event.job, fence_of.get((event.job, event.token), 0)))
         if run is None or run.kind != "fail":
             how = "did not end" if run is None else "returned" if run.kind == "ok" else "was stopped"
-            book.blame("I4", f"{event.op} counts a failure of a handler that {how}", event.job, event)
+            findings.blame("I4", f"{event.op} counts a failure of a handler that {how}", event.job, event)
 
 
-def check_expiries(history: list[Event], book: Book) -> None:
+def check_expiries(history: list[Event], findings: Findings) -> None:
     """Z6: a lease runs out only when something was done to its worker or to the store."""
     faults: dict[str, list[int]] = defaultdict(list)
     noticed: dict[str, list[int]] = defaultdict(list)
@@ -177,15 +183,19 @@ def check_expiries(history: list[Event], book: Book) -> None:
             noticed[event.job].append(event.t)
     for times in (*faults.values(), *noticed.values()):
         times.sort()
-    for lease in book.intervals:
+    for lease in findings.intervals:
         if lease.how != "expired":
             continue
         grant = lease.grant
-        book.duplicates.setdefault(grant.job, []).append(
+        findings.duplicates.setdefault(grant.job, []).append(
             f"{grant.worker or grant.process} until {lease.until}"
         )
-        if book.terms.faults_are_marked and not _has_reason(lease.until, grant, faults, noticed[grant.job]):
-            book.blame("Z6", f"the lease of {grant.worker} ran out, and nothing was wrong", grant.job, grant)
+        if findings.terms.faults_are_marked and not _has_reason(
+            lease.until, grant, faults, noticed[grant.job]
+        ):
+            findings.blame(
+                "Z6", f"the lease of {grant.worker} ran out, and nothing was wrong", grant.job, grant
+            )
 
 
 def _has_reason(until: int, grant: Event, faults: dict[str, list[int]], noticed: list[int]) -> bool:
@@ -199,8 +209,8 @@ def _has_reason(until: int, grant: Event, faults: dict[str, list[int]], noticed:
     )
 
 
-def check_flurries(history: Iterable[Event], book: Book) -> None:
-    """L8: nobody asks again and again when there is nothing, or when the answer will stay the same.
+def check_flurries(history: Iterable[Event], findings: Findings) -> None:
+    """L8: no busy polling: no repeated calls when there is nothing, or when the answer cannot change.
 
     Whatever came in or ended may have been a reason to claim, for everybody: others were faster then.
     """
@@ -218,7 +228,7 @@ def check_flurries(history: Iterable[Event], book: Book) -> None:
             while times and times[0] <= event.t - 1_000_000:
                 times.popleft()
         if len(seen) > _MOST_IN_VAIN[event.op] + (len(news) if event.op == "reserve" else 0):
-            book.blame("L8", f"{what} {len(seen)} times within a second", event.job, event)
+            findings.blame("L8", f"{what} {len(seen)} times within a second", event.job, event)
             seen.clear()
 
 

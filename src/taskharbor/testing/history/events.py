@@ -1,4 +1,4 @@
-"""One line of a history: who asked for what, what came of it, and what the store said about it.
+"""One line of a history: the process, its call, the result, and what the store answered.
 
 Every call of a client or worker is written down twice: `invoke` when it leaves, and then how it
 ended. A call about several jobs makes one event per job, tied together by `call`; a claim makes one
@@ -6,7 +6,7 @@ ended. A call about several jobs makes one event per job, tied together by `call
 
     invoke ──► ok        the store did it; `at` and `version` are the store's word
            ├─► fail      it was certainly not done; `result` names the error
-           └─► unknown   nobody knows; the store may have done it, or do it later
+           └─► unknown   no answer; the store may have done it, or may do it later
 
 Instants are microseconds since 1970 on the deciding clock (`at`, `until`, `run_at`) or microseconds
 of the recorder's monotonic clock (`t`).
@@ -82,7 +82,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str = ""
     state: str = ""
     result: str = ""  # what an `ok` came to (created, requested, …), the error of a `fail`, a word of a mark
-    until: int | None = None  # when the lease ends, as the store said
+    until: int | None = None  # when the lease ends, as the store answered
     span: int | None = None  # how long a lease was asked for; how long a retry was to wait
     limit: int = 0
     queues: tuple[str, ...] = ()
@@ -165,10 +165,10 @@ def read_history(*paths: Path) -> Iterator[Event]:
 
 def history_hash(events: Iterable[Event]) -> str:
     """One name for a whole history: equal hashes, equal runs."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for event in events:
-        told.update(_encoder.encode(event))
-    return told.hexdigest()
+        digest.update(_encoder.encode(event))
+    return digest.hexdigest()
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

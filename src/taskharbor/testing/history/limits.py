@@ -7,33 +7,35 @@ from collections.abc import Iterable, Iterator
 
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
-from taskharbor.testing.history.book import Book, Interval
 from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.findings import Findings, Interval
 
 _Moment = tuple[int, int, int, Interval | Event]  # at, rank, place in the history
 
 
-def check_keys(book: Book) -> None:
+def check_keys(findings: Findings) -> None:
     """I6: the leases of one key never overlap."""
     newest: dict[tuple[str, str], Interval] = {}
-    for lease in sorted(book.intervals, key=lambda lease: lease.start):
+    for lease in sorted(findings.intervals, key=lambda lease: lease.start):
         if lease.key is None or lease.end <= lease.start:
             continue
         before = newest.get(lease.key)
         if before is not None and lease.start < before.end and before.grant.job != lease.grant.job:
-            said = f"key {lease.key[1]!r} was handed out at {lease.start}, and job {before.grant.job} held it"
-            book.blame("I6", said, lease.grant.job, before.grant, lease.grant)
+            message = (
+                f"key {lease.key[1]!r} was handed out at {lease.start}, and job {before.grant.job} held it"
+            )
+            findings.blame("I6", message, lease.grant.job, before.grant, lease.grant)
         if before is None or before.end < lease.end:
             newest[lease.key] = lease
 
 
-def check_max_running(history: list[Event], book: Book) -> None:
+def check_max_running(history: list[Event], findings: Findings) -> None:
     """I7: at each grant, the unexpired leases of its queue and of the harbor, itself included."""
     if not any(event.rules is not None and event.op == "configure" for event in history):
         return
     rules: dict[str, QueueRules] = {}
     live: dict[str, int] = defaultdict(int)
-    for at, rank, _, what in sorted(_moments(history, book.intervals), key=lambda moment: moment[:3]):
+    for at, rank, _, what in sorted(_moments(history, findings.intervals), key=lambda moment: moment[:3]):
         if isinstance(what, Event):
             rules[what.queue] = what.rules or NO_RULES
             continue
@@ -42,7 +44,7 @@ def check_max_running(history: list[Event], book: Book) -> None:
             live[level] += step
             most = rules.get(level, NO_RULES).max_running
             if step > 0 and most is not None and live[level] > most:
-                book.blame(
+                findings.blame(
                     "I7",
                     f"{live[level]} leases of {level} at {at}, {most} allowed",
                     what.grant.job,
@@ -63,7 +65,7 @@ def _moments(history: list[Event], leases: list[Interval]) -> Iterator[_Moment]:
             yield event.at, 1, places[id(event)], event
 
 
-def check_rates(history: Iterable[Event], book: Book) -> None:
+def check_rates(history: Iterable[Event], findings: Findings) -> None:
     """I8: starts per queue, harbor and worker, and arrivals per queue and harbor, in every window."""
     windows: dict[tuple[str, str], _Window] = {}
     for event in history:
@@ -76,10 +78,10 @@ def check_rates(history: Iterable[Event], book: Book) -> None:
             _set(windows, "arrival", event.queue, event.rules.enqueue_rate)
         elif event.op == "grant":
             for where in (("start", event.queue), ("start", EVERY_QUEUE), ("worker", event.worker)):
-                _spend(windows, where, event, book)
+                _spend(windows, where, event, findings)
         elif event.op == "enqueue" and event.result != "duplicate" and event.facts is not None:
             for where in (("arrival", event.facts.queue), ("arrival", EVERY_QUEUE)):
-                _spend(windows, where, event, book)
+                _spend(windows, where, event, findings)
 
 
 class _Window:
@@ -96,7 +98,9 @@ def _set(windows: dict[tuple[str, str], _Window], what: str, name: str, rate: Ra
         windows[what, name] = _Window(rate)
 
 
-def _spend(windows: dict[tuple[str, str], _Window], where: tuple[str, str], event: Event, book: Book) -> None:
+def _spend(
+    windows: dict[tuple[str, str], _Window], where: tuple[str, str], event: Event, findings: Findings
+) -> None:
     window = windows.get(where)
     if window is None or event.at is None:
         return
@@ -105,5 +109,7 @@ def _spend(windows: dict[tuple[str, str], _Window], where: tuple[str, str], even
     window.seen.append(event.at)
     if len(window.seen) > window.rate.count:
         what, name = where
-        said = f"{len(window.seen)} {what}s of {name} within {window.rate.per}; {window.rate.count} allowed"
-        book.blame("I8", said, event.job, event)
+        message = (
+            f"{len(window.seen)} {what}s of {name} within {window.rate.per}; {window.rate.count} allowed"
+        )
+        findings.blame("I8", message, event.job, event)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import ClassVar
 
-from taskharbor.testing.history.book import Book, Interval
 from taskharbor.testing.history.events import Event, Facts
+from taskharbor.testing.history.findings import Findings, Interval
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 WAITING = frozenset({"ready", "scheduled"})
@@ -27,7 +27,7 @@ REFUSED_LEASE = frozenset({"JobNotInflight", "LeaseMismatch", "LeaseExpired"})
 
 
 class Doubts:
-    """What nobody knows about one job: calls that may have been carried out unanswered."""
+    """What is uncertain about one job: calls without an answer that may have been carried out."""
 
     def __init__(self, events: list[Event], unknown_claims: int) -> None:
         unknown = [event for event in events if event.kind == "unknown"]
@@ -41,11 +41,11 @@ class Doubts:
 class OneJob:
     """Walks through the events of one job and blames what does not fit."""
 
-    def __init__(self, job: str, book: Book, doubts: Doubts) -> None:
+    def __init__(self, job: str, findings: Findings, doubts: Doubts) -> None:
         self.id = job
-        self._book = book
+        self._findings = findings
         self._doubts = doubts
-        self._is_exact = book.terms.is_exact
+        self._is_exact = findings.terms.is_exact
         self.state = ""
         self.version = 0
         self.last: Event | None = None
@@ -92,7 +92,7 @@ class OneJob:
             self.may_be_reset = True
             self.not_before = None
             return
-        if self.is_gone:  # a deleted id is forgotten: whoever sends it again makes a new job
+        if self.is_gone:  # a deleted id is forgotten: sending it again makes a new job
             self.version = self.starts = self.attempts = self.stalls = self.starts_before = self.releases = 0
             self.is_cancelled = self.is_gone = False
         if self.version:
@@ -133,7 +133,7 @@ class OneJob:
         self._moves_to(event, "running", hidden=1)
         self.lease = Interval(grant=event, start=at, end=until, until=until)
         self.token = event.token
-        self._book.intervals.append(self.lease)
+        self._findings.intervals.append(self.lease)
 
     def _after_the_last_lease(self, event: Event, at: int) -> None:
         """What must be true of the lease before this one."""
@@ -142,7 +142,7 @@ class OneJob:
             return
         if at < lease.end and lease.how in ("open", "expired", "reclaimed"):
             self._blame("I2", f"was handed out at {at}; an earlier lease holds until {lease.end}", event)
-        if self.token:  # nobody settled it: it expired, and this claim or an earlier one noticed
+        if self.token:  # never settled: it expired, and this claim or an earlier one noticed
             self._expired()
 
     def _expired(self) -> None:
@@ -163,7 +163,7 @@ class OneJob:
             self.token = ""
 
     def _is_as_long(self, lasts: int, asked: int) -> bool:
-        return asked <= lasts <= asked * (1 + self._book.terms.longer_leases)
+        return asked <= lasts <= asked * (1 + self._findings.terms.longer_leases)
 
     def _extend(self, event: Event) -> None:
         self._check_owner(event)
@@ -332,8 +332,8 @@ class OneJob:
             return
         if (event.at or 0) >= lease.until and event.token not in self._doubts.extensions:
             promise = "I2b" if event.at == lease.until else "I3"
-            said = f"{event.op} was accepted at {event.at}; the lease ended at {lease.until}"
-            self._blame(promise, said, event)
+            message = f"{event.op} was accepted at {event.at}; the lease ended at {lease.until}"
+            self._blame(promise, message, event)
 
     def _refusal(self, event: Event) -> None:
         """A lease that was valid must not be refused."""
@@ -357,10 +357,10 @@ class OneJob:
     def _check_counts(self, event: Event, facts: Facts) -> None:
         slack = 0 if self._is_exact else self._doubts.count + self._doubts.claims
         for name in ("starts", "attempts", "stalls"):
-            told, counted = getattr(facts, name), getattr(self, name)
-            is_reset = told == 0 and self.may_be_reset and name != "starts"
-            if not (counted <= told <= counted + slack or is_reset or self.is_copy or not self.version):
-                self._blame("I4", f"{name} is {told}; the history says {counted}", event)
+            reported, counted = getattr(facts, name), getattr(self, name)
+            is_reset = reported == 0 and self.may_be_reset and name != "starts"
+            if not (counted <= reported <= counted + slack or is_reset or self.is_copy or not self.version):
+                self._blame("I4", f"{name} is {reported}; the history says {counted}", event)
         self.starts, self.attempts, self.stalls = facts.starts, facts.attempts, facts.stalls
         self.may_be_reset = False
         self.settings = facts
@@ -385,7 +385,7 @@ class OneJob:
     # ------------------------------------------------------------------ versions and states
 
     def _moves_to(self, event: Event, state: str, hidden: int = 0) -> None:
-        """Every change is one version; what nobody was told of must have a reason."""
+        """Every change is one version; an unreported one must have a cause."""
         if event.version <= self.version:
             self._blame("I3n", f"{event.op} answered version {event.version} after {self.version}", event)
         elif self._is_exact and self.version and not self.is_copy:
@@ -408,10 +408,10 @@ class OneJob:
 
     def _may_be_merged(self) -> bool:
         """A blocked job that was merged into another one is deleted with it."""
-        return self._book.has_deletes and self.is_keyed and self.state not in TERMINAL
+        return self._findings.has_deletes and self.is_keyed and self.state not in TERMINAL
 
     def _may_be_pruned(self, event: Event) -> bool:
-        kept = self._book.terms.completed_kept
+        kept = self._findings.terms.completed_kept
         if kept is None or self.state not in TERMINAL:
             return False
         return (
@@ -422,7 +422,7 @@ class OneJob:
 
     def _blame(self, promise: str, message: str, event: Event) -> None:
         shown = (event,) if self.last is None else (self.last, event)
-        self._book.blame(promise, message, self.id, *shown)
+        self._findings.blame(promise, message, self.id, *shown)
 
     _STEPS: ClassVar[dict[str, Callable[[OneJob, Event], None]]] = {
         "enqueue": _enqueue,
@@ -438,13 +438,15 @@ class OneJob:
     }
 
 
-def check_order_of_versions(events: list[Event], invoked: dict[tuple[str, int], int], book: Book) -> None:
+def check_order_of_versions(
+    events: list[Event], invoked: dict[tuple[str, int], int], findings: Findings
+) -> None:
     """What returned before another call was sent has the lower version."""
     changes = [event for event in events if event.kind == "ok" and event.version and event.op != "look"]
     latest_sent = 0
     for before, after in pairwise(changes):
         latest_sent = max(latest_sent, invoked.get((before.process, before.call), 0))
         if before.version < after.version and after.t < latest_sent:
-            book.blame(
+            findings.blame(
                 "I20", "a later version was answered before an earlier one was asked for", after.job, after
             )

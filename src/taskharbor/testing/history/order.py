@@ -13,8 +13,8 @@ from collections import defaultdict
 import msgspec
 
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES
-from taskharbor.testing.history.book import Book
 from taskharbor.testing.history.events import SETTLEMENTS, Event
+from taskharbor.testing.history.findings import Findings
 
 _Rank = tuple[int, int, int, str]  # −priority, eligible at, place, job
 _LOOKED_AT = 50  # entries in front of a job: enough to find a wrong order, few enough to stay linear
@@ -42,8 +42,8 @@ class _Job(msgspec.Struct):
 class Order:
     """I9, and what I2b and L7 say about a claim that comes back short."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
         self._jobs: dict[str, _Job] = {}
         self._due: dict[tuple[str, str], list[_Rank]] = defaultdict(list)  # by queue and lane
         self._later: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -104,7 +104,7 @@ class Order:
         self._wait(job, facts.run_at if facts.delay is None else event.at + facts.delay or None)
 
     def _wait(self, job: _Job, due: int | None) -> None:
-        """`due` None: since it was created. Whoever waits already has a new place now."""
+        """`due` None: since it was created. A job that already waits gets a new position."""
         self._leave(job)
         job.due = due
         if due is None:
@@ -207,8 +207,8 @@ class Order:
         if claim.types is not None and job.type not in claim.types:
             return
         promise = "I2b" if job.expired_at is not None else "L7" if event.op == "reserve" else "I9"
-        said = f"its lease ended at {job.expired_at}" if promise == "I2b" else "it was due"
-        self._book.blame(promise, f"should have been handed out {where}: {said}", job_id, event)
+        reason = f"its lease ended at {job.expired_at}" if promise == "I2b" else "it was due"
+        self._findings.blame(promise, f"should have been handed out {where}: {reason}", job_id, event)
         self._forget(job_id)
 
     # ------------------------------------------------------------------ ends and control
@@ -248,7 +248,7 @@ class Order:
                 until, job_id = heapq.heappop(leases)
                 job = self._jobs.get(job_id)
                 if job is not None and job.until == until:
-                    self._book.blame(
+                    self._findings.blame(
                         "L3", f"its lease ended at {until}, and a sweep at {at} left it", job_id, event
                     )
                     self._forget(job_id)

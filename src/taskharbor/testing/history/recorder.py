@@ -21,7 +21,7 @@ Write = Callable[[Event], None]
 
 
 class Recorder:
-    """Where one process writes what it asks and what it hears.
+    """Where one process records its calls and their answers.
 
     `write` takes the events: a list's `append`, or `into_file(path)`.
     """

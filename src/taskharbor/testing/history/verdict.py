@@ -79,11 +79,11 @@ class Verdict:
         return {violation.promise for violation in self.violations}
 
     def __str__(self) -> str:
-        said = f"{self.events} events, {self.jobs} jobs, {self.runs} runs, {len(self.duplicates)} duplicates"
+        size = f"{self.events} events, {self.jobs} jobs, {self.runs} runs, {len(self.duplicates)} duplicates"
         if self.is_sound:
-            return f"sound: {said}"
+            return f"sound: {size}"
         shown = [str(violation) for violation in self.violations[:20]]
-        return "\n".join([f"{len(self.violations)} violations in {said}", *shown])
+        return "\n".join([f"{len(self.violations)} violations in {size}", *shown])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

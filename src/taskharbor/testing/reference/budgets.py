@@ -12,11 +12,11 @@ from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.state import JobState
-from taskharbor.testing.reference.shelf import Shelf
+from taskharbor.testing.reference.jobs import JobTable
 
 
-class Gated(Shelf):
-    """A shelf with gates in front of it."""
+class Gated(JobTable):
+    """The job table with limits, rates and pauses in front of it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from taskharbor.model.job import FAILURE_TYPE, AttemptRecord, NewJob, Update
 from taskharbor.model.queue import Retention
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.testing.reference.budgets import Gated
-from taskharbor.testing.reference.shelf import DATA, RETRY, UNSAID, choose, waiting
+from taskharbor.testing.reference.jobs import DATA, RETRY, UNSAID, choose, waiting
 
 
 class Ending(Gated):
@@ -89,13 +89,13 @@ class Ending(Gated):
         fail_queue = self._rule(job.queue, "fail_queue") or self._rule("*", "fail_queue")
         if fail_queue is None or job.type == FAILURE_TYPE or job.speculates_on is not None:
             return
-        told = {name: getattr(job, name) for name in ("id", "type", "queue", "attempts", "stalls")}
-        told |= {"key": None if job.key is None else job.key.decode(), "kind": job.failure_kind}
-        told |= {"payload": base64.b64encode(job.payload).decode(), "error": job.last_error}
+        failure = {name: getattr(job, name) for name in ("id", "type", "queue", "attempts", "stalls")}
+        failure |= {"key": None if job.key is None else job.key.decode(), "kind": job.failure_kind}
+        failure |= {"payload": base64.b64encode(job.payload).decode(), "error": job.last_error}
         new = NewJob(
             id=derived_id(job.id, job.fence, "failed", now),
             type=FAILURE_TYPE,
-            payload=msgspec.json.encode(told),
+            payload=msgspec.json.encode(failure),
             queue=fail_queue,
             max_attempts=100,
             max_stalls=3,

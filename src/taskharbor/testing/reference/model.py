@@ -7,7 +7,7 @@ be made twice before it goes unnoticed.
 
 What the contract leaves to the store is taken over at first sight and must then stay: lease tokens
 (given to `reserve`), the numbers of `seq` (their order is ours), and a store's own words for an
-attempt that nobody settled (`adopt`).
+attempt that was never settled (`adopt`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Se
 from taskharbor.model.speculation import HeadStart, avoided
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.testing.reference.ends import Ending
-from taskharbor.testing.reference.shelf import DATA, UNSAID, WAITS, after_delay, choose, order, plain, waiting
+from taskharbor.testing.reference.jobs import DATA, UNSAID, WAITS, after_delay, choose, order, plain, waiting
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -256,7 +256,7 @@ class ReferenceModel(Ending):
         return self._reclaim(None, limit, now)
 
     def _reclaim(self, queues: Sequence[str] | None, limit: int, now: datetime) -> list[Reclaimed]:
-        """One after the other, looking anew each time: the end of one may take its copy with it."""
+        """One at a time, with a fresh look each time: the end of one may end its copy too."""
         answers: list[Reclaimed] = []
         while len(answers) < limit and (expired := self._expired(queues, now)):
             job = min(expired, key=lambda job: (job.lease_expires_at, job.seq))
@@ -279,7 +279,7 @@ class ReferenceModel(Ending):
             self._forget(self.jobs[job_id])
 
     def may_be_gone(self, job_id: str) -> bool:
-        """A copy that is over: how long its record stays is nobody's promise."""
+        """A copy that is over: how long its record stays is not promised."""
         job = self.jobs.get(job_id)
         return job is not None and job.speculates_on is not None and job.state in TERMINAL
 

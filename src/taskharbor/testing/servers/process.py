@@ -135,7 +135,7 @@ def _token() -> str:
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses at the moment."""
+    """A loopback port that is free right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -30,18 +30,18 @@ def redis_url() -> str:
     if named := os.environ.get("TASKHARBOR_TEST_REDIS_URL"):
         atexit.register(_forget, named, os.getpid())
         return named
-    # It keeps what it is told, as a real one does, and the tests need not wait for the disk.
+    # It writes every change to its log, as in production, but the tests need not wait for the disk.
     return for_this_process(ValkeyServer(settings={"appendonly": "yes", "appendfsync": "everysec"})).url
 
 
 def fresh_redis_url() -> str:
-    """An empty namespace on `redis_url()`, with whatever stands beside it; every call gives a new one."""
+    """An empty namespace on `redis_url()`, with the options of that URL; every call returns a new one."""
     import redis
 
     url = redis_url()
     _numbers.append(len(_numbers))
     if "TASKHARBOR_TEST_REDIS_URL" not in os.environ and len(_numbers) % 50 == 0:
-        with redis.Redis.from_url(url) as server:  # ours alone: nobody misses what earlier tests left
+        with redis.Redis.from_url(url) as server:  # the server is ours: what earlier tests left may go
             server.flushall()
     return f"{url}{'&' if '?' in url else '?'}namespace=test-{run_name()}-{_numbers[-1]}"
 
@@ -66,7 +66,7 @@ def cluster_url() -> str:
 
 
 def fresh_cluster_url() -> str:
-    """An empty namespace on `cluster_url()`; every call gives a new one."""
+    """An empty namespace on `cluster_url()`; every call returns a new one."""
     _numbers.append(len(_numbers))
     return f"{cluster_url()}?namespace=test-{run_name()}-{_numbers[-1]}"
 

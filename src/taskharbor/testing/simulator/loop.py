@@ -39,7 +39,7 @@ class Turn:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """It stays where it stands and is passed over; what it held is let go at once."""
+        """The handle stays in the heap and is skipped; its callback and arguments are released at once."""
         self._is_cancelled = True
         self.callback = None
         self.args = ()

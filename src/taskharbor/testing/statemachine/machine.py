@@ -21,7 +21,7 @@ from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.model.speculation import HeadStart
 from taskharbor.testing.statemachine import plans
 from taskharbor.testing.statemachine.coverage import RULES
-from taskharbor.testing.statemachine.pair import START, PairMachine
+from taskharbor.testing.statemachine.fixture import START, PairMachine
 
 
 def counted(**arguments: Any) -> Callable[[Callable[..., None]], Any]:
@@ -129,8 +129,8 @@ class DriverMachine(PairMachine):
     )
     def extend(self, which: int, forgery: str, lease_for: timedelta, progress: Progress | None) -> None:
         leases = [self._lease(which, forgery), self._lease(which + 1, "none")]
-        told = {} if progress is None else {leases[0].job_id: progress}
-        self._do(self.pair.extend(leases, lease_for, told))
+        progress_of = {} if progress is None else {leases[0].job_id: progress}
+        self._do(self.pair.extend(leases, lease_for, progress_of))
 
     @counted(
         which=plans.WHICH, forgery=plans.FORGERIES, form=st.sampled_from(["ack", "retry", "fail", "extend"])

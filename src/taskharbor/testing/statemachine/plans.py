@@ -140,7 +140,7 @@ ENDS: dict[str, Callable[[Lease, datetime], Settlement]] = {
     "stalled": lambda lease, now: Stalled(lease),
     "stalled, killed": lambda lease, now: Stalled(lease, "signal 9"),
     "cancelled": lambda lease, now: Cancelled(lease),
-    "cancelled, said": lambda lease, now: Cancelled(lease, "not needed"),
+    "cancelled with a reason": lambda lease, now: Cancelled(lease, "not needed"),
     "release": lambda lease, now: Release(lease),
     "release later": lambda lease, now: Release(lease, 4 * SECOND),
 }

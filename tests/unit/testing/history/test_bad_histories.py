@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskharbor.testing.history import PROMISES, Event, Terms, check
-from tests.unit.testing.history.tales import (
+from tests.unit.testing.history.events_by_hand import (
     cancel,
     configure,
     delete,
@@ -13,6 +13,7 @@ from tests.unit.testing.history.tales import (
     enqueue,
     extend,
     grant,
+    history_of,
     look,
     per,
     reclaim,
@@ -23,7 +24,6 @@ from tests.unit.testing.history.tales import (
     snapshot,
     speculate,
     sweep,
-    tale,
 )
 
 EXACT = Terms(is_exact=True)
@@ -34,105 +34,115 @@ DAY = 86_400_000_000
 
 KEYED = {"key": "k"}
 STORED = enqueue()
-RUNNING = tale(STORED, grant())
-DONE = tale(RUNNING, end("ack"))
+RUNNING = history_of(STORED, grant())
+DONE = history_of(RUNNING, end("ack"))
 TOLD = {"type": "taskharbor.failed", "queue": "dead", "about": "a"}
 WITH_FAIL_QUEUE = configure(fail_queue="dead")
 
 BAD: list[tuple[str, str, list[Event], Terms]] = [
-    ("I1", "acknowledged and never seen again", tale(STORED), DRAINED),
-    ("I1", "gone after it ran", tale(DONE, look(30, "")), EXACT),
-    ("I1", "unknown to a cancel", tale(RUNNING, cancel(15, "not_found", version=0)), EXACT),
+    ("I1", "acknowledged and never seen again", history_of(STORED), DRAINED),
+    ("I1", "gone after it ran", history_of(DONE, look(30, "")), EXACT),
+    ("I1", "unknown to a cancel", history_of(RUNNING, cancel(15, "not_found", version=0)), EXACT),
     (
         "I1",
         "denied by a cancel, then handed out",
-        tale(STORED, cancel(5, "not_found", version=0), grant()),
+        history_of(STORED, cancel(5, "not_found", version=0), grant()),
         LOOSE,
     ),
     (
         "I1",
         "denied by a delete, then seen",
-        tale(STORED, refuse("delete", 5, "JobNotFound"), look(9, "ready", version=1)),
+        history_of(STORED, refuse("delete", 5, "JobNotFound"), look(9, "ready", version=1)),
         LOOSE,
     ),
     (
         "I1",
         "denied by a requeue, then seen",
-        tale(DONE, refuse("requeue", 25, "JobNotFound"), look(30, "completed", version=3)),
+        history_of(DONE, refuse("requeue", 25, "JobNotFound"), look(30, "completed", version=3)),
         LOOSE,
     ),
-    ("I1", "a duplicate of nothing", tale(enqueue(result="duplicate", version=0), look(9, "")), DRAINED),
-    ("I1b", "handed out without an enqueue", tale(grant()), EXACT),
-    ("I1b", "another type came out", tale(STORED, grant(type="other")), EXACT),
-    ("I1b", "ran without a lease", tale(RUNNING, run(12, 99)), EXACT),
-    ("I2", "handed out twice", tale(RUNNING, grant(at=15, version=3, token="t2", starts=2)), EXACT),
+    (
+        "I1",
+        "a duplicate of nothing",
+        history_of(enqueue(result="duplicate", version=0), look(9, "")),
+        DRAINED,
+    ),
+    ("I1b", "handed out without an enqueue", history_of(grant()), EXACT),
+    ("I1b", "another type came out", history_of(STORED, grant(type="other")), EXACT),
+    ("I1b", "ran without a lease", history_of(RUNNING, run(12, 99)), EXACT),
+    ("I2", "handed out twice", history_of(RUNNING, grant(at=15, version=3, token="t2", starts=2)), EXACT),
     (
         "I2",
         "handed out one microsecond too early",
-        tale(RUNNING, grant(at=39, version=4, token="t2", starts=2, stalls=1)),
+        history_of(RUNNING, grant(at=39, version=4, token="t2", starts=2, stalls=1)),
         EXACT,
     ),
     (
         "I2",
         "handed out inside an extended lease",
-        tale(RUNNING, extend(20), grant(at=45, version=5, token="t2", starts=2, stalls=1)),
+        history_of(RUNNING, extend(20), grant(at=45, version=5, token="t2", starts=2, stalls=1)),
         LOOSE,
     ),
-    ("I2b", "a valid extension was refused", tale(RUNNING, refuse("extend", 39, "LeaseExpired")), EXACT),
-    ("I2b", "a valid ack was refused", tale(RUNNING, refuse("ack", 12, "LeaseMismatch")), EXACT),
-    ("I2b", "reclaimed before its end", tale(RUNNING, reclaim(39)), EXACT),
-    ("I2b", "accepted at the very end", tale(RUNNING, end("ack", 40)), EXACT),
-    ("I2b", "not taken at the very end", tale(RUNNING, reserve(40)), EXACT),
-    ("I3", "ack with an old token", tale(RUNNING, end("ack", token="t0")), EXACT),
-    ("I3", "ack after the end", tale(RUNNING, end("ack", 41)), EXACT),
-    ("I3", "extension after the end", tale(RUNNING, extend(50)), EXACT),
-    ("I3", "extension with an old token", tale(RUNNING, extend(20, token="t0")), LOOSE),
+    (
+        "I2b",
+        "a valid extension was refused",
+        history_of(RUNNING, refuse("extend", 39, "LeaseExpired")),
+        EXACT,
+    ),
+    ("I2b", "a valid ack was refused", history_of(RUNNING, refuse("ack", 12, "LeaseMismatch")), EXACT),
+    ("I2b", "reclaimed before its end", history_of(RUNNING, reclaim(39)), EXACT),
+    ("I2b", "accepted at the very end", history_of(RUNNING, end("ack", 40)), EXACT),
+    ("I2b", "not taken at the very end", history_of(RUNNING, reserve(40)), EXACT),
+    ("I3", "ack with an old token", history_of(RUNNING, end("ack", token="t0")), EXACT),
+    ("I3", "ack after the end", history_of(RUNNING, end("ack", 41)), EXACT),
+    ("I3", "extension after the end", history_of(RUNNING, extend(50)), EXACT),
+    ("I3", "extension with an old token", history_of(RUNNING, extend(20, token="t0")), LOOSE),
     (
         "I3",
         "a fence that falls",
-        tale(DONE, requeue(30), grant(at=31, version=5, token="t2", fence=3, starts=2)),
+        history_of(DONE, requeue(30), grant(at=31, version=5, token="t2", fence=3, starts=2)),
         EXACT,
     ),
     (
         "I3",
         "settled after it was reclaimed, and gone later",
-        tale(RUNNING, reclaim(), end("retry", 45, version=4), delete(60), reserve(70, limit=5)),
+        history_of(RUNNING, reclaim(), end("retry", 45, version=4), delete(60), reserve(70, limit=5)),
         EXACT,
     ),
-    ("I3", "settled twice", tale(DONE, end("ack", 25, version=4)), EXACT),
-    ("I3n", "a change without a call", tale(RUNNING, end("ack", version=5)), EXACT),
-    ("I3n", "a version that was there before", tale(RUNNING, extend(20, version=2)), EXACT),
-    ("I4", "a start too many", tale(STORED, grant(starts=2)), EXACT),
+    ("I3", "settled twice", history_of(DONE, end("ack", 25, version=4)), EXACT),
+    ("I3n", "a change without a call", history_of(RUNNING, end("ack", version=5)), EXACT),
+    ("I3n", "a version that was there before", history_of(RUNNING, extend(20, version=2)), EXACT),
+    ("I4", "a start too many", history_of(STORED, grant(starts=2)), EXACT),
     (
         "I4",
         "a failure that was not counted",
-        tale(RUNNING, end("retry"), grant(at=25, version=4, token="t2", starts=2)),
+        history_of(RUNNING, end("retry"), grant(at=25, version=4, token="t2", starts=2)),
         EXACT,
     ),
     (
         "I4",
         "a stall that was not counted",
-        tale(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2)),
+        history_of(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2)),
         EXACT,
     ),
     (
         "I4",
         "a stall that was counted twice",
-        tale(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2, stalls=2)),
+        history_of(RUNNING, reclaim(), grant(at=45, version=4, token="t2", starts=2, stalls=2)),
         LOOSE,
     ),
     (
         "I4",
         "a release that was counted",
-        tale(RUNNING, end("release"), look(25, "ready", attempts=1)),
+        history_of(RUNNING, end("release"), look(25, "ready", attempts=1)),
         EXACT,
     ),
-    ("I4", "reclaimed twice", tale(RUNNING, reclaim(), reclaim(41, version=4)), EXACT),
-    ("I4", "reclaimed without a claim", tale(STORED, reclaim()), LOOSE),
+    ("I4", "reclaimed twice", history_of(RUNNING, reclaim(), reclaim(41, version=4)), EXACT),
+    ("I4", "reclaimed without a claim", history_of(STORED, reclaim()), LOOSE),
     (
         "I4",
         "reclaimed twice after one claim that nobody heard of",
-        tale(
+        history_of(
             STORED,
             Event(kind="unknown", op="reserve", t=5, queues=("q",)),
             reclaim(),
@@ -143,39 +153,41 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I4",
         "a failure of a handler that returned",
-        tale(RUNNING, run(12, 10), end("retry", result="error")),
+        history_of(RUNNING, run(12, 10), end("retry", result="error")),
         EXACT,
     ),
     (
         "I4",
         "a failure of a handler that was stopped",
-        tale(RUNNING, run(12, 10, "unknown"), end("fail", result="error")),
+        history_of(RUNNING, run(12, 10, "unknown"), end("fail", result="error")),
         EXACT,
     ),
-    ("I5", "runs after its last attempt", tale(STORED, grant(attempts=3)), LOOSE),
-    ("I5", "runs after its last stall", tale(STORED, grant(stalls=3)), LOOSE),
+    ("I5", "runs after its last attempt", history_of(STORED, grant(attempts=3)), LOOSE),
+    ("I5", "runs after its last stall", history_of(STORED, grant(stalls=3)), LOOSE),
     (
         "I5",
         "lives on after its last stall",
-        tale(enqueue(max_stalls=1), grant(max_stalls=1), end("stalled")),
+        history_of(enqueue(max_stalls=1), grant(max_stalls=1), end("stalled")),
         EXACT,
     ),
     (
         "I6",
         "two jobs of a key at once",
-        tale(enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 20, **KEYED)),
+        history_of(enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 20, **KEYED)),
         LOOSE,
     ),
     (
         "I6",
         "a key handed out one microsecond too early",
-        tale(enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 39, token="t2", **KEYED)),
+        history_of(
+            enqueue(**KEYED), enqueue("b", 5, **KEYED), grant(**KEYED), grant("b", 39, token="t2", **KEYED)
+        ),
         EXACT,
     ),
     (
         "I6b",
         "blocked behind nobody",
-        tale(
+        history_of(
             enqueue(result="blocked", **KEYED),
             snapshot(9, look(9, "blocked", version=1, starts=0, **KEYED)),
         ),
@@ -184,7 +196,7 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I6b",
         "two jobs of a key wait",
-        tale(
+        history_of(
             enqueue(**KEYED),
             enqueue("b", **KEYED),
             snapshot(
@@ -198,13 +210,13 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I7",
         "one more than allowed",
-        tale(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 11, token="t2")),
+        history_of(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 11, token="t2")),
         LOOSE,
     ),
     (
         "I7",
         "one more than the harbor allows",
-        tale(
+        history_of(
             configure(queue="*", max_running=1),
             STORED,
             enqueue("b", queue="p"),
@@ -216,7 +228,7 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I7",
         "a limit that was lowered",
-        tale(
+        history_of(
             configure(max_running=2),
             STORED,
             enqueue("b"),
@@ -229,62 +241,64 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I8",
         "two starts in a window of one",
-        tale(configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 109, token="t2")),
+        history_of(
+            configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 109, token="t2")
+        ),
         LOOSE,
     ),
     (
         "I8",
         "two arrivals in a window of one",
-        tale(configure(enqueue_rate=per(1, 100)), STORED, enqueue("b", 99)),
+        history_of(configure(enqueue_rate=per(1, 100)), STORED, enqueue("b", 99)),
         LOOSE,
     ),
     (
         "I9",
         "the second before the first",
-        tale(STORED, enqueue("b", 1), reserve(10, grant("b"))),
+        history_of(STORED, enqueue("b", 1), reserve(10, grant("b"))),
         EXACT,
     ),
     (
         "I9",
         "a low priority before a high one",
-        tale(STORED, enqueue("b", 1, priority=5), reserve(10, grant("a"))),
+        history_of(STORED, enqueue("b", 1, priority=5), reserve(10, grant("a"))),
         EXACT,
     ),
     (
         "I9",
         "the wrong lane first",
-        tale(STORED, enqueue("b", 1, lane="cpu"), reserve(10, grant("a"), lanes=("cpu", "any"))),
+        history_of(STORED, enqueue("b", 1, lane="cpu"), reserve(10, grant("a"), lanes=("cpu", "any"))),
         EXACT,
     ),
-    ("I10", "handed out after its cancel", tale(STORED, cancel(5), grant(version=3)), EXACT),
+    ("I10", "handed out after its cancel", history_of(STORED, cancel(5), grant(version=3)), EXACT),
     (
         "I10",
         "completed after its cancel",
-        tale(RUNNING, cancel(12, "requested", version=3), end("ack", version=4)),
+        history_of(RUNNING, cancel(12, "requested", version=3), end("ack", version=4)),
         EXACT,
     ),
     (
         "I10",
         "retried after its cancel",
-        tale(RUNNING, cancel(12, "requested", version=3), end("retry", version=4)),
+        history_of(RUNNING, cancel(12, "requested", version=3), end("retry", version=4)),
         LOOSE,
     ),
     (
         "I10",
         "reclaimed after its cancel",
-        tale(RUNNING, cancel(12, "requested", version=3), reclaim(version=4)),
+        history_of(RUNNING, cancel(12, "requested", version=3), reclaim(version=4)),
         EXACT,
     ),
     (
         "I11",
         "failed without a failure job",
-        tale(WITH_FAIL_QUEUE, RUNNING, end("fail"), look(30, "failed", attempts=1)),
+        history_of(WITH_FAIL_QUEUE, RUNNING, end("fail"), look(30, "failed", attempts=1)),
         DRAINED,
     ),
     (
         "I11",
         "a failure job with other bytes",
-        tale(
+        history_of(
             WITH_FAIL_QUEUE,
             RUNNING,
             end("fail"),
@@ -295,26 +309,26 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I11",
         "failed without a reason",
-        tale(RUNNING, end("fail"), look(30, "failed", attempts=1, failure_kind="")),
+        history_of(RUNNING, end("fail"), look(30, "failed", attempts=1, failure_kind="")),
         EXACT,
     ),
     (
         "I11",
         "stalled to death without a failure job",
-        tale(WITH_FAIL_QUEUE, enqueue(max_stalls=1), grant(max_stalls=1), reclaim(result="failed")),
+        history_of(WITH_FAIL_QUEUE, enqueue(max_stalls=1), grant(max_stalls=1), reclaim(result="failed")),
         DRAINED,
     ),
-    ("I12", "one id, two jobs", tale(STORED, enqueue(at=5)), EXACT),
+    ("I12", "one id, two jobs", history_of(STORED, enqueue(at=5)), EXACT),
     (
         "I12",
         "one key, two jobs",
-        tale(enqueue(idempotency_key="i"), enqueue("b", 5, idempotency_key="i")),
+        history_of(enqueue(idempotency_key="i"), enqueue("b", 5, idempotency_key="i")),
         LOOSE,
     ),
     (
         "I12",
         "one key, two answers",
-        tale(
+        history_of(
             enqueue(idempotency_key="i"),
             enqueue("b"),
             enqueue("b", 5, result="duplicate", sent="x", idempotency_key="i"),
@@ -324,7 +338,7 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
     (
         "I12",
         "a key was given away after a day although its job still ran",
-        tale(
+        history_of(
             enqueue(idempotency_key="i"),
             grant(at=10, idempotency_key="i", starts=1),
             enqueue("b", DAY + 50, idempotency_key="i"),
@@ -332,82 +346,92 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
         ),
         LOOSE,
     ),
-    ("I12", "stored under an id that nobody sent", tale(enqueue(sent="x")), LOOSE),
-    ("I13", "other bytes came out", tale(STORED, grant(digest="x")), LOOSE),
-    ("I13", "other headers came out", tale(STORED, grant(headers="x")), LOOSE),
-    ("I14", "started before its time", tale(enqueue(run_at=11), grant(run_at=11)), LOOSE),
-    ("I14", "its delay was forgotten", tale(enqueue(delay=50), grant()), EXACT),
+    ("I12", "stored under an id that nobody sent", history_of(enqueue(sent="x")), LOOSE),
+    ("I13", "other bytes came out", history_of(STORED, grant(digest="x")), LOOSE),
+    ("I13", "other headers came out", history_of(STORED, grant(headers="x")), LOOSE),
+    ("I14", "started before its time", history_of(enqueue(run_at=11), grant(run_at=11)), LOOSE),
+    ("I14", "its delay was forgotten", history_of(enqueue(delay=50), grant()), EXACT),
     (
         "I14",
         "a retry that did not wait",
-        tale(RUNNING, end("retry", span=50), grant(at=69, version=4, token="t2", starts=2, attempts=1)),
+        history_of(RUNNING, end("retry", span=50), grant(at=69, version=4, token="t2", starts=2, attempts=1)),
         EXACT,
     ),
-    ("I15", "extended too far", tale(RUNNING, extend(20, until=99)), LOOSE),
-    ("I15", "extended not at all", tale(RUNNING, extend(20, until=40)), EXACT),
+    ("I15", "extended too far", history_of(RUNNING, extend(20, until=99)), LOOSE),
+    ("I15", "extended not at all", history_of(RUNNING, extend(20, until=40)), EXACT),
     (
         "I17",
         "half of a refused batch is there",
-        tale(enqueue(kind="fail"), look(5, "ready", version=1, starts=0)),
+        history_of(enqueue(kind="fail"), look(5, "ready", version=1, starts=0)),
         EXACT,
     ),
-    ("I17", "a refused job was handed out", tale(enqueue(kind="fail"), grant()), EXACT),
+    ("I17", "a refused job was handed out", history_of(enqueue(kind="fail"), grant()), EXACT),
     (
         "I18",
         "one tick, two jobs",
-        tale(enqueue(idempotency_key="schedule/s/1"), enqueue("b", 5, idempotency_key="schedule/s/1")),
+        history_of(enqueue(idempotency_key="schedule/s/1"), enqueue("b", 5, idempotency_key="schedule/s/1")),
         LOOSE,
     ),
     (
         "I18",
         "one tick, two answers",
-        tale(
+        history_of(
             enqueue(idempotency_key="schedule/s/1"),
             enqueue("b"),
             enqueue("b", 5, result="duplicate", sent="x", idempotency_key="schedule/s/1"),
         ),
         LOOSE,
     ),
-    ("I19", "another queue than claimed", tale(STORED, reserve(10, grant(), queues=("p",))), LOOSE),
-    ("I19", "another type than claimed", tale(STORED, reserve(10, grant(), types=("other",))), LOOSE),
-    ("I19", "another lane than claimed", tale(STORED, reserve(10, grant(), lanes=("gpu",))), LOOSE),
-    ("I20", "handed out after its end", tale(DONE, grant(at=30, version=4, token="t2", starts=2)), EXACT),
-    ("I20", "an ack that led to ready", tale(RUNNING, end("ack", state="ready")), EXACT),
-    ("I20", "alive again without a requeue", tale(DONE, look(30, "ready", version=4)), EXACT),
-    ("I20", "another state than its last change", tale(DONE, look(30, "failed")), LOOSE),
-    ("I20", "requeued while it waited", tale(STORED, requeue(5, version=1)), EXACT),
-    ("I20", "back after it was deleted", tale(DONE, delete(30), look(31, "completed")), EXACT),
+    ("I19", "another queue than claimed", history_of(STORED, reserve(10, grant(), queues=("p",))), LOOSE),
+    ("I19", "another type than claimed", history_of(STORED, reserve(10, grant(), types=("other",))), LOOSE),
+    ("I19", "another lane than claimed", history_of(STORED, reserve(10, grant(), lanes=("gpu",))), LOOSE),
+    (
+        "I20",
+        "handed out after its end",
+        history_of(DONE, grant(at=30, version=4, token="t2", starts=2)),
+        EXACT,
+    ),
+    ("I20", "an ack that led to ready", history_of(RUNNING, end("ack", state="ready")), EXACT),
+    ("I20", "alive again without a requeue", history_of(DONE, look(30, "ready", version=4)), EXACT),
+    ("I20", "another state than its last change", history_of(DONE, look(30, "failed")), LOOSE),
+    ("I20", "requeued while it waited", history_of(STORED, requeue(5, version=1)), EXACT),
+    ("I20", "back after it was deleted", history_of(DONE, delete(30), look(31, "completed")), EXACT),
     (
         "I20",
         "an answer before its question",
-        tale(enqueue(at=50), grant(at=10, until=40)),
+        history_of(enqueue(at=50), grant(at=10, until=40)),
         LOOSE,
     ),
-    ("L1", "still ready at the end", tale(STORED, look(99, "ready", version=1, starts=0)), DRAINED),
-    ("L1", "still running at the end", tale(RUNNING, look(20, "running", version=2, until=40)), DRAINED),
+    ("L1", "still ready at the end", history_of(STORED, look(99, "ready", version=1, starts=0)), DRAINED),
+    (
+        "L1",
+        "still running at the end",
+        history_of(RUNNING, look(20, "running", version=2, until=40)),
+        DRAINED,
+    ),
     (
         "L3",
         "expired and still running at the end",
-        tale(RUNNING, look(99, "running", version=2, until=40)),
+        history_of(RUNNING, look(99, "running", version=2, until=40)),
         DRAINED,
     ),
-    ("L3", "left by a sweep that had room", tale(RUNNING, sweep(40)), EXACT),
-    ("L7", "an empty claim beside a ready job", tale(STORED, reserve(10)), EXACT),
-    ("L7", "a due job was not seen", tale(enqueue(delay=5), reserve(10)), EXACT),
+    ("L3", "left by a sweep that had room", history_of(RUNNING, sweep(40)), EXACT),
+    ("L7", "an empty claim beside a ready job", history_of(STORED, reserve(10)), EXACT),
+    ("L7", "a due job was not seen", history_of(enqueue(delay=5), reserve(10)), EXACT),
     (
         "L9",
         "a claim that failed on a sound store",
-        tale(STORED, refuse("reserve", 5, "DriverUnavailable")),
+        history_of(STORED, refuse("reserve", 5, "DriverUnavailable")),
         MARKED,
     ),
-    ("L9", "a heartbeat that failed", tale(RUNNING, refuse("extend", 15, "DriverUnavailable")), MARKED),
-    ("L8", "forty-one claims in vain", tale(*(reserve(at) for at in range(41))), LOOSE),
-    ("L8", "a claim every millisecond", tale(*(reserve(at * 1000) for at in range(100))), LOOSE),
-    ("Z6", "ran twice under one lease", tale(RUNNING, run(12, 10), run(15, 10)), LOOSE),
+    ("L9", "a heartbeat that failed", history_of(RUNNING, refuse("extend", 15, "DriverUnavailable")), MARKED),
+    ("L8", "forty-one claims in vain", history_of(*(reserve(at) for at in range(41))), LOOSE),
+    ("L8", "a claim every millisecond", history_of(*(reserve(at * 1000) for at in range(100))), LOOSE),
+    ("Z6", "ran twice under one lease", history_of(RUNNING, run(12, 10), run(15, 10)), LOOSE),
     (
         "Z6",
         "a lease that ran out for no reason",
-        tale(RUNNING, reclaim(), look(45, "ready", stalls=1)),
+        history_of(RUNNING, reclaim(), look(45, "ready", stalls=1)),
         MARKED,
     ),
 ]
@@ -428,7 +452,7 @@ def test_every_promise_is_broken_at_least_twice() -> None:
 
 
 def test_a_copy_that_wins_breaks_nothing() -> None:
-    history = tale(
+    history = history_of(
         RUNNING,
         speculate(15),
         grant("c", 20, token="t2", speculates_on="a", worker="v", until=50),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskharbor.testing.history import Event, Terms, check
-from tests.unit.testing.history.tales import (
+from tests.unit.testing.history.events_by_hand import (
     cancel,
     configure,
     delete,
@@ -14,6 +14,7 @@ from tests.unit.testing.history.tales import (
     extend,
     fault,
     grant,
+    history_of,
     look,
     per,
     reclaim,
@@ -23,7 +24,6 @@ from tests.unit.testing.history.tales import (
     run,
     snapshot,
     sweep,
-    tale,
 )
 
 EXACT = Terms(is_exact=True)
@@ -32,19 +32,19 @@ LOOSE = Terms()
 DAY = 86_400_000_000
 KEYED = {"key": "k"}
 STORED = enqueue()
-RUNNING = tale(STORED, grant())
-DONE = tale(RUNNING, end("ack"))
+RUNNING = history_of(STORED, grant())
+DONE = history_of(RUNNING, end("ack"))
 
 GOOD: list[tuple[str, list[Event], Terms]] = [
     ("nothing at all", [], DRAINED),
     (
         "enqueued, run, done",
-        tale(STORED, reserve(10, grant()), run(12, 10), end("ack"), look(30, "completed")),
+        history_of(STORED, reserve(10, grant()), run(12, 10), end("ack"), look(30, "completed")),
         DRAINED,
     ),
     (
         "failed, retried, done",
-        tale(
+        history_of(
             RUNNING,
             run(12, 10, "fail"),
             end("retry", span=5, result="error", state="scheduled"),
@@ -56,7 +56,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "expired for a reason, then done",
-        tale(
+        history_of(
             RUNNING,
             fault(12),
             reclaim(40),
@@ -69,32 +69,40 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "reclaimed by the claim itself, at the very end",
-        tale(RUNNING, reserve(40, grant(at=40, version=4, token="t2", starts=2, stalls=1))),
+        history_of(RUNNING, reserve(40, grant(at=40, version=4, token="t2", starts=2, stalls=1))),
         EXACT,
     ),
-    ("refused at the very end", tale(RUNNING, refuse("ack", 40, "LeaseExpired")), EXACT),
-    ("accepted just before the end", tale(RUNNING, end("ack", 39)), EXACT),
-    ("extended and done", tale(RUNNING, extend(20), extend(45, version=4), end("ack", 70, version=5)), EXACT),
+    ("refused at the very end", history_of(RUNNING, refuse("ack", 40, "LeaseExpired")), EXACT),
+    ("accepted just before the end", history_of(RUNNING, end("ack", 39)), EXACT),
+    (
+        "extended and done",
+        history_of(RUNNING, extend(20), extend(45, version=4), end("ack", 70, version=5)),
+        EXACT,
+    ),
     (
         "released and handed out again",
-        tale(RUNNING, end("release"), grant(at=25, version=4, token="t2", starts=2)),
+        history_of(RUNNING, end("release"), grant(at=25, version=4, token="t2", starts=2)),
         EXACT,
     ),
     (
         "denied while it was being stored",
-        tale(cancel(-1, "not_found", version=0), STORED, grant(), end("ack"), look(30, "completed")),
+        history_of(cancel(-1, "not_found", version=0), STORED, grant(), end("ack"), look(30, "completed")),
         LOOSE,
     ),
-    ("denied after it was pruned", tale(DONE, cancel(50, "not_found", version=0)), LOOSE),
+    ("denied after it was pruned", history_of(DONE, cancel(50, "not_found", version=0)), LOOSE),
     (
         "a call that failed in a fault",
-        tale(STORED, fault(1), refuse("reserve", 5, "DriverUnavailable")),
+        history_of(STORED, fault(1), refuse("reserve", 5, "DriverUnavailable")),
         Terms(is_exact=True, faults_are_marked=True),
     ),
-    ("cancelled while it waits", tale(STORED, cancel(5), look(9, "cancelled", version=2, starts=0)), DRAINED),
+    (
+        "cancelled while it waits",
+        history_of(STORED, cancel(5), look(9, "cancelled", version=2, starts=0)),
+        DRAINED,
+    ),
     (
         "cancelled while it runs",
-        tale(
+        history_of(
             RUNNING,
             cancel(12, "requested", version=3, state="running"),
             end("ack", version=4, state="cancelled"),
@@ -103,12 +111,12 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "cancelled twice",
-        tale(STORED, cancel(5), cancel(6, "already_over"), look(9, "cancelled", version=2, starts=0)),
+        history_of(STORED, cancel(5), cancel(6, "already_over"), look(9, "cancelled", version=2, starts=0)),
         DRAINED,
     ),
     (
         "requeued after its end",
-        tale(
+        history_of(
             DONE,
             requeue(30),
             grant(at=31, version=5, token="t2", starts=2),
@@ -116,10 +124,10 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         ),
         EXACT,
     ),
-    ("deleted after its end", tale(DONE, delete(30), look(40, "")), DRAINED),
+    ("deleted after its end", history_of(DONE, delete(30), look(40, "")), DRAINED),
     (
         "one key, one after the other",
-        tale(
+        history_of(
             enqueue(**KEYED),
             grant(**KEYED),
             enqueue("b", 12, result="blocked", **KEYED),
@@ -135,33 +143,37 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "as many as allowed",
-        tale(configure(max_running=1), STORED, enqueue("b"), grant(), end("ack"), grant("b", 20, token="t2")),
+        history_of(
+            configure(max_running=1), STORED, enqueue("b"), grant(), end("ack"), grant("b", 20, token="t2")
+        ),
         EXACT,
     ),
     (
         "an expired lease stops counting at that instant",
-        tale(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 40, token="t2")),
+        history_of(configure(max_running=1), STORED, enqueue("b"), grant(), grant("b", 40, token="t2")),
         LOOSE,
     ),
     (
         "a rate with its window over",
-        tale(configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 110, token="t2")),
+        history_of(
+            configure(execute_rate=per(1, 100)), STORED, enqueue("b"), grant(), grant("b", 110, token="t2")
+        ),
         LOOSE,
     ),
-    ("in order", tale(STORED, enqueue("b", 1), reserve(10, grant(), grant("b", 10), limit=2)), EXACT),
+    ("in order", history_of(STORED, enqueue("b", 1), reserve(10, grant(), grant("b", 10), limit=2)), EXACT),
     (
         "a duplicate answers the first job",
-        tale(
+        history_of(
             enqueue(idempotency_key="i"),
             enqueue("a", 5, result="duplicate", sent="x", idempotency_key="i"),
         ),
         LOOSE,
     ),
-    ("an empty claim while the job is not due", tale(enqueue(delay=50), reserve(10)), EXACT),
-    ("a sweep that finds nothing in time", tale(RUNNING, sweep(39)), EXACT),
+    ("an empty claim while the job is not due", history_of(enqueue(delay=50), reserve(10)), EXACT),
+    ("a sweep that finds nothing in time", history_of(RUNNING, sweep(39)), EXACT),
     (
         "an ack that nobody heard of may have been stored",
-        tale(
+        history_of(
             RUNNING,
             end("ack", kind="unknown", version=0),
             look(30, "completed"),
@@ -170,7 +182,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "a retry that nobody heard of may have been counted",
-        tale(
+        history_of(
             RUNNING,
             end("retry", kind="unknown", version=0),
             grant(at=25, version=4, token="t2", starts=2, attempts=1),
@@ -179,7 +191,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "an extension that nobody heard of may have been stored",
-        tale(
+        history_of(
             RUNNING,
             Event(kind="unknown", op="extend", job="a", token="t1", t=30),
             end("ack", 50, version=4),
@@ -188,7 +200,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "a claim that nobody heard of may have been granted",
-        tale(
+        history_of(
             STORED,
             Event(kind="unknown", op="reserve", t=5, queues=("q",)),
             grant(at=50, version=4, token="t2", starts=2, stalls=1),
@@ -197,7 +209,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "a key is free a day after its job ended without a word",
-        tale(
+        history_of(
             enqueue(idempotency_key="k", max_stalls=1),
             grant(at=10, idempotency_key="k", max_stalls=1, starts=1),
             look(DAY - 100, "failed", stalls=1, starts=1, max_stalls=1, idempotency_key="k"),
@@ -207,14 +219,14 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "who hears of every job and is never the fastest claims in vain",
-        tale(
+        history_of(
             *(part for at in range(60) for part in (enqueue(f"job-{at}", at), reserve(at + 1, types=("x",))))
         ),
         LOOSE,
     ),
     (
         "a key is free a day after an end that nobody saw",
-        tale(
+        history_of(
             enqueue(idempotency_key="k", max_stalls=1),
             grant(at=10, idempotency_key="k", max_stalls=1, starts=1),
             enqueue("b", DAY + 50, idempotency_key="k"),
@@ -224,7 +236,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "a lease that nobody heard of is reclaimed like any other",
-        tale(STORED, Event(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
+        history_of(STORED, Event(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
         LOOSE,
     ),
 ]
@@ -238,6 +250,8 @@ def test_a_kept_promise_is_not_blamed(name: str, history: list[Event], terms: Te
 
 
 def test_a_duplicate_run_names_the_lease_that_explains_it() -> None:
-    history = tale(RUNNING, fault(12), reclaim(40), grant(at=45, version=4, token="t2", starts=2, stalls=1))
+    history = history_of(
+        RUNNING, fault(12), reclaim(40), grant(at=45, version=4, token="t2", starts=2, stalls=1)
+    )
 
     assert check(history, EXACT).duplicates == {"a": ["w until 40"]}

@@ -1,4 +1,4 @@
-"""How a driver is held to the model: so many steps from one seed, and nothing left out."""
+"""Runs the state machine on a driver: a number of steps from one seed, without blind spots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from taskharbor.testing.statemachine.coverage import Coverage
+from taskharbor.testing.statemachine.fixture import MakeDriver
 from taskharbor.testing.statemachine.machine import DriverMachine
-from taskharbor.testing.statemachine.pair import MakeDriver
 
 RULES_PER_RUN = 150
 
@@ -17,7 +17,7 @@ def hold_to_the_model(
 ) -> Coverage:
     """Run at least so many steps; raises AssertionError at the first difference or for a blind spot.
 
-    The same seed gives the same steps. `least` is how often everything must be met; `shrink` looks
+    The same seed draws the same steps. `least` is how often everything must be met; `shrink` looks
     for the shortest way to a difference, which can take minutes.
     """
     machine, coverage = driver_machine(make_driver)

@@ -1,7 +1,7 @@
-"""Each verb done twice, by a store and by the reference model, and both answers compared.
+"""Runs each verb on a store and on the reference model and compares the answers.
 
-`SideBySide` is what the rules of the state machine are made of. An answer that differs, or a record
-that reads differently afterwards, raises AssertionError and names the fields.
+The rules of the state machine are built on `Comparison`. A different answer, or a record
+that reads differently afterwards, raises AssertionError with the fields that differ.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from taskharbor.testing.reference import ReferenceModel
+from taskharbor.testing.reference.jobs import plain
 from taskharbor.testing.reference.roles import Roles
-from taskharbor.testing.reference.shelf import plain
-from taskharbor.testing.statemachine.witness import Witness
+from taskharbor.testing.statemachine.safety import SafetyChecker
 
 T = TypeVar("T")
 
 
-class SideBySide:
+class Comparison:
     """A driver, the model, and the clock they share."""
 
     def __init__(self, driver: Driver, now: datetime) -> None:
@@ -39,7 +39,7 @@ class SideBySide:
         self.now = now
         self.model = ReferenceModel()
         self.roles = Roles()
-        self.witness = Witness()
+        self.safety = SafetyChecker()
         self.ids: dict[str, None] = {}  # every id ever used, in order
         self.old_leases: list[Lease] = []
         self.errors: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class SideBySide:
         if isinstance(answer, RateLimited):
             assert waits.get(answer.queue) == answer.retry_after, f"{answer!r}, but {waits}"
         elif isinstance(answer, list):
-            self.witness.enqueued([job.queue for job in jobs], answer, self.now)
+            self.safety.enqueued([job.queue for job in jobs], answer, self.now)
         await self._look([job.id for job in jobs])
 
     async def reserve(self, claim: Claim) -> None:
@@ -100,7 +100,7 @@ class SideBySide:
         [expected] = self.model.extend_leases([bare], lease_for, self.now, {}, _tokens([answer]))
         self._agree(answer, expected.lease if isinstance(expected, Extended) else expected)
         if isinstance(expected, Extended):
-            self.witness.extended(expected)
+            self.safety.extended(expected)
         await self._look([lease.job_id])
 
     # ------------------------------------------------------------------ time and control
@@ -155,7 +155,7 @@ class SideBySide:
     async def configure(self, settings: QueueSettings) -> None:
         answer: QueueRules = await self.driver.configure_queue(settings, now=self.now)
         self._agree(answer, self.model.configure_queue(settings))
-        self.witness.configured(settings.queue, answer)
+        self.safety.configured(settings.queue, answer)
         await self._look()
 
     async def speculate(self, job_id: str, start: HeadStart | None = None) -> None:
@@ -210,7 +210,7 @@ class SideBySide:
         if self._last_claim is not None and self._last_claim[0] == self.now:
             _, claim, taken = self._last_claim
             ready = [job for job in found if job.state is JobState.READY]
-            self.witness.left_waiting(
+            self.safety.left_waiting(
                 taken, [job for job in ready if claim.types is None or job.type in claim.types]
             )
 
@@ -220,7 +220,7 @@ class SideBySide:
         self.ids |= dict.fromkeys([*ids, *sorted(touched)])
         wanted = list(dict.fromkeys([*ids, *touched]))
         for job_id, seen in zip(wanted, await self.driver.get(wanted, now=self.now), strict=True):
-            self.witness.saw(job_id, seen)
+            self.safety.saw(job_id, seen)
             if seen is None and self.model.may_be_gone(job_id):
                 self.model.prune([job_id])
             expected = self.model.get(job_id, self.now)
@@ -262,7 +262,7 @@ class SideBySide:
         self._agree(list(answers), self.model.settle(settlements, self.now))
         for settlement, answer in zip(settlements, answers, strict=True):
             if isinstance(answer, Settled):
-                self.witness.ended(settlement.lease.job_id, is_ack=isinstance(settlement, Ack))
+                self.safety.ended(settlement.lease.job_id, is_ack=isinstance(settlement, Ack))
 
     def _compare_extended(
         self,
@@ -276,7 +276,7 @@ class SideBySide:
         self._agree(list(answers), expected)
         for answer in answers:
             if isinstance(answer, Extended):
-                self.witness.extended(answer)
+                self.safety.extended(answer)
 
     def _compare_claim(self, claim: Claim, taken: list[JobRecord] | TaskHarborError) -> None:
         assert isinstance(taken, list), f"the claim failed: {taken!r}"
@@ -285,7 +285,7 @@ class SideBySide:
         assert not known & set(tokens.values()), "a lease token was handed out twice"
         expected = self.model.reserve(claim, self.now, tokens)
         self._agree([job.id for job in taken], expected)
-        self.witness.granted(taken, claim, self.now)
+        self.safety.granted(taken, claim, self.now)
         for job in taken:
             self._compare_record(job, partial(self.model.whole, job.id))
         self.old_leases += [job.lease for job in taken]

@@ -162,7 +162,7 @@ def speculate(at, *, copy="c", original="a") -> Event:
     return Event(kind="ok", op="speculate", job=copy, token=original, t=at, at=at, version=1)
 
 
-def tale(*parts: Event | list[Event]) -> list[Event]:
+def history_of(*parts: Event | list[Event]) -> list[Event]:
     told: list[Event] = []
     for part in parts:
         told += part if isinstance(part, list) else [part]

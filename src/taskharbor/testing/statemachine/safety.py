@@ -1,6 +1,6 @@
-"""What a store says, checked against what may never happen, without a model of it.
+"""Safety: answers of a store checked against what must never happen, without a model.
 
-A `Witness` hears every answer of one store in the order they were given and keeps what it needs:
+A `SafetyChecker` reads every answer of one store in order and remembers what it needs:
 leases, grants, versions, states. It raises AssertionError, with the number of the broken promise,
 as soon as two answers cannot both be right:
 
@@ -34,7 +34,7 @@ class _Grant(NamedTuple):
     original: str | None  # of a copy
 
 
-class Witness:
+class SafetyChecker:
     """The memory of one store's answers."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Witness:
         self._leases[answer.lease.job_id] = lease._replace(expires_at=answer.lease.expires_at)
 
     def ended(self, job_id: str, *, is_ack: bool) -> None:
-        """The lease of this job was given back by an accepted settlement; those of its copies go with it."""
+        """An accepted settlement ended the lease of this job and of its copies."""
         lease = self._leases.pop(job_id, None)
         assert lease is not None, f"I3: {job_id} was settled without a lease"
         for other_id in [name for name, other in self._leases.items() if other.original == job_id]:
@@ -148,7 +148,7 @@ class Witness:
         return is_sure and lease.expires_at > now and level in (EVERY_QUEUE, lease.queue)
 
     def _forget(self, job_id: str) -> None:
-        """Gone, or merged into another job: under this id, everything starts anew."""
+        """Gone, or merged into another job: this id starts again from nothing."""
         self._seen.pop(job_id, None)
         self._fences.pop(job_id, None)
         self._leases.pop(job_id, None)

@@ -1,4 +1,4 @@
-"""Where the reference model keeps its jobs, and how they read: one dict, looked through every time."""
+"""The jobs of the reference model and how they read: one dict, scanned every time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Record(SimpleNamespace):
     """One stored job: the fields of JobRecord, changed in place."""
 
 
-class Shelf:
-    """The jobs, the ids that stand for others, and what can be read of them."""
+class JobTable:
+    """The jobs, the aliases, and what can be read of them."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Any] = {}
@@ -79,14 +79,14 @@ class Shelf:
         return sum(self.state_of(job, now) is JobState.READY for job in timed)
 
     def adopt_order_of_failures(self) -> None:
-        """Where one step cannot span queues, failures of one instant are told in the order of the store."""
+        """Where one step cannot span queues, failure jobs of one instant take the order of the store."""
         failures: dict[datetime, list[Any]] = {}
         for job in self.jobs.values():
             if job.type == FAILURE_TYPE and job.id in self.store_seqs:
                 failures.setdefault(job.created_at, []).append(job)
-        for told in failures.values():
-            places = [job.seq for job in told]
-            for job, place in zip(sorted(told, key=self._seq_in_store), places, strict=True):
+        for same_instant in failures.values():
+            places = [job.seq for job in same_instant]
+            for job, place in zip(sorted(same_instant, key=self._seq_in_store), places, strict=True):
                 job.seq = place
         self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[1].seq))
 
@@ -187,7 +187,7 @@ class Shelf:
 
 
 def plain(update: Update) -> Update:
-    """The flags with `reset_counts` said out loud."""
+    """The flags with `reset_counts` filled in."""
     return Update(update.data, update.run_at, update.retry, update.resets_counts)
 
 
@@ -221,12 +221,12 @@ def default_of(name: str) -> Any:
 def _is_same_story(ours: bytes, theirs: bytes) -> bool:
     """Whether two payloads of a failure job say the same, in whatever order and with whose words."""
     try:
-        told, other = msgspec.json.decode(ours), msgspec.json.decode(theirs)
+        model, other = msgspec.json.decode(ours), msgspec.json.decode(theirs)
     except msgspec.DecodeError:
         return False
-    if told["error"] == UNSAID and other.get("error"):
-        told["error"] = other["error"]
-    return bool(told == other)
+    if model["error"] == UNSAID and other.get("error"):
+        model["error"] = other["error"]
+    return bool(model == other)
 
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobRecord)}

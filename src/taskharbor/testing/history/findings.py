@@ -1,4 +1,4 @@
-"""What the passes of the checker share: the violations they found, and the leases that the first one drew."""
+"""Findings of the checker, shared by its passes: violations, and the leases that the first pass built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interval:
 
 
 @dataclass(slots=True)
-class Book:
+class Findings:
     """The findings so far."""
 
     terms: Terms

@@ -1,4 +1,4 @@
-"""What the rules stand on: a driver, the model beside it, and the choice of ids and leases."""
+"""The fixture of the rules: a driver, the model beside it, and the choice of ids and leases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import Lease, NewJob
 from taskharbor.model.settlement import Settlement
 from taskharbor.testing.statemachine import plans
+from taskharbor.testing.statemachine.compare import Comparison
 from taskharbor.testing.statemachine.coverage import Coverage
-from taskharbor.testing.statemachine.sidebyside import SideBySide
 
 START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)  # years from every real clock: only `now` may count
 STEPS_PER_FULL_LOOK = 5
@@ -36,7 +36,7 @@ class PairMachine(RuleBasedStateMachine):
         super().__init__()
         self.entropy = Entropy(1)
         self.loop = asyncio.new_event_loop()
-        self.pair = SideBySide(type(self).make_driver(), START)
+        self.pair = Comparison(type(self).make_driver(), START)
         self.loop.run_until_complete(self.pair.driver.open())
         self.steps = 0
         self.is_broken = False
