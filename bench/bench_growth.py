@@ -92,7 +92,7 @@ async def completed(driver: Driver, scale: float) -> str:
     claim = Claim(queues=(WORK,), worker_id="done", limit=1000)
     for start in range(0, count, 1000):
         await fill(driver, min(1000, count - start), queue=WORK)
-        await driver.settle([Ack(job.lease) for job in await driver.reserve(claim)])
+        await driver.settle([Ack(job.lease) for job in (await driver.reserve(claim)).jobs])
     return f"(e) {count:,} completed jobs kept"
 
 
@@ -101,7 +101,7 @@ async def one_round(driver: Driver) -> float:
     claim = Claim(queues=("paused", "slow", WORK), worker_id="bench", limit=BATCH)
     await fill(driver, BATCH, queue=WORK)
     start = time.perf_counter()
-    jobs = await driver.reserve(claim)
+    jobs = (await driver.reserve(claim)).jobs
     await driver.settle([Ack(job.lease) for job in jobs])
     took = time.perf_counter() - start
     if len(jobs) != BATCH:

@@ -206,7 +206,7 @@ async def memory(connection: Connection, url: str) -> str:
         await driver.enqueue(new_jobs(MEMORY_JOBS))
         await note()
         claim = Claim(queues=("default",), worker_id="bench-worker-1", limit=MEMORY_JOBS)
-        jobs = await driver.reserve(claim)
+        jobs = (await driver.reserve(claim)).jobs
         await note()
         for first in range(0, len(jobs), BATCH):
             await driver.settle([Ack(job.lease) for job in jobs[first : first + BATCH]])

@@ -50,7 +50,7 @@ async def driver_alone(count: int) -> float:
     driver = await filled(count)
     claim = Claim(queues=("default",), worker_id="bench", limit=BATCH, lease_for=timedelta(seconds=30))
     started = time.process_time()
-    jobs = await driver.reserve(claim)
+    jobs = (await driver.reserve(claim)).jobs
     while jobs:
         jobs = (await driver.exchange([Ack(job.lease) for job in jobs], claim)).claimed
     return count / (time.process_time() - started)

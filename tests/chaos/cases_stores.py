@@ -201,7 +201,7 @@ async def many_expiries(world: World) -> None:
     taken, lease_for = 0, timedelta(seconds=max(10.0, count / 1500))
     while taken < count:
         claim = Claim(queues=("default",), worker_id="gone", limit=1000, lease_for=lease_for)
-        taken += len(await world.recorded.reserve(claim))
+        taken += len((await world.recorded.reserve(claim)).jobs)
     world.inject(f"{count} leases left to expire")
     await asyncio.sleep(lease_for.total_seconds())
     for _ in range(2):

@@ -85,7 +85,7 @@ async def _lag_and_die(
     world.inject("the replica hears nothing any more")
     behind = await world.put(*(world.some_work() for _ in range(20)))
     claim = Claim(queues=("default",), worker_id="harness", limit=1, lease_for=timedelta(minutes=1))
-    stale = await world.driver.reserve(claim)
+    stale = (await world.driver.reserve(claim)).jobs
     world.inject("the primary is killed")
     await asyncio.to_thread(store.server.kill)
     return reached, behind, stale

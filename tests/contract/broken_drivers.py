@@ -8,7 +8,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.messages import Claim, Exchanged, Extended, Settled
+from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Extended, Settled, given_up_in
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Settlement
@@ -78,10 +78,10 @@ class NoExpiryCheckDriver(_LeaseTouching):
 class TwoStepClaimDriver(_Changed):
     """Picks the jobs, lets others have a turn, and only then marks them as its own."""
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         at = now or self.clock.now()
         with self._step(now) as (store, _):
-            store.reclaim(claim.queues, 100, at, self.given_up)
+            swept = store.reclaim(claim.queues, 100, at)
             store.promote(claim.queues, at)
             picked: list[JobRecord] = []
             for queue in claim.queues:
@@ -90,7 +90,8 @@ class TwoStepClaimDriver(_Changed):
         await asyncio.sleep(0)
         with self._step(now) as (store, _):
             token = self.entropy.token()
-            return [self._marked(job, token, claim, at) for job in picked]
+            jobs = [self._marked(job, token, claim, at) for job in picked]
+            return Claimed(jobs, given_up_in(swept))
 
     def _marked(self, job: JobRecord, token: str, claim: Claim, at: datetime) -> JobRecord:
         newest = replace(self._store.records.jobs.get(job.id, job), state=JobState.READY)
@@ -104,4 +105,5 @@ class TwoStepClaimDriver(_Changed):
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         settled = await self.do_settle(settlements, now) if settlements else []
-        return Exchanged(settled, await self.do_reserve(claim, now))
+        claimed = await self.do_reserve(claim, now)
+        return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)

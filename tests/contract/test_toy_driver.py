@@ -10,9 +10,8 @@ from types import ModuleType
 import pytest
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.messages import Claim, Claimed
 from taskharbor.errors import DriverUnavailable
-from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance import *  # noqa: F403
@@ -61,7 +60,7 @@ def lose_record() -> None:
 class CutOffDriver(toy.ToyDriver):  # type: ignore[name-defined, misc]
     """Settles, and then cannot be reached."""
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         raise DriverUnavailable("the store is gone")
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory import MemoryDriver, driver, records, store
-from taskharbor.drivers.messages import CancelAnswer, CancelResult, Exchanged
+from taskharbor.drivers.messages import CancelAnswer, CancelResult, Claimed, Exchanged, given_up_in
 from taskharbor.errors import DriverUnavailable, LeaseMismatch
 from taskharbor.model import limits, transitions
 from taskharbor.model.clock import EPOCH
@@ -147,7 +147,7 @@ def _rounded_index(patch):
 
 
 def _one_page(patch):
-    def reclaim(self, queues, limit, now, given_up):
+    def reclaim(self, queues, limit, now):
         page = sorted(entry[1:] for queue in queues for entry in self.records.leases[queue])[: min(limit, 5)]
         healthy = {job_id for _, job_id in page}
         with_all = self.records.leases
@@ -156,7 +156,7 @@ def _one_page(patch):
                 if entry[2] not in healthy:
                     with_all[queue].remove(entry)
                     hidden.append((queue, entry))
-        answers = original(self, queues, limit, now, given_up)
+        answers = original(self, queues, limit, now)
         while hidden:
             queue, entry = hidden.pop()
             with_all[queue].add(entry)
@@ -171,8 +171,8 @@ def _revived_after_its_place_was_given_away(patch):
     """Claims count the expired lease out, leave it to the sweeper, and an extension brings it back."""
     reclaim = store.Store.reclaim
 
-    def only_sweeps(self, queues, limit, now, given_up):
-        return [] if limit == 100 else reclaim(self, queues, limit, now, given_up)
+    def only_sweeps(self, queues, limit, now):
+        return [] if limit == 100 else reclaim(self, queues, limit, now)
 
     patch.setattr(store.Store, "reclaim", only_sweeps)
     _in_extend(_for_ever)(patch)
@@ -181,7 +181,7 @@ def _revived_after_its_place_was_given_away(patch):
 def _sweep_of_finished(patch):
     reclaim = store.Store.reclaim
 
-    def broken(self, queues, limit, now, given_up):
+    def broken(self, queues, limit, now):
         for (queue, state), finished in list(self.records.finished.items()):
             if queue in queues and state is JobState.COMPLETED and limit != 100:
                 for at, _, job_id in list(finished)[-1:]:
@@ -190,7 +190,7 @@ def _sweep_of_finished(patch):
                         self.records.put(
                             replace(job, state=JobState.READY, finished_at=None, version=job.version + 1)
                         )
-        return reclaim(self, queues, limit, now, given_up)
+        return reclaim(self, queues, limit, now)
 
     patch.setattr(store.Store, "reclaim", broken)
 
@@ -360,13 +360,14 @@ class TwoSteps(MemoryDriver):
 
     async def do_exchange(self, settlements, claim, now):
         settled = await self.do_settle(settlements, now)
-        return Exchanged(settled, await self.do_reserve(claim, now))
+        claimed = await self.do_reserve(claim, now)
+        return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
 
 
 class TakesWhatItSaw(TwoSteps):
     async def do_reserve(self, claim, now):
         with self._step(now) as (there, at):
-            there.reclaim(claim.queues, 100, at, self.given_up)
+            swept = there.reclaim(claim.queues, 100, at)
             there.promote(claim.queues, at)
             seen = [job for queue in claim.queues for job in there._candidates(queue, claim, at)]
         await _a_moment()
@@ -381,7 +382,7 @@ class TakesWhatItSaw(TwoSteps):
                     )
                     there.records.put(record)
                     taken.append(record)
-            return taken
+            return Claimed(taken, given_up_in(swept))
 
 
 class CountsFirst(TwoSteps):

@@ -37,10 +37,10 @@ from taskharbor.drivers.arguments import (
 )
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
-from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -108,8 +108,6 @@ class Driver(OneJobForms, DriverSteps):
         self.clock: Clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.max_payload = max_payload
-        self.given_up = GivenUps()
-        """Jobs that `reserve`, `exchange` and `reclaim` of this handle made dead letters, until taken."""
         self.orphans = Orphans()
         """Entries without a record that verbs of this handle met and dropped, until counted."""
         self.outage = Outage(self.clock)
@@ -210,8 +208,8 @@ class Driver(OneJobForms, DriverSteps):
 
     # ------------------------------------------------------------------ attempts
 
-    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> list[JobRecord]:
-        """Hand out up to `claim.limit` jobs, each under a fresh lease; nothing → an empty list.
+    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed:
+        """Hand out up to `claim.limit` jobs, each under a fresh lease; maybe none.
 
         In one step: reclaims up to 100 of the oldest expiries of the claimed queues, promotes what
         is due, honours pause, execute rates and max_running of queue and harbor, and picks. The
@@ -222,8 +220,8 @@ class Driver(OneJobForms, DriverSteps):
         that says no changes no counter; a rate is spent only for jobs handed out.
 
         A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
-        progress and no settled_token. Jobs that ended here because their stalls are used up are no
-        part of the answer: `given_up` has them.
+        progress and no settled_token. `given_up` has the jobs that ended here because their stalls
+        are used up; a claim that fails may have given up some without a report.
 
         Raises:
             InvalidLeaseDuration: lease_for is not above zero.
@@ -318,8 +316,7 @@ class Driver(OneJobForms, DriverSteps):
 
         Each is handled exactly once however many sweepers there are: cancel requested →
         cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
-        key → merged; otherwise ready with run_at emptied. Attempts are left alone. The failed ones
-        are in `given_up` too.
+        key → merged; otherwise ready with run_at emptied. Attempts are left alone.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)

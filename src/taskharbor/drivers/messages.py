@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, Self
@@ -89,14 +90,6 @@ class Settled(msgspec.Struct, frozen=True, tag=True, gc=False):
     version: int
 
 
-class Exchanged(msgspec.Struct, frozen=True):
-    """The answers of an exchange. `error` is why nothing was claimed, if the claim failed."""
-
-    settled: list[Settled | LeaseLost]
-    claimed: list[JobRecord]
-    error: TaskHarborError | None = None
-
-
 class ReclaimResult(StrEnum):
     REQUEUED = "requeued"
     MERGED = "merged"  # one waiting job out of this one and the one blocked behind it
@@ -108,18 +101,58 @@ class Reclaimed(msgspec.Struct, frozen=True):
     """One expired lease that this call, and no other, dealt with."""
 
     id: str
-    result: ReclaimResult
-    at: datetime
-    version: int
-
-
-class GivenUp(msgspec.Struct, frozen=True, array_like=True):
-    """A job that became a dead letter because its lease ran out once more than allowed."""
-
-    id: str
     queue: str
     type: str
+    result: ReclaimResult
     stalls: int
+    at: datetime
+    version: int
+    is_copy: bool = False
+
+    @property
+    def is_given_up(self) -> bool:
+        """The job is a dead letter now. Not a copy: when one ends, its original goes on."""
+        return self.result is ReclaimResult.FAILED and not self.is_copy
+
+
+def reclaimed(job: JobRecord, at: datetime, *, had_blocked: bool) -> Reclaimed:
+    """The answer for one expired lease, from the record as it is after the step.
+
+    `had_blocked`: before the step, a job was blocked behind the same key.
+    """
+    if job.state is JobState.FAILED:
+        result = ReclaimResult.FAILED
+    elif job.state is JobState.CANCELLED:
+        result = ReclaimResult.CANCELLED
+    else:
+        result = ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED
+    is_copy = job.speculates_on is not None
+    return Reclaimed(job.id, job.queue, job.type, result, job.stalls, at, job.version, is_copy)
+
+
+def given_up_in(answers: Iterable[Reclaimed]) -> tuple[Reclaimed, ...]:
+    """Those of them that became dead letters."""
+    return tuple(answer for answer in answers if answer.is_given_up)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The answer of a claim: the jobs it got, and the jobs it gave up on the way.
+
+    A job in `given_up` is a dead letter: its lease ran out once more than allowed, and this claim found
+    that. No attempt of it is left to be settled, so the caller is the only one who can count and log it.
+    """
+
+    jobs: list[JobRecord]
+    given_up: tuple[Reclaimed, ...] = ()
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """The answers of an exchange. `error` is why nothing was claimed, if the claim failed."""
+
+    settled: list[Settled | LeaseLost]
+    claimed: list[JobRecord]
+    error: TaskHarborError | None = None
+    given_up: tuple[Reclaimed, ...] = ()
 
 
 class CancelResult(StrEnum):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from taskharbor.drivers.messages import Claim, Extended, Settled
+from taskharbor.drivers.messages import Claim, Claimed, Extended, Settled
 from taskharbor.errors import LeaseLost, TaskHarborError
 from taskharbor.model.job import FailureKind, JobRecord, Lease
 from taskharbor.model.settlement import Ack, Fail, Retry, Settlement
@@ -31,7 +31,7 @@ class RetryUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Verbs(Protocol):
-    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> list[JobRecord]: ...
+    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed: ...
     async def settle(
         self, settlements: Sequence[Settlement], *, now: datetime | None = None
     ) -> list[Settled | LeaseLost]: ...
@@ -55,7 +55,7 @@ class OneJobForms:
     ) -> JobRecord | None:
         """The next job of one queue under a fresh lease, or None when nothing can run."""
         claim = Claim(queues=(queue,), worker_id=worker_id, limit=1, lease_for=lease_for)
-        jobs = await self.reserve(claim, now=now)
+        jobs = (await self.reserve(claim, now=now)).jobs
         return jobs[0] if jobs else None
 
     async def ack(self: _Verbs, job_id: str, token: str, now: datetime | None) -> Settled:

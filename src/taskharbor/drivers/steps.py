@@ -15,6 +15,7 @@ from typing import Any
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -57,7 +58,7 @@ class DriverSteps(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]: ...
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed: ...
 
     @abstractmethod
     async def do_extend_leases(
@@ -79,7 +80,8 @@ class DriverSteps(ABC):
         """One after the other; every store of ours does better."""
         settled = await self.do_settle(settlements, now) if settlements else []
         try:
-            return Exchanged(settled, await self.do_reserve(claim, now))
+            claimed = await self.do_reserve(claim, now)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
         except TaskHarborError as error:
             return Exchanged(settled, [], error)
 

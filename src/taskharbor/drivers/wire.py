@@ -18,13 +18,13 @@ from taskharbor.drivers.error_codec import Failure, error_of, failure_of
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
     Enqueued,
     Exchanged,
     Extended,
-    GivenUp,
     Page,
     Query,
     QueueInfo,
@@ -53,10 +53,6 @@ REPEAT_HEADER = "TaskHarbor-Repeat"
 """On a call that is sent again: `BOOT SECONDS`, who was asked first and how long ago."""
 BOOT_HEADER = "TaskHarbor-Boot"
 """In every answer: which start of which server gave it."""
-GIVEN_UP_HEADER = "TaskHarbor-Given-Up"
-"""In answers to claims and sweeps that have something to tell: jobs as `[[id, queue, type, stalls], …]`."""
-MOST_GIVEN_UP = 8
-"""In one answer: proxies drop heads of more than four kilobytes. The rest comes with the next ones."""
 
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
 AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release
@@ -68,6 +64,7 @@ class ExchangeAnswer(msgspec.Struct, frozen=True):
     settled: list[Settled | Failure]
     claimed: list[JobRecord]
     error: Failure | None = None
+    given_up: tuple[Reclaimed, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +149,7 @@ _VERBS = (
     _verb("pending_migrations", list[str]),
     _verb("migrate", list[str]),
     _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
-    _verb("reserve", list[JobRecord], claim=Claim, wait=(timedelta, NO_TIME)),
+    _verb("reserve", Claimed, claim=Claim, wait=(timedelta, NO_TIME)),
     _verb(
         "extend_leases",
         list[Extended | Failure],
@@ -247,21 +244,10 @@ def read_answer(verb: str, body: bytes) -> Any:
     answer = _decoders[verb][1].decode(body)
     if isinstance(answer, ExchangeAnswer):
         error = None if answer.error is None else error_of(answer.error)
-        return Exchanged(_rebuilt(answer.settled), answer.claimed, error)
+        return Exchanged(_rebuilt(answer.settled), answer.claimed, error, answer.given_up)
     if isinstance(answer, list):
         return _rebuilt(answer)
     return error_of(answer) if isinstance(answer, Failure) else answer
-
-
-_given_up = msgspec.json.Decoder(list[GivenUp])
-
-
-def read_given_up(header: str) -> list[GivenUp]:
-    """The jobs that an answer tells of; what cannot be read is no reason to lose the answer itself."""
-    try:
-        return _given_up.decode(header)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return []
 
 
 def _rebuilt(items: list[Any]) -> list[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.given_up import tell_given_up
+from taskharbor.drivers.given_up import report_given_up
+from taskharbor.drivers.messages import given_up_in
 from taskharbor.events import EventBus
 from taskharbor.scheduler.duty import Duty, Now
 
@@ -44,9 +45,9 @@ def sweep(
     """Give jobs whose lease ran out back to their queue, or bury them, and say so."""
 
     async def reclaim(limit: int) -> int:
-        reclaimed = await driver.reclaim(limit, now=now.given)
-        tell_given_up(driver.given_up.take(), events or EventBus(), found_by="the sweep")
-        return len(reclaimed)
+        answers = await driver.reclaim(limit, now=now.given)
+        report_given_up(given_up_in(answers), events or EventBus(), found_by="the sweep")
+        return len(answers)
 
     return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)
 

@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Exchanged, Wakeups
+from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Reclaimed, Wakeups
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import NO_TIME, JobRecord
 from taskharbor.model.settlement import Release
 from taskharbor.web.call import Call
+from taskharbor.web.portions import jobs_in
 from taskharbor.web.repeats import Kept, Repeats
 from taskharbor.web.service import Service
 from taskharbor.web.welcome import Welcome
@@ -34,12 +35,12 @@ class Claims:
 
     async def claimed(
         self, verb: str, call: Call, driver: Driver, arguments: dict[str, Any], kept: Kept | None
-    ) -> list[JobRecord] | Exchanged:
+    ) -> Claimed | Exchanged:
         wait: timedelta = arguments.pop("wait", NO_TIME)
         if wait > NO_TIME:
             return await self._claimed_within(wait, call, driver, arguments, kept)
         answer = await self._service.portions.claim(driver, verb, arguments)
-        jobs = answer.claimed if isinstance(answer, Exchanged) else answer
+        jobs = jobs_in(answer)
         if jobs and _is_over(call.disconnected()):
             self._give_back_soon(driver, jobs, arguments["now"], kept)
         return answer
@@ -48,21 +49,21 @@ class Claims:
 
     async def _claimed_within(
         self, wait: timedelta, call: Call, driver: Driver, arguments: dict[str, Any], kept: Kept | None
-    ) -> list[JobRecord]:
+    ) -> Claimed:
         """A job as soon as there is one; nothing when the time is over, or the server stops."""
         claim: Claim = arguments["claim"]
         gone = asyncio.ensure_future(call.disconnected())
         hints = driver.wakeups(claim.queues, claim.worker_id) if driver.capabilities.wakeups else None
         try:
-            jobs = await self._first(wait.total_seconds(), Welcome(call), driver, arguments, hints, gone)
+            claimed = await self._first(wait.total_seconds(), Welcome(call), driver, arguments, hints, gone)
         finally:
             if hints is not None:
                 await hints.aclose()
             is_gone = gone.done()
             gone.cancel()
-        if jobs and is_gone:
-            self._give_back_soon(driver, jobs, arguments["now"], kept)
-        return jobs
+        if claimed.jobs and is_gone:
+            self._give_back_soon(driver, claimed.jobs, arguments["now"], kept)
+        return claimed
 
     async def _first(
         self,
@@ -72,21 +73,22 @@ class Claims:
         arguments: dict[str, Any],
         hints: Wakeups | None,
         gone: asyncio.Future[None],
-    ) -> list[JobRecord]:
+    ) -> Claimed:
         clock, stopping = self._service.clock, self._service.stopping
         until = clock.monotonic() + min(seconds, self._service.config.max_wait_seconds)
+        given_up: tuple[Reclaimed, ...] = ()
         while not gone.done():
             await welcome.check()
-            claimed = await self._service.portions.claim(driver, "reserve", arguments)
-            jobs = claimed.claimed if isinstance(claimed, Exchanged) else claimed
+            answer = await self._service.portions.claim(driver, "reserve", arguments)
+            jobs, given_up = jobs_in(answer), given_up + answer.given_up
             left = until - clock.monotonic()
             if jobs or left <= 0 or stopping.is_set():
-                return jobs
+                return Claimed(jobs, given_up)
             news: list[Coroutine[Any, Any, Any]] = [stopping.wait(), clock.sleep(min(left, LOOK_SECONDS))]
             if hints is not None:
                 news.append(hints.__anext__())
             await _first_of(gone, news)
-        return []
+        return Claimed([], given_up)
 
     # ------------------------------------------------------------------ giving back
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Page, QueueInfo, RoleLease
+from taskharbor.drivers.messages import Page, QueueInfo, Reclaimed, RoleLease
 from taskharbor.drivers.wire import Verb
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.clock import Clock
@@ -185,7 +185,7 @@ class Narrowed:
         return [self._seen_item(item) for item in answer if self._is_listed(item)]
 
     def _is_listed(self, item: Any) -> bool:
-        if isinstance(item, QueueInfo):
+        if isinstance(item, QueueInfo | Reclaimed):
             return self._may_use(item.queue)
         if isinstance(item, StoredSchedule):
             return self._may_use(item.schedule.template.queue)

@@ -18,7 +18,6 @@ from taskharbor import __version__
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.error_codec import failure_of
-from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.checks import check_name, check_worker_id
@@ -70,8 +69,6 @@ _PROBLEMS = (
     "unsupported-media-type",
     "too-busy",
 )
-
-_GIVES_UP = {"reserve", "exchange", "reclaim"}
 
 
 class DriverVerbs:
@@ -129,10 +126,7 @@ class DriverVerbs:
         if verb.name == "wakeups":
             return self._stream(call, driver, arguments)
         body = await self._once(verb, call, sent, partial(self._body, verb, call, driver, arguments))
-        headers = self._headers
-        if driver.given_up and verb.name in _GIVES_UP:
-            headers = {**headers, **_given_up(call, driver, arguments)}
-        return Reply(body, headers=headers)
+        return Reply(body, headers=self._headers)
 
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
         try:
@@ -214,17 +208,6 @@ class DriverVerbs:
 
 def _rights(verb: Verb) -> Rights:
     return rights_of(f"driver.{verb.name}")
-
-
-def _given_up(call: Call, driver: Driver, arguments: dict[str, Any]) -> dict[str, str]:
-    """What the caller is told beside the answer: its worker counts the jobs that were given up for it.
-
-    All callers share the server's handle: each hears of its own queues only.
-    """
-    claim: Claim | None = arguments.get("claim")
-    may_have = call.principal.may_use if claim is None else claim.queues.__contains__
-    told = driver.given_up.take(may_have, wire.MOST_GIVEN_UP)
-    return {wire.GIVEN_UP_HEADER: wire.encode(told).decode()} if told else {}
 
 
 def _with_failure(error: TaskHarborError) -> Problem:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.arguments import check_ids
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.cursor import check_query
-from taskharbor.drivers.messages import Claim, Exchanged, Page, Query, check_claim
+from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Page, Query, check_claim
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import Schedule
@@ -95,25 +95,26 @@ class Portions:
                 if cursor is None or is_enough:
                     return Page(jobs, cursor)
 
-    async def claim(
-        self, driver: Driver, verb: str, arguments: Mapping[str, Any]
-    ) -> list[JobRecord] | Exchanged:
+    async def claim(self, driver: Driver, verb: str, arguments: Mapping[str, Any]) -> Claimed | Exchanged:
         """`reserve` or `exchange`; jobs that would be too much for one answer wait for the next claim."""
         claim: Claim = arguments["claim"]
         check_claim(claim)
         limit = min(claim.limit, self._size(self.budget))
-        answer: list[JobRecord] | Exchanged = await getattr(driver, verb)(
+        answer: Claimed | Exchanged = await getattr(driver, verb)(
             **{**arguments, "claim": replace(claim, limit=limit)}
         )
-        jobs = some = answer.claimed if isinstance(answer, Exchanged) else answer
+        jobs = some = jobs_in(answer)
+        given_up = answer.given_up
         left = self.budget - self._weight(some)
         with suppress(TaskHarborError):  # what was handed out already must get to its worker
             while len(some) == limit and len(jobs) < claim.limit and left > 0:
                 limit = min(claim.limit - len(jobs), self._size(left))
-                some = await driver.reserve(replace(claim, limit=limit), now=arguments["now"])
+                more = await driver.reserve(replace(claim, limit=limit), now=arguments["now"])
+                some = more.jobs
                 jobs += some
+                given_up += more.given_up
                 left -= self._weight(some)
-        return answer
+        return replace(answer, given_up=given_up)
 
     def check_schedules(self, there: Iterable[Schedule], schedule: Schedule) -> None:
         """Raises Problem `payload-too-large` when all schedules' payloads would not fit into an answer."""
@@ -145,6 +146,10 @@ class Portions:
     def _note(self, job: JobRecord) -> None:
         size = len(job.payload) + len(job.result or b"")
         self._largest = max(size, self._largest - self._largest // 64)  # it forgets slowly
+
+
+def jobs_in(answer: Claimed | Exchanged) -> list[JobRecord]:
+    return answer.claimed if isinstance(answer, Exchanged) else answer.jobs
 
 
 def weight(job: JobRecord) -> int:

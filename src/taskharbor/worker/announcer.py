@@ -9,8 +9,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from taskharbor.drivers.given_up import tell_given_up
-from taskharbor.drivers.messages import GivenUp, Settled
+from taskharbor.drivers.given_up import report_given_up
+from taskharbor.drivers.messages import Reclaimed, Settled
 from taskharbor.drivers.outage import Outage
 from taskharbor.errors import DriverUnavailable, Forbidden, LeaseLost
 from taskharbor.events import (
@@ -180,10 +180,10 @@ class Announcer:
             )
         )
 
-    def given_up(self, jobs: Sequence[GivenUp]) -> None:
+    def given_up(self, jobs: Sequence[Reclaimed]) -> None:
         """Jobs whose last allowed lease, of whatever worker, ran out; a claim of ours found that."""
         self._rare["given_up"] += len(jobs)
-        tell_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
+        report_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
 
     def overtaken(self, leased: LeasedJob, outcome: Outcome) -> None:
         """A handler went on after its transaction had completed the job, and did not succeed."""

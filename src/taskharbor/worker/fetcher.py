@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Exchanged, GivenUp
+from taskharbor.drivers.messages import Claim, Exchanged, Reclaimed
 from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.idle import idle_backoff
@@ -55,7 +55,7 @@ class Fetcher:
         entropy: Entropy,
         waiting: Callable[[], int],
         on_claimed: Callable[[list[JobRecord], float], None],
-        on_given_up: Callable[[list[GivenUp]], None],
+        on_given_up: Callable[[tuple[Reclaimed, ...]], None],
         on_trouble: Callable[[str, BaseException, int], None],
         on_forbidden: Callable[[Forbidden], None],
         on_idle: Callable[[], None],
@@ -208,11 +208,12 @@ class Fetcher:
                 await self._settler.one_by_one(batch, self._unclear)
                 return
         else:
-            answer = Exchanged([], await self._answered(self._driver.reserve(claim, now=now)))
+            claimed = await self._answered(self._driver.reserve(claim, now=now))
+            answer = Exchanged([], claimed.jobs, given_up=claimed.given_up)
         self._unclear += self._settler.answered(batch, answer.settled)
         batch.clear()
-        if given_up := self._driver.given_up:
-            self._on_given_up(given_up.take())
+        if answer.given_up:
+            self._on_given_up(answer.given_up)
         if answer.error is not None:
             raise answer.error
         self._received(answer.claimed, claim, sent, is_quiescent)

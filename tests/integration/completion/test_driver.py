@@ -30,7 +30,7 @@ class Books:
 
     async def taken(self, lease_for: timedelta = timedelta(seconds=30)) -> Lease:
         await self.driver.enqueue([new_job()])
-        [job] = await self.driver.reserve(claim(lease_for=lease_for))
+        [job] = (await self.driver.reserve(claim(lease_for=lease_for))).jobs
         return job.lease
 
     async def state(self, lease: Lease) -> JobState:

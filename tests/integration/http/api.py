@@ -60,9 +60,11 @@ class Api:
     async def claim(self, queue: str = "default") -> JobRecord:
         """Take the next job, as a worker would."""
         driver = await self.harbor.client.adriver()
-        [job] = await driver.reserve(
-            Claim(queues=(queue,), worker_id="w-1", lease_for=timedelta(minutes=5), lanes=("any",))
-        )
+        [job] = (
+            await driver.reserve(
+                Claim(queues=(queue,), worker_id="w-1", lease_for=timedelta(minutes=5), lanes=("any",))
+            )
+        ).jobs
         return job
 
     async def kill(self, queue: str = "default", reason: str = "no luck") -> str:

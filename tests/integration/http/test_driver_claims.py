@@ -112,7 +112,7 @@ async def test_no_job_stays_with_a_waiting_caller_who_is_gone(server, driver, mi
 
     # Whether the server noticed before or after the job came: it was never handed out, or is given back.
     await until_ready(driver, enqueued.id)
-    [job] = await driver.reserve(mine)
+    [job] = (await driver.reserve(mine)).jobs
     assert (job.id, job.stalls) == (enqueued.id, 0)
 
 
@@ -133,7 +133,7 @@ async def test_a_job_claimed_for_a_caller_who_is_gone_is_given_back_without_a_st
 
     record = await record_of(driver, enqueued.id)
     assert (record.starts, record.stalls, record.attempts) == (1, 0, 0)
-    [job] = await driver.reserve(mine)
+    [job] = (await driver.reserve(mine)).jobs
     assert job.id == enqueued.id
 
 

@@ -239,7 +239,7 @@ async def test_a_worker_can_do_all_that_a_worker_does(tokens):
         await driver.enqueue(new_jobs(1, queue="w"))
         await driver.put_schedule(schedule)
         assert (await driver.hold_role("kit", "me", timedelta(seconds=30))).is_mine
-        [job] = await driver.reserve(claim(queues=("w",)))
+        [job] = (await driver.reserve(claim(queues=("w",)))).jobs
         assert (await driver.get([job.id]))[0] is not None
         wakeups = driver.wakeups(("w",), "me")
         await asyncio.wait_for(anext(wakeups), 40)
@@ -345,7 +345,7 @@ async def test_bytes_of_every_value_arrive_as_they_were():
     async with connect(fresh_http_url()) as driver:
         job = new_job(payload=every, key=every[:255], headers={"ü": "🐍\u2028"})
         await driver.enqueue([job])
-        [taken] = await driver.reserve(claim())
+        [taken] = (await driver.reserve(claim())).jobs
 
     assert (taken.payload, taken.key, taken.headers) == (every, every[:255], {"ü": "🐍\u2028"})
 

@@ -44,7 +44,7 @@ async def test_an_enqueue_whose_message_was_lost_makes_one_job_and_is_answered_a
 @pytest.mark.parametrize("lost", ["reply", "request"])
 async def test_a_settlement_whose_message_was_lost_counts_once(driver, proxy, lost):
     await driver.enqueue([new_job(max_attempts=5)])
-    [job] = await driver.reserve(claim())
+    [job] = (await driver.reserve(claim())).jobs
     proxy.lose.append(("settle", lost))
 
     [answer] = await driver.settle([Retry(job.lease, reason="broken")])
@@ -59,7 +59,7 @@ async def test_a_claim_whose_message_was_lost_is_handed_out_once(driver, proxy, 
     await driver.enqueue(new_jobs(5))
     proxy.lose.append(("reserve", lost))
 
-    jobs = await driver.reserve(claim(limit=2))
+    jobs = (await driver.reserve(claim(limit=2))).jobs
 
     assert len(jobs) == 2
     assert (await driver.count())["kit"].running == 2
@@ -71,7 +71,7 @@ async def test_a_claim_whose_message_was_lost_is_handed_out_once(driver, proxy, 
 @pytest.mark.parametrize("lost", ["reply", "request"])
 async def test_an_exchange_whose_message_was_lost_settles_and_claims_once(driver, proxy, lost):
     await driver.enqueue(new_jobs(5))
-    jobs = await driver.reserve(claim(limit=2))
+    jobs = (await driver.reserve(claim(limit=2))).jobs
     proxy.lose.append(("exchange", lost))
 
     answer = await driver.exchange([Ack(job.lease) for job in jobs], claim(limit=2))
@@ -83,7 +83,7 @@ async def test_an_exchange_whose_message_was_lost_settles_and_claims_once(driver
 
 async def test_a_call_that_is_lost_twice_may_have_been_done_and_says_so(driver, proxy):
     await driver.enqueue(new_jobs(1))
-    [job] = await driver.reserve(claim())
+    [job] = (await driver.reserve(claim())).jobs
     proxy.lose += [("settle", "reply"), ("settle", "reply")]
 
     with pytest.raises(DriverUnavailable) as error:
@@ -111,10 +111,10 @@ async def test_a_blocking_enqueue_whose_reply_was_lost_makes_one_job(driver, pro
 async def test_one_caller_cannot_ask_for_the_answer_of_another(driver, proxy):
     """The id of a call says nothing by itself: another handle with the same claim gets other jobs."""
     await driver.enqueue(new_jobs(2))
-    [mine] = await driver.reserve(claim())
+    [mine] = (await driver.reserve(claim())).jobs
 
     async with connect(proxy.url) as other:
-        [theirs] = await other.reserve(claim())
+        [theirs] = (await other.reserve(claim())).jobs
 
     assert mine.id != theirs.id
 
@@ -123,7 +123,7 @@ async def test_a_restarted_server_does_not_guess_about_a_settlement_that_it_neve
     with HttpServer(f"sqlite:///{tmp_path}/jobs.db") as server:
         async with proxy_to(server.url) as proxy, connect(proxy.url) as driver:
             await driver.enqueue(new_jobs(1))
-            [job] = await driver.reserve(claim())
+            [job] = (await driver.reserve(claim())).jobs
             proxy.lose.append(("settle", "reply"))
             server.kill()
             call = asyncio.ensure_future(driver.settle([Ack(job.lease)]))
@@ -145,7 +145,7 @@ async def test_one_of_several_servers_does_not_guess_about_what_another_one_did(
         async with proxy_to(one.url) as proxy, connect(proxy.url) as driver:
             await driver.enqueue(new_jobs(1))
             proxy.others.append(two.url)
-            [job] = await driver.reserve(claim())
+            [job] = (await driver.reserve(claim())).jobs
             await driver.info()
             proxy.others.append(two.url)
             proxy.lose.append(("settle", "reply"))

@@ -98,7 +98,7 @@ class Ground(Api):
                 id=job_id, type=f"type-{queue}", queue=queue, payload=secret, headers={"api_key": SECRET}
             )
             await driver.enqueue([job])
-            [held] = await driver.reserve(Claim(queues=(queue,), worker_id=f"w-{queue}"))
+            [held] = (await driver.reserve(Claim(queues=(queue,), worker_id=f"w-{queue}"))).jobs
             await driver.settle([Ack(held.lease, secret)])
             await driver.put_schedule(Schedule(name=f"every-{queue}", template=job, every=60 * SECOND))
             await driver.report_worker(
@@ -468,7 +468,7 @@ async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(ground
     await driver.forget_worker("w-theirs")  # its report has lapsed, and its job still runs
     ids = [f"01900000-0000-7000-8000-00000000000{number}" for number in (3, 4)]
     await driver.enqueue([NewJob(id=job_id, type="t", queue="theirs") for job_id in ids])
-    before, after = await driver.reserve(Claim(queues=("theirs",), worker_id="w-theirs", limit=2))
+    before, after = (await driver.reserve(Claim(queues=("theirs",), worker_id="w-theirs", limit=2))).jobs
     await driver.cancel([before.id])
     stream = asyncio.ensure_future(
         ground.verb("wakeups", ground.narrow["worker"], {"queues": ["mail"], "worker_id": "w-theirs"})

@@ -62,7 +62,7 @@ async def test_alike_or_not_the_same_is_stored(
     others = [but_for_ids(record) for record in (await records(driver, mixed))[:5]]
     assert [but_for_ids(record) for record in stored] == others
     wanted = claim(limit=10, queues=(alike[0].queue,), lanes=(alike[0].requires,))
-    taken = await driver.reserve(wanted, now=START)
+    taken = (await driver.reserve(wanted, now=START)).jobs
     assert [job.id for job in taken][:5] == [job.id for job in alike]
 
 

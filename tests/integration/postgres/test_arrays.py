@@ -24,7 +24,7 @@ def no_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_type_is_looked_up_on_the_way_of_a_job(no_look_ups: None) -> None:
     async with PostgresDriver.from_url(fresh_postgres_url()) as driver:
         await driver.enqueue([*new_jobs(6), new_job(key=b"key"), new_job(delay=timedelta(hours=1))])
-        jobs = await driver.reserve(claim(limit=6))
+        jobs = (await driver.reserve(claim(limit=6))).jobs
         await driver.extend_leases([job.lease for job in jobs], LEASE)
         done = await driver.exchange([Ack(jobs[0].lease, b"1"), Ack(jobs[1].lease)], claim(limit=1))
         settled = await driver.settle(

@@ -28,7 +28,7 @@ async def ledger(database_url: str) -> Any:
 
 async def taken(driver: PostgresDriver, lease_for: timedelta = timedelta(seconds=30)) -> Lease:
     await driver.enqueue([new_job()])
-    [job] = await driver.reserve(claim(lease_for=lease_for))
+    [job] = (await driver.reserve(claim(lease_for=lease_for))).jobs
     return job.lease
 
 

@@ -81,7 +81,7 @@ class Hands:
         queues = self.chance.sample(QUEUES, self.chance.randint(1, len(QUEUES)))
         rate = RateLimit(40, timedelta(milliseconds=200)) if self.chance.random() < 0.2 else None
         wanted = claim(queues=queues, limit=4, worker_id=name, lease_for=LEASE, rate=rate)
-        jobs = await driver.reserve(wanted)
+        jobs = (await driver.reserve(wanted)).jobs
         for _ in range(3):
             if jobs and self.chance.random() < 0.5:
                 await self.beat(driver, jobs)

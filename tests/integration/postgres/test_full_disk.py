@@ -71,4 +71,4 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(url: str
 
         assert answer.result is EnqueueResult.CREATED
         assert all(job is not None for job in await driver.get(accepted))
-        assert len(await driver.reserve(claim(limit=1000))) == len(accepted) + 1
+        assert len((await driver.reserve(claim(limit=1000))).jobs) == len(accepted) + 1

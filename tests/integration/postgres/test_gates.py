@@ -50,7 +50,7 @@ async def test_who_waits_at_a_gate_keeps_nobody_waiting(
 ) -> None:
     await driver.enqueue(new_jobs(20))
     wanted = claim(limit=8, lease_for=HOUR)
-    jobs = await driver.reserve(wanted)
+    jobs = (await driver.reserve(wanted)).jobs
     await driver.configure_queue(QueueSettings(queue=level, max_running=10))
 
     async with PostgresDriver.from_url(store_url) as worker:
@@ -101,10 +101,10 @@ async def test_an_expired_lease_in_other_hands_counts_as_running(
         await connection.execute("begin")
         await connection.execute(f"select from {driver.address.identifier}.held for update")
         async with asyncio.timeout(SLOW):
-            none = await driver.reserve(claim(limit=6, lease_for=HOUR))
+            none = (await driver.reserve(claim(limit=6, lease_for=HOUR))).jobs
         await connection.execute("rollback")
     finally:
         await connection.close()
 
     assert none == []
-    assert len(await driver.reserve(claim(limit=6, lease_for=HOUR))) == 2
+    assert len((await driver.reserve(claim(limit=6, lease_for=HOUR))).jobs) == 2

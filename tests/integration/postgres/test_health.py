@@ -29,7 +29,7 @@ async def test_the_oldest_transaction_is_named_with_its_holder(
 
 async def test_dead_rows_are_counted_per_table(driver: PostgresDriver) -> None:
     await driver.enqueue(new_jobs(50))
-    taken = await driver.reserve(claim(limit=50))
+    taken = (await driver.reserve(claim(limit=50))).jobs
     await driver.settle([Ack(job.lease) for job in taken])  # from here on 50 rows of ready are dead
 
     async with asyncio.timeout(30):  # numbers are told by each session when it has a moment

@@ -62,7 +62,7 @@ class Hand:
 
     async def look(self) -> None:
         mine = claim(worker_id=self.name, limit=10, types=("kit.job",))
-        jobs = await self.driver.reserve(mine)
+        jobs = (await self.driver.reserve(mine)).jobs
         while jobs:
             self.did += [job.id for job in jobs]
             jobs = (await self.driver.exchange([Ack(job.lease) for job in jobs], mine)).claimed
@@ -183,7 +183,7 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
             await hints.aclose()
             job = new_job(queue="apart")
             await producer.enqueue([job])
-            assert await idle.driver.reserve(claim(queues=("apart",), worker_id=idle.name))
+            assert (await idle.driver.reserve(claim(queues=("apart",), worker_id=idle.name))).jobs
 
             async def hears() -> bool:
                 return idle.hears

@@ -33,7 +33,7 @@ async def _work(url: str, worker_id: str, rounds: int) -> list[Span]:
     spans: list[Span] = []
     async with PostgresDriver.from_url(url) as driver:
         for _ in range(rounds):
-            jobs = await driver.reserve(claim(limit=3, worker_id=worker_id))
+            jobs = (await driver.reserve(claim(limit=3, worker_id=worker_id))).jobs
             await asyncio.sleep(0.002)
             answers = await driver.settle([Ack(job.lease) for job in jobs])
             for job, answer in zip(jobs, answers, strict=True):

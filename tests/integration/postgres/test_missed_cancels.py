@@ -20,8 +20,8 @@ async def cancelled_in(hints: Wakeups) -> str | None:
 
 async def test_who_begins_to_listen_hears_of_the_cancels_of_its_own_jobs(driver: PostgresDriver) -> None:
     await driver.enqueue(new_jobs(2))
-    [mine] = await driver.reserve(claim(worker_id=WORKER))
-    [theirs] = await driver.reserve(claim(worker_id=OTHER_WORKER))
+    [mine] = (await driver.reserve(claim(worker_id=WORKER))).jobs
+    [theirs] = (await driver.reserve(claim(worker_id=OTHER_WORKER))).jobs
     await driver.cancel([theirs.id, mine.id])
 
     for worker_id, job in ((WORKER, mine), (OTHER_WORKER, theirs)):

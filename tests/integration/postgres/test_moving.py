@@ -34,7 +34,7 @@ class Hands:
 
     async def work(self, name: str) -> None:
         while not self.is_over:
-            jobs = await self.driver.reserve(claim(limit=25, worker_id=name, lease_for=LEASE))
+            jobs = (await self.driver.reserve(claim(limit=25, worker_id=name, lease_for=LEASE))).jobs
             if not jobs:
                 await asyncio.sleep(0.005)
                 continue

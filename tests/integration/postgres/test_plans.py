@@ -221,12 +221,12 @@ async def test_verbs_about_known_jobs_look_them_up(driver: PostgresDriver, sessi
     call: Any = VERBS[verb]
     for _ in range(8):
         await driver.enqueue(new_jobs(1))
-        await call(driver, await driver.reserve(claim()))
+        await call(driver, (await driver.reserve(claim())).jobs)
     await session.execute(EMPTY)
     for fill in FILL.values():
         await session.fetch(fill, QUEUE, 10_000)
     await driver.enqueue(new_jobs(10))
-    taken = await driver.reserve(claim(limit=10))
+    taken = (await driver.reserve(claim(limit=10))).jobs
     before = await told(driver, session)
 
     await call(driver, taken)

@@ -157,7 +157,7 @@ async def every_verb(driver: PostgresDriver) -> None:
     await driver.enqueue([new_job(queue="limited"), new_job(delay=second), new_job(priority=5)])
     await driver.enqueue([new_job(key=b"k"), new_job(idempotency_key=b"i"), new_job(key=b"k")])
     await driver.enqueue([new_job(delay=timedelta(microseconds=1))])
-    taken = await driver.reserve(claim(limit=4, types=("kit.job",), rate=RateLimit(1000, second)))
+    taken = (await driver.reserve(claim(limit=4, types=("kit.job",), rate=RateLimit(1000, second)))).jobs
     assert len(taken) == 4
     answers = await driver.extend_leases(
         [job.lease for job in taken], LEASE, progress={taken[0].id: Progress(0.5, "half")}
@@ -244,7 +244,7 @@ async def test_a_handlers_transaction_has_the_names_of_its_role_and_our_ack_has_
     async with PostgresDriver.from_url(url_of(server, "harbor_work", "shop")) as driver:
         await driver.enqueue([new_job(queue="tx") for _ in range(2)])
         for _ in range(2):  # the second one gets the connection that the first one spoiled
-            [job] = await driver.reserve(claim(queues=("tx",)))
+            [job] = (await driver.reserve(claim(queues=("tx",)))).jobs
             async with driver.transaction(job.lease) as connection:
                 path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
                 await connection.execute("set search_path = public")

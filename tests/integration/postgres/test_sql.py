@@ -102,7 +102,7 @@ async def test_where_a_job_stands_can_be_asked_from_sql(driver: PostgresDriver, 
 
     await driver.enqueue([job])
     assert seen() == (1, 1)
-    [taken] = await driver.reserve(claim())
+    [taken] = (await driver.reserve(claim())).jobs
     assert seen() == (3, 2)
     await driver.extend_leases([taken.lease], HOUR)
     assert seen() == (3, 3)

@@ -44,7 +44,7 @@ async def until_accepted(driver: PostgresDriver, job: NewJob) -> EnqueueResult:
 
 async def drained(driver: PostgresDriver) -> list[JobRecord]:
     done: list[JobRecord] = []
-    while taken := await driver.reserve(claim(limit=100)):
+    while taken := (await driver.reserve(claim(limit=100))).jobs:
         await driver.settle([Ack(job.lease) for job in taken])
         done += taken
     return done
@@ -138,7 +138,7 @@ async def test_an_answer_lost_after_the_commit_makes_no_second_job_and_no_second
         [again] = await lossy.enqueue([job])
         assert (again.id, again.result) == (job.id, EnqueueResult.DUPLICATE)
 
-        [taken] = await lossy.reserve(claim())
+        [taken] = (await lossy.reserve(claim())).jobs
         # The first step gives the job a row of its own, and the second one settles it.
         with pytest.raises(DriverUnavailable), losing_answers(lossy, after=1):
             await lossy.settle([Retry(taken.lease, reason="no luck")])
@@ -219,7 +219,7 @@ async def test_serialisation_failures_and_deadlocks_are_invisible(
     assert [answer.result for answer in answers] == [EnqueueResult.CREATED]
 
     failing("ready", code, 5)
-    taken = await driver.reserve(claim(limit=2))
+    taken = (await driver.reserve(claim(limit=2))).jobs
     assert [job.starts for job in taken] == [1, 1]
     failing("held", code, 5)
     await driver.settle([Ack(job.lease) for job in taken])
@@ -257,7 +257,7 @@ async def test_a_timeout_of_the_server_is_no_lost_lease(
     driver: PostgresDriver, store_url: str, database_url: str, setting: str
 ) -> None:
     await driver.enqueue([new_job()])
-    [job] = await driver.reserve(claim())
+    [job] = (await driver.reserve(claim())).jobs
     schema = store_url.rpartition("schema=")[2]
     async with PostgresDriver.from_url(f"{store_url}&options=-c%20{setting}%3D100") as hurried:
         with psycopg.connect(database_url) as holder:

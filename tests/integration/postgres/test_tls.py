@@ -98,7 +98,7 @@ async def test_async_and_blocking_callers_speak_tls(
         await asyncio.to_thread(driver.enqueue_blocking, [new_job()])
 
         assert front.encrypted > first  # the blocking caller has a connection of its own
-        assert len(await driver.reserve(claim(limit=5))) == 2
+        assert len((await driver.reserve(claim(limit=5))).jobs) == 2
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(front: Front, store_url: str) -> None:

@@ -54,7 +54,7 @@ async def test_nothing_is_sent_while_nobody_listens(driver: PostgresDriver, ear:
 async def test_many_jobs_make_one_notification(driver: PostgresDriver, store_url: str, ear: Ear) -> None:
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)  # it listens now, and has looked once
-    assert await driver.reserve(claim()) == []
+    assert (await driver.reserve(claim())).jobs == []
 
     async with PostgresDriver.from_url(store_url) as producer:
         for _ in range(5):
@@ -70,7 +70,7 @@ async def test_nothing_is_sent_while_every_worker_is_busy(driver: PostgresDriver
     await driver.enqueue(new_jobs(10))
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)
-    taken = await driver.reserve(claim(limit=2))
+    taken = (await driver.reserve(claim(limit=2))).jobs
     await driver.enqueue(new_jobs(5))  # takes the mark away that listening made
     await ear.so_far()
 
@@ -102,7 +102,7 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
         await driver.enqueue([new_job()])
         async with asyncio.timeout(30):  # no task of its own: the claim follows in the same turn of the loop
             await anext(hints)
-        assert len(await driver.reserve(claim(limit=5))) == 1
+        assert len((await driver.reserve(claim(limit=5))).jobs) == 1
 
     assert driver._sql["mark_hungry"] not in sent
     await hints.aclose()
@@ -137,7 +137,7 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
     arguments = enqueue_arguments([new_job()], None, always_wake=False, is_new=True)
     with psycopg.connect(database_url) as connection:
         connection.execute(numbered(driver._sql["enqueue"], lambda _: "%s").encode(), arguments)
-        taken = await driver.reserve(claim(limit=5))
+        taken = (await driver.reserve(claim(limit=5))).jobs
         assert len(taken) == 1
         for _ in range(claims - 1):
             taken = (await driver.exchange([Ack(job.lease) for job in taken], claim(limit=5))).claimed
@@ -148,7 +148,7 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
     assert not planned.cancelled()
     driver._listening._look_again()
     assert (await asyncio.wait_for(anext(hints), 10)).queue == QUEUE
-    assert len(await driver.reserve(claim(limit=5))) == 1
+    assert len((await driver.reserve(claim(limit=5))).jobs) == 1
     assert driver._listening._look is None  # once for every hint: who found nothing then waits to be told
     await hints.aclose()
 

@@ -25,7 +25,7 @@ def looks_every_time(monkeypatch):
 async def test_eviction_switched_on_ends_what_is_brought_and_taken(own_server, admin, caplog):
     async with connect(own_server.url) as driver:
         await driver.enqueue(new_jobs(2))
-        [job] = await driver.reserve(CLAIM)
+        [job] = (await driver.reserve(CLAIM)).jobs
         admin.config_set("maxmemory-policy", "allkeys-lru")
 
         with caplog.at_level(logging.ERROR), pytest.raises(StoreRefused, match="allkeys-lru"):
@@ -53,7 +53,7 @@ async def test_work_goes_on_when_eviction_is_switched_off_again(own_server, admi
         await driver.enqueue([new_job()])
         await asyncio.to_thread(driver.enqueue_blocking, [new_job()])
 
-        assert len(await driver.reserve(Claim(queues=("kit",), worker_id="worker-1", limit=5))) == 2
+        assert len((await driver.reserve(Claim(queues=("kit",), worker_id="worker-1", limit=5))).jobs) == 2
 
 
 @pytest.mark.usefixtures("looks_every_time")
@@ -63,7 +63,7 @@ async def test_whoever_said_unsafe_is_not_bothered(own_server, admin):
 
         await driver.enqueue([new_job()])
 
-        assert len(await driver.reserve(CLAIM)) == 1
+        assert len((await driver.reserve(CLAIM)).jobs) == 1
 
 
 @pytest.mark.usefixtures("looks_every_time")

@@ -27,7 +27,7 @@ async def idle_worker(url, claim=CLAIM):
     async with connect(url) as driver:
         hints = driver.wakeups(QUEUES, claim.worker_id)
         try:
-            assert await driver.reserve(claim) == []
+            assert (await driver.reserve(claim)).jobs == []
             await until(lambda: stands(driver))
             yield driver, hints
         finally:
@@ -66,7 +66,7 @@ async def test_a_job_that_comes_to_an_idle_worker_is_its_own_before_it_asks(own_
             await anext(hints)
         await until(lambda: is_in(client, answer.id, JobState.RUNNING))
 
-        [job] = await driver.reserve(CLAIM)
+        [job] = (await driver.reserve(CLAIM)).jobs
 
         assert (job.id, job.claimed_by) == (answer.id, CLAIM.worker_id)
         assert job.lease_expires_at - job.started_at >= CLAIM.lease_for
@@ -79,10 +79,10 @@ async def test_a_claim_finds_what_was_enqueued_before_it_whatever_stands(own_ser
     async with connect(own_server.url) as client, idle_worker(own_server.url) as (driver, _):
         for count in [1, 2, 30] * 8:
             await client.enqueue(new_jobs(count))
-            jobs = await driver.reserve(CLAIM)
+            jobs = (await driver.reserve(CLAIM)).jobs
             assert len(jobs) == count
             await driver.settle([Ack(job.lease) for job in jobs])
-            assert await driver.reserve(CLAIM) == []
+            assert (await driver.reserve(CLAIM)).jobs == []
 
 
 @pytest.mark.usefixtures("patient")
@@ -91,8 +91,8 @@ async def test_settling_while_a_claim_stands_brings_what_that_makes_free(own_ser
         await driver.configure_queue(QueueSettings(queue="kit", max_running=1))
         await driver.enqueue(new_jobs(2))
         hints = driver.wakeups(QUEUES, CLAIM.worker_id)
-        [first] = await driver.reserve(CLAIM)
-        assert await driver.reserve(CLAIM) == []
+        [first] = (await driver.reserve(CLAIM)).jobs
+        assert (await driver.reserve(CLAIM)).jobs == []
         await until(lambda: stands(driver))
 
         answer = await driver.exchange([Ack(first.lease)], CLAIM)
@@ -122,7 +122,7 @@ async def test_what_nobody_fetches_is_given_back_soon(own_server):
         [answer] = await client.enqueue([new_job()])
         await until(lambda: was_given_back(client, answer.id))
 
-        [job] = await client.reserve(OTHER)
+        [job] = (await client.reserve(OTHER)).jobs
 
         assert (job.id, job.attempts, job.stalls) == (answer.id, 0, 0)
 
@@ -143,7 +143,7 @@ async def test_another_claim_than_the_one_that_stood_is_not_given_its_jobs(own_s
 
 
 async def is_taken(driver, claim, job_id):
-    jobs = await driver.reserve(claim)
+    jobs = (await driver.reserve(claim)).jobs
     return [(job.id, job.claimed_by) for job in jobs] == [(job_id, claim.worker_id)]
 
 

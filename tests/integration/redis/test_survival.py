@@ -93,7 +93,9 @@ async def test_a_primary_that_became_a_replica_is_no_lost_lease(own_server, admi
 async def test_a_full_server_takes_no_jobs_but_those_that_run_can_end(own_server, admin):
     async with connect(own_server.url) as driver:
         await driver.enqueue(new_jobs(3), now=START)
-        [job, other] = await driver.reserve(Claim(queues=("kit",), worker_id="worker-a", limit=2), now=START)
+        [job, other] = (
+            await driver.reserve(Claim(queues=("kit",), worker_id="worker-a", limit=2), now=START)
+        ).jobs
         admin.config_set("maxmemory", "1mb")
         late = new_job(payload=b"x" * 1000)
         with pytest.raises(StoreFull):
@@ -105,7 +107,7 @@ async def test_a_full_server_takes_no_jobs_but_those_that_run_can_end(own_server
         assert isinstance(extended, Extended)
         await settle_one(driver, Ack(job.lease, b"result"))
         await settle_one(driver, Retry(other.lease, reason="broken"))
-        assert len(await driver.reserve(CLAIM, now=START)) == 2
+        assert len((await driver.reserve(CLAIM, now=START)).jobs) == 2
         assert await driver.get([late.id], now=START) == [None]
 
         admin.config_set("maxmemory", 0)
@@ -291,7 +293,7 @@ async def test_after_a_failover_what_was_replicated_is_there_and_no_stale_lease_
             await until(lambda: asyncio.to_thread(has_all, admin, second))
             second.replicaof("NO", "ONE")  # the replica is promoted; the rest never reaches it
             await driver.enqueue([lost], now=START)
-            gone = await driver.reserve(CLAIM, now=START)
+            gone = (await driver.reserve(CLAIM, now=START)).jobs
             own_server.kill()
 
         async with connect(f"{replica.url}?unsafe=true") as driver:
@@ -301,7 +303,7 @@ async def test_after_a_failover_what_was_replicated_is_there_and_no_stale_lease_
             [refused] = await driver.settle([Ack(gone[0].lease)], now=START)
             assert isinstance(refused, JobNotInflight)
             then = START + LEASE
-            [again] = await driver.reserve(CLAIM, now=then)
+            [again] = (await driver.reserve(CLAIM, now=then)).jobs
             assert (again.id, again.fence > kept.fence) == (kept.id, True)
             [stale] = await driver.settle([Ack(kept.lease)], now=then)
             assert isinstance(stale, LeaseLost)

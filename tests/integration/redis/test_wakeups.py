@@ -112,7 +112,7 @@ async def test_a_due_job_wakes_one_handle_without_a_poll(own_server):
         await until(lambda: enough_wait(driver, 3))
 
         assert sum(listener.heard for listener in found) == 5
-        [job] = await driver.reserve(Claim(queues=QUEUES, worker_id="worker-x"))
+        [job] = (await driver.reserve(Claim(queues=QUEUES, worker_id="worker-x"))).jobs
         await driver.settle([Ack(job.lease)])
         await close(found)
 
@@ -132,7 +132,7 @@ class Worker(Listener):
     async def _listen(self):
         async for _ in self._hints:
             self.heard += 1
-            while jobs := await self.driver.reserve(self.claim):
+            while jobs := (await self.driver.reserve(self.claim)).jobs:
                 await self.driver.settle([Ack(job.lease) for job in jobs])
                 self.done += [job.id for job in jobs]
 

@@ -20,7 +20,7 @@ RULE = header_of(Speculate(after=MOMENT, factor=1.0))
 
 async def claim(pier, queue, worker_id="worker-a", lease_for=timedelta(hours=1)):
     claim = Claim(queues=(queue,), worker_id=worker_id, limit=10, lease_for=lease_for)
-    return await pier.driver.reserve(claim)
+    return (await pier.driver.reserve(claim)).jobs
 
 
 async def test_killed_after_every_duty_it_leaves_each_done_once(ground_of_sqlite):

@@ -77,7 +77,7 @@ async def _prepare(path):
         )
         first = [new_job() for _ in range(12)]
         await driver.enqueue([*first, new_job(key=b"k"), new_job(idempotency_key=b"i")], now=NOW)
-        jobs.leases = [job.lease for job in await driver.reserve(claim(14), now=NOW)]
+        jobs.leases = [job.lease for job in (await driver.reserve(claim(14), now=NOW)).jobs]
         await driver.enqueue([new_job(key=b"k", payload=b"blocked")], now=NOW)
         await driver.speculate(jobs.leases[0].job_id, now=NOW)
         await driver.settle([Ack(jobs.leases[1], b"done"), Fail(jobs.leases[2], "bad")], now=NOW)

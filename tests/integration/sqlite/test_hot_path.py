@@ -53,7 +53,7 @@ async def one_cycle(driver, size):
         await driver.enqueue(jobs)
     counts["enqueue"] = len(seen)
     with statements(driver) as seen:
-        taken = await driver.reserve(claim)
+        taken = (await driver.reserve(claim)).jobs
     counts["reserve"] = len(seen)
     with statements(driver) as seen:
         await driver.extend_leases([job.lease for job in taken], HOUR)
@@ -78,7 +78,7 @@ async def test_the_number_of_statements_does_not_grow_with_the_batch(driver, ret
 
 async def test_one_job_that_needs_a_closer_look_does_not_slow_its_neighbours_down(driver):
     await driver.enqueue([new_job() for _ in range(99)] + [new_job(key=b"k")])
-    taken = await driver.reserve(CLAIM)
+    taken = (await driver.reserve(CLAIM)).jobs
 
     with statements(driver) as seen:
         answers = await driver.settle([Ack(job.lease) for job in taken])
@@ -90,7 +90,7 @@ async def test_one_job_that_needs_a_closer_look_does_not_slow_its_neighbours_dow
 async def test_what_cannot_run_costs_a_claim_nothing(driver):
     async def exchange():
         await driver.enqueue([new_job() for _ in range(300)])
-        first = await driver.reserve(CLAIM)
+        first = (await driver.reserve(CLAIM)).jobs
         with work(driver) as steps:
             done = await driver.exchange([Ack(job.lease) for job in first], CLAIM)
         assert len(done.claimed) == 100
@@ -120,11 +120,11 @@ async def test_what_is_finished_costs_a_claim_nothing(driver):
     for _ in range(4):
         for _ in range(3):
             await driver.enqueue([new_job() for _ in range(1000)])
-            taken = await driver.reserve(claim)
+            taken = (await driver.reserve(claim)).jobs
             await driver.settle([Ack(job.lease) for job in taken])
         await driver.enqueue([new_job() for _ in range(1000)])
         with work(driver) as steps:
-            taken = await driver.reserve(claim)
+            taken = (await driver.reserve(claim)).jobs
         costs.append(len(steps))
         await driver.settle([Ack(job.lease) for job in taken])
 
@@ -155,10 +155,10 @@ async def test_jobs_of_other_types_cost_a_claim_nothing(driver, others):
     await driver.enqueue([new_job(type="ab"[place % 2]) for place in range(10)])
 
     with work(driver) as seen:
-        taken = await driver.reserve(mine)
+        taken = (await driver.reserve(mine)).jobs
     assert [job.type for job in taken] == ["a", "b"] * 5
     with work(driver) as seen_for_nothing:
-        assert await driver.reserve(mine) == []
+        assert (await driver.reserve(mine)).jobs == []
 
     assert len(seen) < 100, len(seen)  # 8,000 rows that are walked over make more than a thousand
     assert len(seen_for_nothing) < 60, len(seen_for_nothing)
@@ -170,8 +170,8 @@ async def test_types_cost_little_where_a_worker_knows_them_all(driver):
     both = Claim(queues=("default",), worker_id="worker-1", limit=100, lease_for=HOUR, types=("a", "b"))
 
     with work(driver) as without:
-        assert len(await driver.reserve(all_types)) == 100
+        assert len((await driver.reserve(all_types)).jobs) == 100
     with work(driver) as with_types:
-        assert len(await driver.reserve(both)) == 100
+        assert len((await driver.reserve(both)).jobs) == 100
 
     assert len(with_types) <= 2 * len(without), (len(without), len(with_types))

@@ -131,7 +131,7 @@ async def test_the_job_follows_the_transaction(
         assert await driver.get([kept.id]) == [None], "not before the commit"
 
     assert answer.result == "created"
-    assert [job.id for job in await driver.reserve(claim(5))] == [kept.id]
+    assert [job.id for job in (await driver.reserve(claim(5))).jobs] == [kept.id]
     connection = sqlite3.connect(tmp_path / "jobs.db")
     assert connection.execute("select count(*) from orders").fetchone() == (1,)
     connection.close()
@@ -197,7 +197,7 @@ async def test_django_by_alias_and_by_connection(driver: SqliteDriver, tmp_path:
 
     assert process.returncode == 0
     assert said.decode().count("no open transaction") == 2
-    jobs = await driver.reserve(claim(10))
+    jobs = (await driver.reserve(claim(10))).jobs
     assert [b"kept" in job.payload for job in jobs] == [True, True]
 
 
@@ -228,7 +228,7 @@ async def test_a_job_of_a_transaction_wakes_a_worker(driver: SqliteDriver, tmp_p
         connection.close()
 
         assert hint == Wakeup(WakeupKind.WORK, queue="default")
-        assert [taken.id for taken in await other.reserve(claim(1))] == [job.id]
+        assert [taken.id for taken in (await other.reserve(claim(1))).jobs] == [job.id]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["enqueue", "aenqueue"])

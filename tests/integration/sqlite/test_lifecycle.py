@@ -64,7 +64,7 @@ async def test_another_handle_has_connections_of_its_own(tmp_path):
     await first.enqueue([new_job(), new_job()])
     await first.close()
 
-    assert len(await second.reserve(claim(5))) == 2
+    assert len((await second.reserve(claim(5))).jobs) == 2
     await second.close()
 
 

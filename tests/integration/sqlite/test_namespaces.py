@@ -20,9 +20,9 @@ async def test_harbors_in_one_file_do_not_see_each_other(tmp_path):
             assert answer.result == "created"
         await blue.configure_queue(QueueSettings(queue="default", paused=True))
 
-        assert len(await plain.reserve(claim())) == 1
-        assert await blue.reserve(claim()) == []
-        assert len(await capital.reserve(claim())) == 1
+        assert len((await plain.reserve(claim())).jobs) == 1
+        assert (await blue.reserve(claim())).jobs == []
+        assert len((await capital.reserve(claim())).jobs) == 1
         assert [found.id for found in (await blue.find(Query())).jobs] == [job.id]
         assert (await blue.info()).details["namespace"] == "blue"
     assert is_sound(path)

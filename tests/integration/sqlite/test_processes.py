@@ -116,7 +116,7 @@ async def test_a_migration_that_is_killed_half_way_starts_over(tmp_path):
 
     async with driver_on(path) as driver:
         await driver.enqueue([new_job()])
-        assert len(await driver.reserve(claim(5))) == 1
+        assert len((await driver.reserve(claim(5))).jobs) == 1
 
     assert is_sound(path)
 

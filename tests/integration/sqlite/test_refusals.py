@@ -142,7 +142,7 @@ async def test_what_a_full_disk_took_is_done_once_there_is_a_little_room(tmp_pat
             assert taken > 0
             (disk / "ballast").unlink()
 
-            while jobs := await driver.reserve(claim(limit=20)):
+            while jobs := (await driver.reserve(claim(limit=20))).jobs:
                 await driver.settle([Ack(job.lease) for job in jobs])
 
             assert (await driver.count())["default"].completed == taken
@@ -238,7 +238,7 @@ async def test_a_long_reader_holds_up_no_writer(tmp_path):
 
         for _ in range(20):
             await driver.enqueue([new_job() for _ in range(20)])
-        [job] = await driver.reserve(claim(1))
+        [job] = (await driver.reserve(claim(1))).jobs
         await driver.settle([Ack(job.lease)])
 
         assert other.execute("select count(*) from th_body").fetchone() == (1,)
@@ -256,7 +256,7 @@ async def test_a_thousand_errors_leave_no_connection_behind(tmp_path):
     async with driver_on(tmp_path / "jobs.db") as driver:
         job = new_job()
         await driver.enqueue([job])
-        [taken] = await driver.reserve(claim(1))
+        [taken] = (await driver.reserve(claim(1))).jobs
         for _ in range(500):
             await driver.settle([Ack(Lease(job.id, "not the token"))])
         [record] = await driver.get([job.id])

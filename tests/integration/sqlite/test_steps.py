@@ -25,10 +25,10 @@ async def driver(tmp_path):
 
 async def test_a_copy_that_expires_with_its_failing_original_ends_once(driver):
     await driver.enqueue([new_job(max_stalls=1)], now=NOW)
-    [original] = await driver.reserve(claim(1), now=NOW)
+    [original] = (await driver.reserve(claim(1), now=NOW)).jobs
     speculated = await driver.speculate(original.id, now=NOW)
     other = Claim(queues=("default",), worker_id="worker-2", lease_for=timedelta(seconds=30))
-    [copy] = await driver.reserve(other, now=NOW)
+    [copy] = (await driver.reserve(other, now=NOW)).jobs
     assert isinstance(speculated, Speculated)
     assert copy.id == speculated.copy_id
 
@@ -57,8 +57,8 @@ async def test_a_job_taken_out_of_the_middle_of_a_run_leaves_its_neighbours_in_o
     gone = [jobs[0].id, jobs[4].id, jobs[5].id, jobs[8].id]
 
     await driver.cancel(gone, now=NOW)
-    first = await driver.reserve(claim(2), now=NOW)
-    rest = await driver.reserve(claim(9), now=NOW)
+    first = (await driver.reserve(claim(2), now=NOW)).jobs
+    rest = (await driver.reserve(claim(9), now=NOW)).jobs
 
     assert [job.id for job in first + rest] == [job.id for job in jobs if job.id not in gone]
 
@@ -70,7 +70,7 @@ async def states_of(driver, jobs, now=NOW):
 async def test_what_happens_to_one_job_of_a_claim_leaves_the_others_running(driver):
     jobs = [new_job() for _ in range(9)]
     await driver.enqueue(jobs, now=NOW)
-    leases = [job.lease for job in await driver.reserve(claim(9), now=NOW)]
+    leases = [job.lease for job in (await driver.reserve(claim(9), now=NOW)).jobs]
 
     await driver.cancel([jobs[4].id], now=NOW)
     said = {jobs[1].id: Progress(0.5)}
@@ -92,7 +92,7 @@ async def test_what_happens_to_one_job_of_a_claim_leaves_the_others_running(driv
 async def test_jobs_that_ended_together_live_again_and_are_forgotten_one_by_one(driver):
     jobs = [new_job() for _ in range(9)]
     await driver.enqueue(jobs, now=NOW)
-    taken = await driver.reserve(claim(9), now=NOW)
+    taken = (await driver.reserve(claim(9), now=NOW)).jobs
     await driver.settle([Ack(job.lease, b"%d" % job.seq) for job in taken], now=NOW)
 
     await driver.requeue([jobs[4].id], now=NOW)
@@ -111,7 +111,7 @@ async def test_jobs_that_ended_together_live_again_and_are_forgotten_one_by_one(
 async def test_a_settlement_of_every_second_job_of_a_claim_keeps_the_others(driver):
     jobs = [new_job() for _ in range(10)]
     await driver.enqueue(jobs, now=NOW)
-    taken = await driver.reserve(claim(10), now=NOW)
+    taken = (await driver.reserve(claim(10), now=NOW)).jobs
 
     await driver.settle([Ack(job.lease) for job in taken[::2]], now=NOW)
     again = await driver.settle([Ack(job.lease) for job in taken], now=NOW)
@@ -124,7 +124,7 @@ async def test_jobs_claimed_as_one_run_have_their_options_and_headers_of_their_o
     jobs = [new_job(headers={"trace": "1"}, max_stalls=3, payload=b"%d" % n) for n in range(12)]
     await driver.enqueue(jobs, now=NOW)
 
-    taken = await driver.reserve(claim(10), now=NOW)
+    taken = (await driver.reserve(claim(10), now=NOW)).jobs
     taken[0].headers["trace"] = "changed"
 
     assert [(job.id, job.payload) for job in taken] == [(job.id, job.payload) for job in jobs[:10]]

@@ -40,7 +40,7 @@ async def test_the_job_is_there_if_the_transaction_commits(driver, own):
     assert await driver.get([job.id]) == [None]  # not before the commit
     own.execute("commit")
 
-    assert [taken.id for taken in await driver.reserve(claim(5))] == [job.id]
+    assert [taken.id for taken in (await driver.reserve(claim(5))).jobs] == [job.id]
     assert own.execute("select count(*) from orders").fetchone() == (1,)
 
 
@@ -52,7 +52,7 @@ async def test_the_job_is_not_there_if_the_transaction_rolls_back(driver, own):
 
     assert await driver.get([job.id]) == [None]
     assert await driver.count() == {}
-    assert await driver.reserve(claim(5)) == []
+    assert (await driver.reserve(claim(5))).jobs == []
     [answer] = await driver.enqueue([job])
     assert answer.result == "created"
 

@@ -48,7 +48,9 @@ async def test_work_that_arrives_from_another_process_wakes(tmp_path):
         )
 
         assert await next_hint(listener) == work_in("mail")
-        assert len(await driver.reserve(claim(queue="mail"))) == 1  # sent after the commit, never before
+        assert (
+            len((await driver.reserve(claim(queue="mail"))).jobs) == 1
+        )  # sent after the commit, never before
         assert await process.wait() == 0
 
 
@@ -67,7 +69,7 @@ async def test_a_cancel_reaches_the_worker_that_runs_the_job(tmp_path):
         theirs = driver.wakeups(["elsewhere"], "worker-2")
         await driver.enqueue([new_job()])
         assert await next_hint(mine) == work_in("default")
-        [job] = await driver.reserve(claim(1))
+        [job] = (await driver.reserve(claim(1))).jobs
 
         await other.cancel([job.id])
         await other.enqueue([new_job(queue="elsewhere")])

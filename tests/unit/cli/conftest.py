@@ -88,7 +88,7 @@ class Shell:
         """Claim the next job of a queue and settle it; answers its id."""
 
         async def go(driver: Driver) -> str:
-            [job] = await driver.reserve(Claim(queues=(queue,), worker_id="w-1"))
+            [job] = (await driver.reserve(Claim(queues=(queue,), worker_id="w-1"))).jobs
             await driver.settle([settlement(job)])
             return job.id
 
@@ -96,7 +96,7 @@ class Shell:
 
     def claim(self, queue: str = "default", lease_for: timedelta = timedelta(minutes=5)) -> JobRecord:
         async def go(driver: Driver) -> JobRecord:
-            [job] = await driver.reserve(Claim(queues=(queue,), worker_id="w-1", lease_for=lease_for))
+            [job] = (await driver.reserve(Claim(queues=(queue,), worker_id="w-1", lease_for=lease_for))).jobs
             return job
 
         job: JobRecord = self.store(go)

@@ -105,7 +105,7 @@ def test_workers_are_ranked_by_latency_with_what_each_runs(shell: Shell) -> None
             claim = Claim(queues=("default",), worker_id=name, limit=4, lease_for=timedelta(hours=1))
             new = NewJob(id=Entropy().job_id(SystemClock().now()), type=f"{name}.job")
             await driver.enqueue([new] if seconds else [])
-            running = tuple(job.id for job in await driver.reserve(claim))
+            running = tuple(job.id for job in (await driver.reserve(claim)).jobs)
             report = WorkerReport(worker_id=name, concurrency=4, running=(*running, GONE))
             samples = [Sample("t", timedelta(seconds=seconds))] if seconds else []
             await driver.report_worker(report, samples)

@@ -112,7 +112,7 @@ async def test_a_look_finds_dead_and_retried_jobs_behind_many_new_ones(shell: Sh
 
     async with connect(shell.url) as driver:
         await driver.enqueue([new(), new()])
-        first, second = await driver.reserve(Claim(queues=("default",), worker_id="w", limit=2))
+        first, second = (await driver.reserve(Claim(queues=("default",), worker_id="w", limit=2))).jobs
         later = timedelta(hours=1)
         await driver.settle(
             [Fail(first.lease, "no luck"), Retry(second.lease, delay=later, reason="no luck")]

@@ -241,7 +241,7 @@ async def test_the_jobs_ahead_are_counted_in_the_order_of_claims(driver: MemoryD
 
 async def test_a_blocked_job_finds_its_holder_in_the_store(driver: MemoryDriver) -> None:
     holder = await put(driver, key=b"k")
-    [running] = await driver.reserve(Claim(queues=("media",), worker_id="w"), now=NOW)
+    [running] = (await driver.reserve(Claim(queues=("media",), worker_id="w"), now=NOW)).jobs
     blocked = await put(driver, key=b"k")
 
     answer = await look_into(driver, blocked, now=NOW)

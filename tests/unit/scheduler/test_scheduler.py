@@ -70,7 +70,7 @@ def new_job(**fields: object) -> NewJob:
 
 async def take(driver: Driver, worker_id: str = "worker", limit: int = 10) -> list[JobRecord]:
     claim = Claim(queues=("default",), worker_id=worker_id, limit=limit, lease_for=30 * SECOND)
-    return await driver.reserve(claim)
+    return (await driver.reserve(claim)).jobs
 
 
 async def all_jobs(driver: Driver) -> list[JobRecord]:

@@ -88,7 +88,7 @@ def put_in(judge: Judge, *jobs: NewJob) -> list[Any]:
 
 def claimed(judge: Judge, limit: int = 1, now: datetime = NOW, worker_id: str = "w-1") -> list[Any]:
     claim = Claim(queues=("default",), worker_id=worker_id, limit=limit, lease_for=60 * SECOND)
-    jobs: list[Any] = judge.ask("reserve", claim=claim, now=now)
+    jobs: list[Any] = judge.ask("reserve", claim=claim, now=now)["jobs"]
     assert len(jobs) == limit
     return jobs
 
@@ -157,7 +157,8 @@ def see_attempts(judge: Judge) -> None:
     speculated = judge.ask("speculate", job_id=exchanged["claimed"][0]["id"], now=NOW)
     assert speculated["type"] == "Speculated"
     assert judge.ask("speculate", job_id=NOBODY, now=NOW)["type"] == "Failure"
-    assert judge.ask("reserve", claim=Claim(queues=("empty",), worker_id="w"), wait="PT0.001S", now=NOW) == []
+    empty = judge.ask("reserve", claim=Claim(queues=("empty",), worker_id="w"), wait="PT0.001S", now=NOW)
+    assert empty == {"jobs": [], "given_up": []}
 
 
 def see_looking(judge: Judge) -> None:

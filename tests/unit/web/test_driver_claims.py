@@ -10,6 +10,7 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers import wire
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import Claimed
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -63,8 +64,8 @@ class Door:
         }
         await self.app(scope, receive, send)
         assert sent[0]["status"] == 200, sent
-        jobs: list[JobRecord] = wire.read_answer("reserve", sent[1]["body"])
-        return jobs
+        claimed: Claimed = wire.read_answer("reserve", sent[1]["body"])
+        return claimed.jobs
 
     async def grace_ends(self) -> None:
         self.grace_is_over.set()

@@ -1,4 +1,4 @@
-"""A server tells the caller of a claim which jobs were given up for it."""
+"""A server reports to the caller of a claim or a sweep which jobs were given up by it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import wire
-from taskharbor.drivers.messages import GivenUp
+from taskharbor.drivers.messages import given_up_in
 from taskharbor.testing.conformance.kit import LEASE, START, claim, new_jobs
 from taskharbor.web.app import App, create_app
 from taskharbor.web.config import ServerConfig
@@ -29,49 +29,35 @@ async def stalled(app: App, queue: str, count: int) -> list[str]:
     """Jobs whose only lease is over at END; their ids."""
     driver = await app.service.driver()
     await driver.enqueue(new_jobs(count, queue=queue, max_stalls=1), now=START)
-    return [job.id for job in await driver.reserve(claim(queues=(queue,), limit=count), now=START)]
+    return [job.id for job in (await driver.reserve(claim(queues=(queue,), limit=count), now=START)).jobs]
 
 
-async def told(app: App, verb: str, **arguments: Any) -> list[GivenUp] | None:
-    """What the answer to a call says beside its body."""
+async def answer(app: App, verb: str, **arguments: Any) -> Any:
     sent = await answered(app, verb, wire.encode({**arguments, "now": END}))
     assert sent[0]["status"] == 200, sent
-    header = dict(sent[0]["headers"]).get(wire.GIVEN_UP_HEADER.lower().encode())
-    return None if header is None else wire.read_given_up(header.decode())
+    return wire.read_answer(verb, sent[1]["body"])
 
 
-async def test_a_claim_hears_of_its_own_queues_and_a_sweep_of_the_rest(app: App) -> None:
-    mine, others = await stalled(app, "mine", 2), await stalled(app, "others", 2)
-    await (await app.service.driver()).reclaim(now=END)  # somebody else's call, whose answer is still to come
+async def test_each_claim_reports_what_it_gave_up_and_the_sweep_the_rest(app: App) -> None:
+    mine, others, rest = [await stalled(app, queue, 2) for queue in ("mine", "others", "rest")]
 
-    first = await told(app, "reserve", claim=claim(queues=("mine",)))
-    again = await told(app, "exchange", settlements=[], claim=claim(queues=("mine",)))
-    rest = await told(app, "reclaim")
+    first = await answer(app, "reserve", claim=claim(queues=("mine",)))
+    again = await answer(app, "reserve", claim=claim(queues=("mine",)))
+    second = await answer(app, "exchange", settlements=[], claim=claim(queues=("others",)))
+    swept = given_up_in(await answer(app, "reclaim"))
 
-    assert [job.id for job in first or ()] == mine
-    assert again is None
-    assert [job.id for job in rest or ()] == others
-
-
-async def test_an_answer_tells_so_many_that_every_proxy_lets_it_pass(app: App) -> None:
-    ids = await stalled(app, "q" * 128, wire.MOST_GIVEN_UP + 3)
-
-    pages = [await told(app, "reserve", claim=claim(queues=("q" * 128,))) or [] for _ in range(3)]
-
-    assert [len(page) for page in pages] == [wire.MOST_GIVEN_UP, 3, 0]
-    assert [job.id for page in pages for job in page] == ids
-    longest = [GivenUp("0" * 36, "q" * 128, "t" * 128, 10**9)] * wire.MOST_GIVEN_UP
-    assert len(wire.encode(longest)) < 3000
+    assert [(one.id, one.queue, one.stalls) for one in first.given_up] == [(id_, "mine", 1) for id_ in mine]
+    assert again.given_up == ()
+    assert [one.id for one in second.given_up] == others
+    assert [one.id for one in swept] == rest
 
 
-async def test_other_verbs_take_nothing_from_those_who_claim(app: App) -> None:
-    ids = await stalled(app, "mine", 1)
-    await (await app.service.driver()).reclaim(now=END)
+async def test_a_claim_in_portions_reports_what_every_portion_gave_up(app: App) -> None:
+    ids = await stalled(app, "mine", 150)  # a claim reclaims 100 at a time
+    driver = await app.service.driver()
+    await driver.enqueue(new_jobs(40, queue="mine"), now=END)
 
-    assert await told(app, "count") is None
-    assert [job.id for job in await told(app, "reserve", claim=claim(queues=("mine",))) or ()] == ids
+    claimed = await answer(app, "reserve", claim=claim(queues=("mine",), limit=40))
 
-
-@pytest.mark.parametrize("header", ["", "[", "[[1]]", "{}", "\udc80", '[["a","q","t",1,"added later"]]'])
-def test_a_header_that_cannot_be_read_costs_nobody_the_answer(header: str) -> None:
-    assert wire.read_given_up(header) in ([], [GivenUp("a", "q", "t", 1)])
+    assert len(claimed.jobs) == 40
+    assert [one.id for one in claimed.given_up] == ids

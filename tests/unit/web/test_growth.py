@@ -10,7 +10,6 @@ import pytest
 from taskharbor.cli.parameters import parse_count, parse_rate, parse_size
 from taskharbor.drivers.cursor import seq_of
 from taskharbor.drivers.messages import Query
-from taskharbor.drivers.wire import read_given_up
 from taskharbor.model.checks import check_id, check_name, check_worker_id
 from taskharbor.model.clock import EPOCH, SystemClock
 from taskharbor.model.cron import check_cron, zone
@@ -35,7 +34,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "rate of a flag": parse_rate,
     "cursor": lambda text: seq_of(Query(cursor=text)),
     "store URL": lambda text: masked(f"postgresql://{text}?password={text}"),
-    "given-up header": read_given_up,
 }
 SHAPES: dict[str, Callable[[int], str]] = {
     "letters": lambda n: "a" * n,

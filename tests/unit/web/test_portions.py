@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Exchanged, Page, Query
+from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Page, Query
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
@@ -41,12 +41,12 @@ class Watched:
         self.brought.append(len(page.jobs))
         return page
 
-    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> list[JobRecord]:
+    async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed:
         if self.fails_after == len(self.brought):
             raise DriverUnavailable("away", done=False)
-        jobs = await self.driver.reserve(claim, now=now)
-        self.brought.append(len(jobs))
-        return jobs
+        claimed = (await self.driver.reserve(claim, now=now)).jobs
+        self.brought.append(len(claimed.jobs))
+        return claimed
 
     async def exchange(self, settlements: Any, claim: Claim, *, now: datetime | None = None) -> Exchanged:
         answer = await self.driver.exchange(settlements, claim, now=now)
@@ -136,20 +136,21 @@ async def test_a_claim_of_large_jobs_gets_what_fits_and_the_rest_stays() -> None
     exchange = {"claim": claim, "settlements": [], "now": None}
     second = await Portions(BUDGET).claim(store, "exchange", exchange)
 
-    assert isinstance(first, list)
+    assert isinstance(first, Claimed)
     assert isinstance(second, Exchanged)
-    assert 0 < len(first) < 60
-    assert [job.id for job in (*first, *second.claimed)] == ids[: len(first) + len(second.claimed)]
+    assert 0 < len(first.jobs) < 60
+    taken = [*first.jobs, *second.claimed]
+    assert [job.id for job in taken] == ids[: len(taken)]
 
 
 async def test_a_claim_of_small_jobs_gets_all_it_asks_for() -> None:
     store, ids = await stocked(500, 10)
     claim = Claim(queues=("default",), worker_id="w", limit=400)
 
-    jobs = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
+    claimed = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
 
-    assert isinstance(jobs, list)
-    assert [job.id for job in jobs] == ids[:400]
+    assert isinstance(claimed, Claimed)
+    assert [job.id for job in claimed.jobs] == ids[:400]
 
 
 async def test_what_was_claimed_is_handed_out_though_the_store_goes_away() -> None:
@@ -157,11 +158,11 @@ async def test_what_was_claimed_is_handed_out_though_the_store_goes_away() -> No
     store.fails_after = 1
     claim = Claim(queues=("default",), worker_id="w", limit=400)
 
-    jobs = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
+    claimed = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
 
-    assert isinstance(jobs, list)
-    assert [job.id for job in jobs] == ids[: len(jobs)]
-    assert 0 < len(jobs) < 400
+    assert isinstance(claimed, Claimed)
+    assert [job.id for job in claimed.jobs] == ids[: len(claimed.jobs)]
+    assert 0 < len(claimed.jobs) < 400
 
 
 def test_the_payloads_of_all_schedules_fit_into_an_answer() -> None:

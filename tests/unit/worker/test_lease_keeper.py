@@ -333,7 +333,7 @@ async def test_a_stale_worker_changes_nothing(yard):
     """R000-43: expired; waiting again; leased to another."""
     claim = Claim(queues=("default",), worker_id="stale", lease_for=timedelta(seconds=30))
     job_id = await yard.put()
-    [mine] = await yard.driver.reserve(claim, now=yard.clock.now())
+    [mine] = (await yard.driver.reserve(claim, now=yard.clock.now())).jobs
     answers = []
     await yard.pass_time(31)
     answers += await yard.driver.settle([Ack(mine.lease)], now=yard.clock.now())

@@ -91,7 +91,7 @@ class Bench:
 
     async def lease(self, count: int) -> int:
         claim = Claim(queues=(self._queue,), worker_id=_WORKER, limit=count, lease_for=_LEASE)
-        got = await self._driver.reserve(claim)
+        got = (await self._driver.reserve(claim)).jobs
         self._held += got
         return len(got)
 

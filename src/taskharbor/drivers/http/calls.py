@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from taskharbor.drivers import wire
-from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.http import decoding
 from taskharbor.drivers.http.address import Address
 from taskharbor.drivers.http.connections import Connection, ConnectionPool
@@ -24,7 +22,6 @@ from taskharbor.drivers.http.requests import Requests, repeat_of
 from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import DriverUnavailable
 
-_GIVEN_UP = wire.GIVEN_UP_HEADER.lower()
 _HEAR_OUT_SECONDS = 5.0
 _ORDER_SECONDS = 2.0  # how long a later call waits for it: order is worth something, but no lease
 
@@ -41,14 +38,11 @@ class Calls:
         pool: ConnectionPool,
         requests: Requests,
         on_unheard: Unheard,
-        given_up: GivenUps,
     ) -> None:
-        """`given_up`: where to put the jobs that the server tells of."""
         self._address = address
         self._pool = pool
         self._requests = requests
         self._on_unheard = on_unheard
-        self._given_up = given_up
         self._loop = asyncio.get_running_loop()
         self._unheard: set[asyncio.Task[None]] = set()
         self._has_many_servers = False  # something in between spreads the calls of one line
@@ -142,7 +136,4 @@ class Calls:
             await self._on_unheard(verb, self._read(verb, response))
 
     def _read(self, verb: str, response: ResponseParser) -> Any:
-        told = response.headers.get(_GIVEN_UP)
-        if told is not None:
-            self._given_up.hear(wire.read_given_up(told))
         return decoding.read(verb, response, self._address)

@@ -24,6 +24,7 @@ from taskharbor.drivers.http.wakeups import RemoteWakeups
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -105,7 +106,7 @@ class HttpDriver(Driver):
         if self._address.exposes_token:
             _log.warning("the token for %s crosses the network in the clear: use https", self._address.shown)
         pool = ConnectionPool(self._address, self._tls)
-        self._calls = Calls(self._address, pool, self._requests, self._hand_back, self.given_up)
+        self._calls = Calls(self._address, pool, self._requests, self._hand_back)
         try:
             hello: wire.Hello = await self._calls.call("hello", b"{}")
         except BaseException:
@@ -144,7 +145,7 @@ class HttpDriver(Driver):
 
     async def _hand_back(self, verb: str, response: Any) -> None:
         """Jobs that were handed out to a caller who has given up wait again, at their place."""
-        claimed: list[JobRecord] = response if verb == "reserve" else getattr(response, "claimed", [])
+        claimed: list[JobRecord] = getattr(response, "jobs" if verb == "reserve" else "claimed", [])
         if verb in ("reserve", "exchange") and claimed and self._calls is not None:
             settlements = [Release(job.lease) for job in claimed]
             # Where the time is made up, the claim's own: this step belongs to it.
@@ -166,11 +167,11 @@ class HttpDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        jobs: list[JobRecord] = await self._ask("reserve", claim=claim, now=now)
-        return jobs
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
+        claimed: Claimed = await self._ask("reserve", claim=claim, now=now)
+        return claimed
 
-    async def reserve_within(self, claim: Claim, wait: timedelta) -> list[JobRecord]:
+    async def reserve_within(self, claim: Claim, wait: timedelta) -> Claimed:
         """`reserve` that waits on the server until there is a job, `wait` at the longest.
 
         For programs that do one thing at a time. A caller who gives up, or dies, ends the wait.
@@ -181,8 +182,8 @@ class HttpDriver(Driver):
         if self._calls is None:
             raise DriverClosed
         body = self._body("reserve", {"claim": claim, "wait": wait})
-        jobs: list[JobRecord] = await self._calls.wait("reserve", body, wait.total_seconds())
-        return jobs
+        claimed: Claimed = await self._calls.wait("reserve", body, wait.total_seconds())
+        return claimed
 
     async def do_extend_leases(
         self,

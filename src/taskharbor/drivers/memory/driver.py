@@ -21,6 +21,7 @@ from taskharbor.drivers.messages import (
     CancelAnswer,
     CancelResult,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -110,9 +111,9 @@ class MemoryDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         with self._step(now) as (store, at):
-            return store.reserve(claim, self.entropy.token(), at, self.given_up)
+            return store.reserve(claim, self.entropy.token(), at)
 
     async def do_extend_leases(
         self,
@@ -135,13 +136,14 @@ class MemoryDriver(Driver):
     ) -> Exchanged:
         with self._step(now) as (store, at):
             settled = [store.settle(settlement, at) for settlement in settlements]
-            return Exchanged(settled, store.reserve(claim, self.entropy.token(), at, self.given_up))
+            claimed = store.reserve(claim, self.entropy.token(), at)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
 
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         with self._step(now) as (store, at):
-            return store.reclaim(list(store.records.leases), limit, at, self.given_up)
+            return store.reclaim(list(store.records.leases), limit, at)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as (store, at):

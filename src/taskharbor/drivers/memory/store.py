@@ -14,14 +14,22 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.memory.gates import Gates
 from taskharbor.drivers.memory.idempotency import Idempotency
 from taskharbor.drivers.memory.listeners import Listeners
 from taskharbor.drivers.memory.ordered import Ordered
 from taskharbor.drivers.memory.presence import Presence
 from taskharbor.drivers.memory.records import Ready, Records, Timed
-from taskharbor.drivers.messages import Claim, Enqueued, EnqueueResult, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    Enqueued,
+    EnqueueResult,
+    Reclaimed,
+    Settled,
+    given_up_in,
+    reclaimed,
+)
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, NewJob
 from taskharbor.model.settlement import Ack, Settlement
@@ -113,8 +121,8 @@ class Store:
                 moved += 1
         return moved
 
-    def reserve(self, claim: Claim, token: str, now: datetime, given_up: GivenUps) -> list[JobRecord]:
-        self.reclaim(claim.queues, 100, now, given_up)
+    def reserve(self, claim: Claim, token: str, now: datetime) -> Claimed:
+        swept = self.reclaim(claim.queues, 100, now)
         self.promote(claim.queues, now)
         taken: list[JobRecord] = []
         expires_at = now + claim.lease_for
@@ -128,7 +136,7 @@ class Store:
                 self.records.put(record)
                 taken.append(record)
             self.gates.spend(queue, claim, len(picked), now)
-        return taken
+        return Claimed(taken, given_up_in(swept))
 
     def _candidates(self, queue: str, claim: Claim, now: datetime) -> Iterator[JobRecord]:
         """The jobs of one queue that this worker may have, best first, lane by lane."""
@@ -167,9 +175,7 @@ class Store:
         self.drop_copy_of(after, now)
         return Settled(after.id, after.state, now, after.version)
 
-    def reclaim(
-        self, queues: Sequence[str], limit: int, now: datetime, given_up: GivenUps
-    ) -> list[Reclaimed]:
+    def reclaim(self, queues: Sequence[str], limit: int, now: datetime) -> list[Reclaimed]:
         """The oldest expired leases of these queues, each ended once."""
         oldest = merge(*(_expired(self.records.leases[queue], now) for queue in queues))
         answers = []
@@ -181,8 +187,7 @@ class Store:
             after = self._leave(job, stalled(job, "", now), now)
             if after.state.is_terminal:
                 self.drop_copy_of(after, now)
-                given_up.note((after,))
-            answers.append(Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version))
+            answers.append(reclaimed(after, now, had_blocked=had_blocked))
         return answers
 
     def _leave(self, before: JobRecord, after: JobRecord, now: datetime) -> JobRecord:
@@ -246,11 +251,3 @@ class Store:
 
 def _expired(leases: Ordered[Timed], now: datetime) -> Iterator[Timed]:
     return takewhile(lambda entry: entry[0] <= now, leases)
-
-
-def _reclaim_result(state: JobState, had_blocked: bool) -> ReclaimResult:
-    if state is JobState.FAILED:
-        return ReclaimResult.FAILED
-    if state is JobState.CANCELLED:
-        return ReclaimResult.CANCELLED
-    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED

@@ -12,8 +12,15 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.given_up import GivenUps
-from taskharbor.drivers.messages import Claim, Exchanged, Extended, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.messages import (
+    Claim,
+    Exchanged,
+    Extended,
+    Reclaimed,
+    Settled,
+    given_up_in,
+    reclaimed,
+)
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
 from taskharbor.drivers.postgres.connections import Connections
@@ -56,13 +63,11 @@ class Attempts:
         statements: Statements,
         entropy: Entropy,
         clock: Clock,
-        given_up: GivenUps,
         orphans: Orphans,
     ) -> None:
         self._connections = connections
         self._sql = statements
         self._entropy = entropy
-        self._given_up = given_up
         self._orphans = orphans
         self._clock = clock
         self._floors = Floors(clock)
@@ -106,7 +111,7 @@ class Attempts:
             rest = await self._settle_and_claim((), NO_ACKS, claim, now)
         except TaskHarborError as error:
             rest = Exchanged([], [], error)
-        return Exchanged(_in_order(answers), rest.claimed, rest.error)
+        return Exchanged(_in_order(answers), rest.claimed, rest.error, rest.given_up)
 
     async def _settle_and_claim(
         self, items: Sequence[Settlement], acks: Acks, claim: Claim | None, now: datetime | None
@@ -139,14 +144,16 @@ class Attempts:
             answers |= await self._settle(left, items, now)
         if claim is None:
             return Exchanged(_in_order(answers), [])
+        swept: list[Reclaimed] = []
         try:
             if head[_FLAGS] & _MUST_SWEEP:
-                await self._sweep(claim.queues, _SWEPT_PER_CLAIM, now)
-            return Exchanged(_in_order(answers), await self._reserve(claim, now))
+                swept = await self._sweep(claim.queues, _SWEPT_PER_CLAIM, now)
+            jobs = await self._reserve(claim, now)
+            return Exchanged(_in_order(answers), jobs, given_up=given_up_in(swept))
         except TaskHarborError as error:
             if not items:
                 raise
-            return Exchanged(_in_order(answers), [], error)
+            return Exchanged(_in_order(answers), [], error, given_up_in(swept))
 
     async def _reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
         """A claim and nothing else, after the expired leases of its queues were dealt with."""
@@ -309,12 +316,10 @@ class Attempts:
 
     async def _sweep(self, queues: Sequence[str] | None, limit: int, now: datetime | None) -> list[Reclaimed]:
         """Expired leases of these queues, or of all."""
-        ended: list[JobRecord] = []
         lost: list[str] = []
 
         async def sweep(connection: Any) -> list[Reclaimed]:
-            ended.clear()  # it may be tried again
-            lost.clear()
+            lost.clear()  # it may be tried again
             picked = await connection.fetch(
                 self._sql["pick_expired"], now, None if queues is None else list(queues), limit
             )
@@ -327,14 +332,13 @@ class Attempts:
                 job = ledger.records.get(row[0])
                 # A copy may have ended with its original, a moment ago in this very loop.
                 if job is not None and job.state is JobState.RUNNING:
-                    answers.append(_reclaim(ledger, job, ended))
+                    answers.append(_reclaim(ledger, job))
             await ledger.write()
             if gone := [row[0] for row in picked if row[0] not in ledger.records]:
                 lost.extend(row[0] for row in await connection.fetch(self._sql["drop_lost"], gone))
             return answers
 
         answers = await self._connections.step(sweep)
-        self._given_up.note(ended)
         self._orphans.note(lost)
         return answers
 
@@ -492,21 +496,12 @@ def settle_one(ledger: Ledger, settlement: Settlement) -> Answer:
     return Settled(after.id, after.state, ledger.at, after.version)
 
 
-def _reclaim(ledger: Ledger, job: JobRecord, ended: list[JobRecord]) -> Reclaimed:
+def _reclaim(ledger: Ledger, job: JobRecord) -> Reclaimed:
     had_blocked = ledger.of_key(job, JobState.BLOCKED) is not None
     after = _leave(ledger, job, stalled(job, "", ledger.at))
     if after.state.is_terminal:
         drop_copy_of(ledger, after.id)
-        ended.append(after)
-    return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), ledger.at, after.version)
-
-
-def _reclaim_result(state: JobState, had_blocked: bool) -> ReclaimResult:
-    if state is JobState.FAILED:
-        return ReclaimResult.FAILED
-    if state is JobState.CANCELLED:
-        return ReclaimResult.CANCELLED
-    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED
+    return reclaimed(after, ledger.at, had_blocked=had_blocked)
 
 
 def _leave(ledger: Ledger, before: JobRecord, after: JobRecord) -> JobRecord:

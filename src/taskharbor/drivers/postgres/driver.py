@@ -18,6 +18,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -117,9 +118,7 @@ class PostgresDriver(Driver):
             connection.terminate()
             raise
         self._connections = Connections(self.address, first=connection)
-        self._attempts = Attempts(
-            self._connections, self._sql, self.entropy, self.clock, self.given_up, self.orphans
-        )
+        self._attempts = Attempts(self._connections, self._sql, self.entropy, self.clock, self.orphans)
         self._control = Control(self._connections, self._sql)
         self._looking = Looking(self._connections, self._sql)
         self._presence = Presence(self._connections, self._sql)
@@ -188,8 +187,9 @@ class PostgresDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        return (await self._attempts.exchange((), claim, now)).claimed
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
+        answer = await self._attempts.exchange((), claim, now)
+        return Claimed(answer.claimed, answer.given_up)
 
     async def do_extend_leases(
         self,

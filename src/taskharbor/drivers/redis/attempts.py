@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.given_up import GivenUps
-from taskharbor.drivers.messages import Claim, Extended, Reclaimed, Settled
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    Exchanged,
+    Extended,
+    Reclaimed,
+    Settled,
+    given_up_in,
+)
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis import ends
 from taskharbor.drivers.redis.connection import Command
@@ -102,16 +109,12 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
 
 
 class HarborLimited(Exception):
-    """A claim met a limit of the whole harbor, which nobody counts in this slot. Nothing was handed out."""
+    """A claim met a limit of the whole harbor, which nobody counts in this slot. Nothing was handed out.
 
+    `given_up` has what its sweep gave up before it met the limit.
+    """
 
-class ClaimFailed(Exception):
-    """The settlements of an exchange are written, these are their answers; the claim after them failed."""
-
-    def __init__(self, answers: list[Answer], error: TaskHarborError) -> None:
-        super().__init__(str(error))
-        self.answers = answers
-        self.error = error
+    given_up: tuple[Reclaimed, ...] = ()
 
 
 class Attempts:
@@ -123,7 +126,6 @@ class Attempts:
         keys: Keys,
         steps: OptimisticStep,
         entropy: Entropy,
-        given_up: GivenUps,
         orphans: Orphans,
         *,
         is_part: bool = False,
@@ -134,7 +136,6 @@ class Attempts:
         self._keys = keys
         self._steps = steps
         self._entropy = entropy
-        self._given_up = given_up
         self._orphans = orphans
         # Keys that nobody needs cost time, so a limit must be met before its keys are sent along.
         self._sees_rates = False
@@ -146,18 +147,18 @@ class Attempts:
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
-    ) -> tuple[list[Answer], list[JobRecord]]:
-        """Raises ClaimFailed when the settlements are done and the claim could not be made."""
-        answers, jobs = await self._exchanged(settlements, claim, now)
-        if claim is not None and self.forwarder is not None:
-            await self.forwarder.after(claim, len(jobs))
-        return answers, jobs
+    ) -> Exchanged:
+        answer = await self._exchanged(settlements, claim, now)
+        if claim is not None and self.forwarder is not None and answer.error is None:
+            await self.forwarder.after(claim, len(answer.claimed))
+        return answer
 
     async def _exchanged(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
-    ) -> tuple[list[Answer], list[JobRecord]]:
+    ) -> Exchanged:
         if not settlements and claim is not None:
-            return [], await self._at_once_claimed(claim, now)
+            claimed = await self._at_once_claimed(claim, now)
+            return Exchanged([], claimed.jobs, given_up=claimed.given_up)
         answers: dict[int, Answer] = {}
         jobs: list[JobRecord] | None = None
         if (groups := _acks_in(settlements)) is not None:
@@ -167,14 +168,13 @@ class Attempts:
             rest = await self._settle_rest([settlements[p] for p in left], now, is_some_done=bool(answers))
             answers |= zip(left, rest, strict=True)
         in_order = [answers[place] for place in range(len(settlements))]
-        if claim is None:
-            return in_order, []
-        if jobs is None:
-            try:
-                jobs = await self._claim(claim, now)
-            except TaskHarborError as error:
-                raise ClaimFailed(in_order, error) from error
-        return in_order, jobs
+        if claim is None or jobs is not None:
+            return Exchanged(in_order, jobs or [])
+        try:
+            claimed = await self._claim(claim, now)
+        except TaskHarborError as error:
+            return Exchanged(in_order, [], error)
+        return Exchanged(in_order, claimed.jobs, given_up=claimed.given_up)
 
     async def _settle_rest(
         self, settlements: Sequence[Settlement], now: datetime | None, *, is_some_done: bool
@@ -187,9 +187,9 @@ class Attempts:
             # Acks before them are written, so it would be wrong to say that nothing was done.
             raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
 
-    async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> Claimed:
         jobs = await self._at_once({}, (), [], claim, now)
-        return await self._claim(claim, now) if jobs is None else jobs
+        return await self._claim(claim, now) if jobs is None else Claimed(jobs)
 
     async def _at_once(
         self,
@@ -254,16 +254,20 @@ class Attempts:
 
     # ------------------------------------------------------------------ claims
 
-    async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def _claim(self, claim: Claim, now: datetime | None) -> Claimed:
         """A claim after the expired leases of its queues were dealt with."""
-        await self.sweep(claim.queues, SWEPT_PER_CLAIM, now)
+        given_up = given_up_in(await self.sweep(claim.queues, SWEPT_PER_CLAIM, now))
         while True:
             token = self._entropy.token()
             call = await self._call([], claim, token, now, expired_is_done=True)
             reply = await self._primary.run_in_epoch("exchange", *call)
-            jobs = self._handed_out(reply, 1, claim, token)
+            try:
+                jobs = self._handed_out(reply, 1, claim, token)
+            except HarborLimited as limited:
+                limited.given_up = given_up
+                raise
             if jobs is not None:
-                return jobs
+                return Claimed(jobs, given_up)
 
     async def _call(
         self,
@@ -438,14 +442,9 @@ class Attempts:
         if not ids:
             return []
 
-        ended: list[JobRecord] = []
-
         def decide(unit: UnitOfWork) -> list[Reclaimed]:
-            ended.clear()  # it may be decided anew
-            done = [ends.reclaim(unit, job_id, ended) for job_id in ids]
+            done = [ends.reclaim(unit, job_id) for job_id in ids]
             return [answer for answer in done if answer is not None]
 
         asked = [ask_for_job(job_id) for job_id in ids]
-        answers = await self._steps.run(asked, decide, now, seqs=len(ids))
-        self._given_up.note(ended)
-        return answers
+        return await self._steps.run(asked, decide, now, seqs=len(ids))

@@ -20,6 +20,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -127,7 +128,7 @@ class RedisDriver(Driver):
         self._primary = primary
         self._steps = OptimisticStep(primary, keys)
         self._enqueuer = Enqueuer(primary, keys, self._steps)
-        self._attempts = Attempts(primary, keys, self._steps, self.entropy, self.given_up, self.orphans)
+        self._attempts = Attempts(primary, keys, self._steps, self.entropy, self.orphans)
         self._control = Control(self._steps)
         self._queries = Queries(primary, keys, self._steps, self.orphans)
         self._registry = Registry(primary, keys, self._steps)
@@ -183,7 +184,7 @@ class RedisDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         await self._check_eviction()
         return await self._parked_claims.reserve(claim, now)
 
@@ -206,8 +207,7 @@ class RedisDriver(Driver):
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        answers, _ = await self._attempts.exchange(settlements, None, now)
-        return answers
+        return (await self._attempts.exchange(settlements, None, now)).settled
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None

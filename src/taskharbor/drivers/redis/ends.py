@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskharbor.drivers.messages import CancelAnswer, CancelResult, Reclaimed, ReclaimResult, Settled
+from taskharbor.drivers.messages import CancelAnswer, CancelResult, Reclaimed, Settled, reclaimed
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord
@@ -35,11 +35,8 @@ def settle(unit: UnitOfWork, settlement: Settlement) -> Settled | LeaseLost:
     return Settled(after.id, after.state, now, after.version)
 
 
-def reclaim(unit: UnitOfWork, job_id: str, ended: list[JobRecord]) -> Reclaimed | None:
-    """End an expired lease; None when somebody else has already done so.
-
-    A job that does not go on is added to `ended`.
-    """
+def reclaim(unit: UnitOfWork, job_id: str) -> Reclaimed | None:
+    """End an expired lease; None when somebody else has already done so."""
     job, now = unit.get(job_id), unit.now
     if job is None or job.lease_expires_at is None or job.lease_expires_at > now:
         return None
@@ -48,9 +45,7 @@ def reclaim(unit: UnitOfWork, job_id: str, ended: list[JobRecord]) -> Reclaimed 
     if after.state.is_terminal:
         drop_copy_of(unit, job)
     after = leave(unit, job, after)
-    if after.state.is_terminal:
-        ended.append(after)
-    return Reclaimed(after.id, _reclaim_result(after.state, had_blocked), now, after.version)
+    return reclaimed(after, now, had_blocked=had_blocked)
 
 
 def leave(unit: UnitOfWork, before: JobRecord, after: JobRecord) -> JobRecord:
@@ -116,11 +111,3 @@ def _win(unit: UnitOfWork, original_id: str, result: bytes | None) -> None:
         unit.put(after)
         unit.tell_of_cancel(original)
         end(unit, after)
-
-
-def _reclaim_result(state: JobState, had_blocked: bool) -> ReclaimResult:
-    if state is JobState.FAILED:
-        return ReclaimResult.FAILED
-    if state is JobState.CANCELLED:
-        return ReclaimResult.CANCELLED
-    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED

@@ -23,8 +23,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.messages import Claim, Exchanged
-from taskharbor.drivers.redis.attempts import Attempts, ClaimFailed
+from taskharbor.drivers.messages import Claim, Claimed, Exchanged
+from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.connection import Command
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
@@ -101,17 +101,20 @@ class ParkedClaims:
             self.has_pending.set()
             self.on_pending()
 
-    async def reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         """`reserve`, with what the claim that stands has brought; what brings nothing stands from now on."""
         self._clear_pending()
         jobs = await self._collect(claim, now) if self._parked is not None else None
         if jobs is None:
-            _, jobs = await self._attempts.exchange((), claim, now)
+            answer = await self._attempts.exchange((), claim, now)
         elif len(jobs) == MOST_JOBS < claim.limit:
-            jobs += await self._more(replace(claim, limit=claim.limit - len(jobs)))
-        if not jobs and now is None:
+            answer = await self._more(replace(claim, limit=claim.limit - len(jobs)))
+        else:
+            answer = Exchanged([], [])
+        claimed = Claimed([*(jobs or ()), *answer.claimed], answer.given_up)
+        if not claimed.jobs and now is None:
             self.park(claim)
-        return jobs
+        return claimed
 
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
@@ -119,24 +122,22 @@ class ParkedClaims:
         """`exchange`: one step, unless a claim stands, which is called in when the settlements are done."""
         self._clear_pending()
         if self._parked is not None:
-            answers, _ = await self._attempts.exchange(settlements, None, now)
+            settled = (await self._attempts.exchange(settlements, None, now)).settled
             try:
-                return Exchanged(answers, await self.reserve(claim, now))
+                claimed = await self.reserve(claim, now)
             except TaskHarborError as error:
-                return Exchanged(answers, [], error)
-        try:
-            answers, jobs = await self._attempts.exchange(settlements, claim, now)
-        except ClaimFailed as failed:
-            return Exchanged(failed.answers, [], failed.error)
-        if not jobs and now is None:
+                return Exchanged(settled, [], error)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+        answer = await self._attempts.exchange(settlements, claim, now)
+        if not answer.claimed and answer.error is None and now is None:
             self.park(claim)
-        return Exchanged(answers, jobs)
+        return answer
 
-    async def _more(self, claim: Claim) -> list[JobRecord]:
+    async def _more(self, claim: Claim) -> Exchanged:
         try:
-            return (await self._attempts.exchange((), claim, None))[1]
+            return await self._attempts.exchange((), claim, None)
         except TaskHarborError:  # those that are here already must reach their worker
-            return []
+            return Exchanged([], [])
 
     async def _collect(self, claim: Claim, now: datetime | None) -> list[JobRecord] | None:
         """What it brought; None when the claim is to be made anew."""

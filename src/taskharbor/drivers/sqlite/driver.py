@@ -19,6 +19,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -181,13 +182,9 @@ class SqliteDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         token = self.entropy.token()
-        ended: list[JobRecord] = []
-        jobs = await self._write(lambda step: reserve(step, claim, token, ended), now)
-        if ended:
-            self.given_up.note(ended)
-        return jobs
+        return await self._write(lambda step: reserve(step, claim, token), now)
 
     async def do_extend_leases(
         self,
@@ -207,17 +204,15 @@ class SqliteDriver(Driver):
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         token = self.entropy.token()
-        ended: list[JobRecord] = []
 
         def work(step: Step) -> Exchanged:
             settled = settle(step, settlements)
-            claimed, error = step.attempt(lambda: reserve(step, claim, token, ended), self._location.path)
-            return Exchanged(settled, claimed or [], error)
+            claimed, error = step.attempt(lambda: reserve(step, claim, token), self._location.path)
+            if claimed is None:  # neither the claim nor what it reclaimed has happened
+                return Exchanged(settled, [], error)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
 
-        answer = await self._write(work, now)
-        if ended and answer.error is None:  # with an error the claim, and what it reclaimed, did not happen
-            self.given_up.note(ended)
-        return answer
+        return await self._write(work, now)
 
     def do_transaction(
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
@@ -228,10 +223,7 @@ class SqliteDriver(Driver):
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        ended: list[JobRecord] = []
-        answers = await self._write(lambda step: reclaim(step, None, limit, ended), now)
-        self.given_up.note(ended)
-        return answers
+        return await self._write(lambda step: reclaim(step, None, limit), now)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         return await self._write(lambda step: _promote(step, limit), now)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taskharbor.drivers.messages import Reclaimed, ReclaimResult
+from taskharbor.drivers.messages import Reclaimed, reclaimed
 from taskharbor.drivers.sqlite.ends import Ends
 from taskharbor.drivers.sqlite.orphans import drop_lease
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.step import Step
-from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import stalled
 
 
-def reclaim(step: Step, queues: Sequence[str] | None, limit: int, ended: list[JobRecord]) -> list[Reclaimed]:
-    """Up to `limit` expired leases of these queues, or of all; jobs that do not go on come to `ended`."""
+def reclaim(step: Step, queues: Sequence[str] | None, limit: int) -> list[Reclaimed]:
+    """Up to `limit` expired leases of these queues, or of all."""
     grants = _expired(step, queues, limit)
     if not grants:
         return []
@@ -28,7 +27,7 @@ def reclaim(step: Step, queues: Sequence[str] | None, limit: int, ended: list[Jo
     )
     records = Records(step)
     ends = Ends(step, records)
-    answers = [_reclaimed(step, records, ends, seq, ended) for _, seq in leases[:limit]]
+    answers = [_reclaimed(step, records, ends, seq) for _, seq in leases[:limit]]
     return [answer for answer in answers if answer is not None]
 
 
@@ -42,9 +41,7 @@ def _expired(step: Step, queues: Sequence[str] | None, limit: int) -> list[Any]:
     ]
 
 
-def _reclaimed(
-    step: Step, records: Records, ends: Ends, seq: int, ended: list[JobRecord]
-) -> Reclaimed | None:
+def _reclaimed(step: Step, records: Records, ends: Ends, seq: int) -> Reclaimed | None:
     """What became of one expired lease; None when it went with another one: a copy with its original."""
     job = records.at(seq)
     if job is None:
@@ -56,13 +53,4 @@ def _reclaimed(
     after = ends.leave(job, stalled(job, "", step.now))
     if after.state.is_terminal:
         ends.drop_copy_of(after)
-        ended.append(after)
-    return Reclaimed(after.id, _result(after.state, had_blocked), step.now, after.version)
-
-
-def _result(state: JobState, had_blocked: bool) -> ReclaimResult:
-    if state is JobState.FAILED:
-        return ReclaimResult.FAILED
-    if state is JobState.CANCELLED:
-        return ReclaimResult.CANCELLED
-    return ReclaimResult.MERGED if had_blocked else ReclaimResult.REQUEUED
+    return reclaimed(after, step.now, had_blocked=had_blocked)

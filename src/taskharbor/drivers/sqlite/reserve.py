@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.messages import Claim, Claimed, Reclaimed, given_up_in
 from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.hand import Hand
 from taskharbor.drivers.sqlite.reclaim import reclaim
@@ -17,9 +17,9 @@ PROMOTED_PER_CLAIM = 10_000
 """Each due job moves once, so a claim pays for more than its own only after a long silence."""
 
 
-def reserve(step: Step, claim: Claim, token: str, ended: list[JobRecord]) -> list[JobRecord]:
-    """Up to `claim.limit` jobs, each under a fresh lease; expired ones that do not go on come to `ended`."""
-    due = _see_to_expired(step, claim.queues, ended)
+def reserve(step: Step, claim: Claim, token: str) -> Claimed:
+    """Up to `claim.limit` jobs, each under a fresh lease, and the expired ones that were given up."""
+    swept, due = _see_to_expired(step, claim.queues)
     taken: list[JobRecord] = []
     for queue in claim.queues:
         if queue in due:
@@ -29,15 +29,15 @@ def reserve(step: Step, claim: Claim, token: str, ended: list[JobRecord]) -> lis
             jobs = Hand(step, claim, queue, token).take(most)
             gates.spend(step, queue, claim, len(jobs))
             taken += jobs
-    return taken
+    return Claimed(taken, given_up_in(swept))
 
 
-def _see_to_expired(step: Step, queues: Sequence[str], ended: list[JobRecord]) -> set[str]:
-    """Reclaim what ran out in these queues, and answer in which of them jobs are due."""
+def _see_to_expired(step: Step, queues: Sequence[str]) -> tuple[list[Reclaimed], set[str]]:
+    """Reclaim what ran out in these queues; with the answers, the queues in which jobs are due."""
     looks = {queue: step.look(queue) for queue in queues}
-    if any(is_expired for is_expired, _ in looks.values()):
-        reclaim(step, queues, RECLAIMED_PER_CLAIM, ended)
-    return {queue for queue, (_, is_due) in looks.items() if is_due}
+    is_expired = any(is_expired for is_expired, _ in looks.values())
+    swept = reclaim(step, queues, RECLAIMED_PER_CLAIM) if is_expired else []
+    return swept, {queue for queue, (_, is_due) in looks.items() if is_due}
 
 
 def promote(step: Step, queue: str, limit: int) -> int:

@@ -129,7 +129,7 @@ async def test_without_a_now_the_clock_of_the_store_stamps_everything(driver: Dr
     """S03 S06: between two looks at that clock, in this order."""
     before = (await driver.info()).at
     [enqueued] = await driver.enqueue([new_job()])
-    [job] = await driver.reserve(claim(lease_for=HOUR))
+    [job] = (await driver.reserve(claim(lease_for=HOUR))).jobs
     [settled] = await driver.settle([Ack(job.lease)])
     after = (await driver.info()).at
 
@@ -147,19 +147,19 @@ async def test_without_a_now_a_delay_counts_from_the_clock_of_the_store(driver: 
     [job] = await driver.get([answer.id])
     assert job is not None
     assert job.run_at == answer.at + HOUR
-    assert await driver.reserve(claim()) == []
+    assert (await driver.reserve(claim())).jobs == []
     assert await driver.promote() == 0
     assert (await driver.count())[job.queue].scheduled == 1
-    assert len(await driver.reserve(claim(), now=answer.at + HOUR)) == 1
+    assert len((await driver.reserve(claim(), now=answer.at + HOUR)).jobs) == 1
 
 
 async def test_without_a_now_a_valid_lease_is_left_alone(driver: Driver) -> None:
     """S03 S04: no early reclaim, and the owner can extend and settle."""
     await driver.enqueue([new_job()])
-    [job] = await driver.reserve(claim(lease_for=HOUR))
+    [job] = (await driver.reserve(claim(lease_for=HOUR))).jobs
 
     assert await driver.reclaim() == []
-    assert await driver.reserve(claim()) == []
+    assert (await driver.reserve(claim())).jobs == []
     [extended] = await driver.extend_leases([job.lease], HOUR)
     assert not isinstance(extended, Exception)
     assert extended.lease.expires_at is not None
@@ -171,10 +171,10 @@ async def test_without_a_now_a_valid_lease_is_left_alone(driver: Driver) -> None
 async def test_without_a_now_what_lies_far_in_the_past_is_due_and_over(driver: Driver) -> None:
     """S06: an old run_at runs, an old lease is reclaimed."""
     await driver.enqueue([new_job()], now=PAST)
-    [job] = await driver.reserve(claim(), now=PAST)
+    [job] = (await driver.reserve(claim(), now=PAST)).jobs
 
     assert [answer.id for answer in await driver.reclaim()] == [job.id]
-    assert len(await driver.reserve(claim(lease_for=HOUR))) == 1
+    assert len((await driver.reserve(claim(lease_for=HOUR))).jobs) == 1
     page = await driver.find(Query())
     assert [found.state for found in page.jobs] == [JobState.RUNNING]
 

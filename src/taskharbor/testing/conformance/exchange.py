@@ -69,7 +69,7 @@ async def test_an_exchange_is_what_its_two_halves_are(driver: Driver) -> None:
             claimed = (await driver.exchange(ends, wanted, now=START)).claimed
         else:
             await driver.settle(ends, now=START)
-            claimed = await driver.reserve(wanted, now=START)
+            claimed = (await driver.reserve(wanted, now=START)).jobs
         assert claimed[0].id == jobs[3].id
         stored = await driver.get([job.id for job in [*jobs, *claimed]], now=START)
         records += [comparable(job) for job in stored]

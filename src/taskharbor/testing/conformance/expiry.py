@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import GivenUp, Reclaimed, ReclaimResult
+from taskharbor.drivers.messages import Reclaimed, ReclaimResult, given_up_in
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Retry, Stalled
@@ -82,7 +82,7 @@ async def test_a_reclaimed_job_is_ready_with_one_stall_more(driver: Driver) -> N
     answers = await sweep(driver)
     after = await get_one(driver, job.id, now=END)
 
-    assert answers == [Reclaimed(job.id, ReclaimResult.REQUEUED, END, before.version + 1)]
+    assert answers == [Reclaimed(job.id, QUEUE, TYPE, ReclaimResult.REQUEUED, 1, END, before.version + 1)]
     assert after == msgspec.structs.replace(
         before,
         state=JobState.READY,
@@ -183,47 +183,45 @@ async def test_a_job_that_stalled_to_death_is_told_to_the_fail_queue(driver: Dri
 
 
 @pytest.mark.parametrize("way", ["reserve", "exchange", "reclaim"])
-async def test_whoever_gives_a_job_up_tells_so_once(driver: Driver, way: str) -> None:
-    """G09: no attempt is left to be settled, so that nobody else could count it."""
+async def test_a_job_that_is_given_up_is_reported_in_one_answer(driver: Driver, way: str) -> None:
+    """G09: no attempt is left to be settled, so no other answer could report it."""
     await driver.enqueue([*new_jobs(2, max_stalls=1), *new_jobs(2, max_stalls=2)], now=START)
     first, second, *_ = await reserve(driver, limit=4)
     other = await driver.another().open()
 
-    await give_up(driver, way)
-    told = driver.given_up.take()
-    await give_up(other, way)
-    again = [*driver.given_up.take(), *other.given_up.take()]
+    found = await given_up(driver, way)
+    again = [*await given_up(driver, way), *await given_up(other, way)]
     await other.close()
 
-    assert {job.id: job for job in told} == {
-        job.id: GivenUp(job.id, QUEUE, TYPE, 1) for job in (first, second)
+    assert {job.id: job for job in found} == {
+        job.id: Reclaimed(job.id, QUEUE, TYPE, ReclaimResult.FAILED, 1, END, job.version + 1)
+        for job in (first, second)
     }
-    assert len(told) == 2
+    assert len(found) == 2
     assert again == []
 
 
-async def give_up(driver: Driver, way: str, now: datetime = END) -> None:
+async def given_up(driver: Driver, way: str, now: datetime = END) -> tuple[Reclaimed, ...]:
     if way == "reserve":
-        await driver.reserve(claim(), now=now)
-    elif way == "exchange":
-        await driver.exchange([], claim(), now=now)
-    else:
-        await driver.reclaim(now=now)
+        return ((await driver.reserve(claim(), now=now)).jobs).given_up
+    if way == "exchange":
+        return (await driver.exchange([], claim(), now=now)).given_up
+    return given_up_in(await driver.reclaim(now=now))
 
 
-async def test_a_job_that_was_not_kept_is_told_of_all_the_same(driver: Driver) -> None:
+async def test_a_job_that_was_not_kept_is_reported_all_the_same(driver: Driver) -> None:
     """G09: without retention for failed jobs, this is the only word of it."""
     retention = Retention(failed=timedelta(0))
     await driver.configure_queue(QueueSettings(queue=QUEUE, retention=retention), now=START)
     job = await running(driver, max_stalls=1)
 
-    await give_up(driver, "reserve")
+    found = await given_up(driver, "reserve")
 
-    assert [one.id for one in driver.given_up.take()] == [job.id]
+    assert [one.id for one in found] == [job.id]
     assert await driver.get([job.id], now=END) == [None]
 
 
-async def test_only_jobs_that_nobody_will_settle_are_told_as_given_up(driver: Driver) -> None:
+async def test_only_jobs_that_no_worker_will_settle_are_reported_as_given_up(driver: Driver) -> None:
     """G09: not what runs again or was cancelled, no copy, and no stall that a worker reports itself."""
     again = await running(driver)
     cancelled = await running(driver, max_stalls=1)
@@ -234,13 +232,13 @@ async def test_only_jobs_that_nobody_will_settle_are_told_as_given_up(driver: Dr
     copy = await reserve_one(driver, worker_id=OTHER_WORKER)
 
     await settle_one(driver, Stalled(reported.lease))
-    taken = await reserve(driver, limit=10, now=END)
+    taken = (await driver.reserve(claim(limit=10), now=END)).jobs
 
     assert copy.speculates_on == original.id
     assert (await get_one(driver, reported.id, now=END)).state is JobState.FAILED
     assert (await get_one(driver, cancelled.id, now=END)).state is JobState.CANCELLED
-    assert [job.id for job in taken] == [again.id]
-    assert driver.given_up.take() == []
+    assert [job.id for job in taken.jobs] == [again.id]
+    assert taken.given_up == ()
 
 
 async def test_a_reclaimed_job_gets_a_new_token_and_a_higher_fence(driver: Driver) -> None:

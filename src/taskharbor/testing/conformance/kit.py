@@ -118,7 +118,7 @@ def claim(
 
 async def reserve(driver: Driver, *, now: datetime | None = START, **fields: Any) -> list[JobRecord]:
     """Reserve by `claim(**fields)`."""
-    return await driver.reserve(claim(**fields), now=now)
+    return (await driver.reserve(claim(**fields), now=now)).jobs
 
 
 async def reserve_one(driver: Driver, *, now: datetime | None = START, **fields: Any) -> JobRecord:

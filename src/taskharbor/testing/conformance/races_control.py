@@ -65,7 +65,7 @@ async def test_a_cancel_finds_jobs_that_fall_due_this_moment(driver: Driver, giv
         taken: set[str] = set()
         for _ in range(5):
             wanted = claim(queues=(f"round-{number}",), limit=2, lease_for=HOUR)
-            taken |= {job.id for job in await handle.reserve(wanted, now=then)}
+            taken |= {job.id for job in (await handle.reserve(wanted, now=then)).jobs}
         return taken
 
     async def promote(handle: Driver, number: int) -> int:
@@ -100,7 +100,7 @@ async def test_a_delete_finds_jobs_that_fall_due_this_moment(driver: Driver, giv
 
     async def promote(handle: Driver, number: int) -> int:
         wanted = claim(queues=(f"round-{number}",), lease_for=HOUR)
-        return sum([len(await handle.reserve(wanted, now=then)) for _ in range(5)])
+        return sum([len((await handle.reserve(wanted, now=then)).jobs) for _ in range(5)])
 
     async def delete(handle: Driver, number: int) -> list[type]:
         one_by_one = [(await handle.delete([job.id], now=then))[0] for job in rounds[number][:8]]
@@ -121,7 +121,7 @@ async def test_cancels_in_opposite_order_and_claims(driver: Driver, given: datet
 
     async def take(handle: Driver, number: int) -> set[str]:
         wanted = claim(queues=(f"round-{number}",), limit=3, lease_for=HOUR)
-        return {job.id for _ in range(2) for job in await handle.reserve(wanted, now=given)}
+        return {job.id for _ in range(2) for job in (await handle.reserve(wanted, now=given)).jobs}
 
     async def forwards(handle: Driver, number: int) -> list[CancelResult]:
         ids = [job.id for job in rounds[number]]
@@ -155,7 +155,7 @@ async def test_a_requeue_and_a_prune(driver: Driver, given: datetime | None) -> 
         queue = f"round-{number}"
         await driver.configure_queue(QueueSettings(queue=queue, retention=retention), now=given)
         await driver.enqueue(new_jobs(30, queue=queue), now=given)
-        jobs = await driver.reserve(claim(queues=(queue,), limit=30, lease_for=HOUR), now=given)
+        jobs = (await driver.reserve(claim(queues=(queue,), limit=30, lease_for=HOUR), now=given)).jobs
         ends: list[Settlement] = [Ack(job.lease) for job in jobs[:15]]
         await driver.settle([*ends, *[Fail(job.lease, "broken") for job in jobs[15:]]], now=given)
         rounds.append([job.id for job in jobs])
@@ -187,7 +187,7 @@ async def test_a_requeue_and_a_prune(driver: Driver, given: datetime | None) -> 
 async def test_a_heartbeat_and_a_cancel(driver: Driver, given: datetime | None) -> None:
     """P07: a lease that holds is extended, whatever else is written about its job."""
     await driver.enqueue(new_jobs(20 * ROUNDS), now=given)
-    jobs = await driver.reserve(claim(limit=20 * ROUNDS, lease_for=HOUR), now=given)
+    jobs = (await driver.reserve(claim(limit=20 * ROUNDS, lease_for=HOUR), now=given)).jobs
     ids = [job.id for job in jobs]
 
     async def extend(handle: Driver, number: int) -> list[Any]:
@@ -218,7 +218,7 @@ async def test_a_cancel_and_a_sweep_of_the_same_leases(driver: Driver) -> None:
     for number in range(ROUNDS):
         await driver.enqueue(new_jobs(20, queue=f"round-{number}"), now=START)
         wanted = claim(queues=(f"round-{number}",), limit=20)
-        ids.append([job.id for job in await driver.reserve(wanted, now=START)])
+        ids.append([job.id for job in (await driver.reserve(wanted, now=START)).jobs])
     then = START + LEASE
 
     async def sweep(handle: Driver, number: int) -> int:
@@ -226,7 +226,7 @@ async def test_a_cancel_and_a_sweep_of_the_same_leases(driver: Driver) -> None:
 
     async def take(handle: Driver, number: int) -> set[str]:
         wanted = claim(queues=(f"round-{number}",), limit=4)
-        return {job.id for job in await handle.reserve(wanted, now=then)}
+        return {job.id for job in (await handle.reserve(wanted, now=then)).jobs}
 
     async def cancel(handle: Driver, number: int) -> list[CancelResult]:
         one_by_one = [(await handle.cancel([job_id], now=then))[0] for job_id in ids[number][:10]]
@@ -259,7 +259,7 @@ async def test_the_waiting_job_of_a_key_is_cancelled_once(driver: Driver, given:
     async def take(handle: Driver, number: int) -> int:
         done = 0
         for _ in range(8):
-            for job in await handle.reserve(claim(lease_for=HOUR), now=given):
+            for job in (await handle.reserve(claim(lease_for=HOUR), now=given)).jobs:
                 done += 1
                 await handle.settle([Ack(job.lease)], now=given)
         return done
@@ -284,7 +284,9 @@ async def test_a_start_lies_behind_what_made_it_possible(driver: Driver) -> None
             made.update({answer.id: answer.at for answer in await racer.driver.enqueue(jobs[6:])})
         runs = []
         for _ in range(25):
-            taken = await racer.driver.reserve(claim(limit=3, lease_for=HOUR, worker_id=f"w{racer.number}"))
+            taken = (
+                await racer.driver.reserve(claim(limit=3, lease_for=HOUR, worker_id=f"w{racer.number}"))
+            ).jobs
             beats = await racer.driver.extend_leases([job.lease for job in taken], HOUR)
             answers = await racer.driver.settle([Release(job.lease) for job in taken])
             for job, beat, answer in zip(taken, beats, answers, strict=True):

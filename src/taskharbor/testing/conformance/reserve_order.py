@@ -437,10 +437,10 @@ async def test_queues_are_served_in_the_order_of_the_claim(
         await enqueue_one(driver, queue=name, priority=priority, now=now)
     queues = ("kit-a", *(f"kit-idle{number}" for number in range(idle)), "kit-b")
 
-    taken = await driver.reserve(claim(queues=queues, limit=10), now=now)
+    taken = (await driver.reserve(claim(queues=queues, limit=10), now=now)).jobs
 
     assert [(job.queue, job.priority) for job in taken] == [("kit-a", 1), ("kit-a", 0), ("kit-b", 9)]
-    assert await driver.reserve(claim(queues=queues, limit=10), now=now) == []
+    assert (await driver.reserve(claim(queues=queues, limit=10), now=now)).jobs == []
 
 
 async def test_a_claim_for_many_queues_does_all_that_one_for_few_does(driver: Driver) -> None:
@@ -455,7 +455,7 @@ async def test_a_claim_for_many_queues_does_all_that_one_for_few_does(driver: Dr
     await enqueue(driver, new_job(queue="null"))  # a word that means something to some stores
     names += ["null", "NULL"]
 
-    taken = await driver.reserve(claim(queues=names, limit=10), now=START + LEASE)
+    taken = (await driver.reserve(claim(queues=names, limit=10), now=START + LEASE)).jobs
 
     assert [job.queue for job in taken] == ["kit-7", "kit-9", "kit-13", "null"]
     assert [job.id for job in taken[:2]] == [expired.id, due.id]

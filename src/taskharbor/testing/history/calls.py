@@ -8,7 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.messages import Claim, Exchanged, Extended, Reclaimed, Requeued, Settled, Speculated
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    Exchanged,
+    Extended,
+    Reclaimed,
+    Requeued,
+    Settled,
+    Speculated,
+)
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import micros, span_micros
 from taskharbor.model.edit import NO_EDIT
@@ -151,9 +160,13 @@ def _told_enqueue(asked: list[Event], answer: Any, at: int | None) -> list[Event
     ]
 
 
-def _told_reserve(asked: list[Event], answer: list[JobRecord], at: int | None) -> list[Event]:
+def _told_reserve(asked: list[Event], answer: Claimed, at: int | None) -> list[Event]:
+    return _granted(asked, answer.jobs, at)
+
+
+def _granted(asked: list[Event], jobs: list[JobRecord], at: int | None) -> list[Event]:
     [claim] = asked
-    granted = [_grant(claim, record, at) for record in answer]
+    granted = [_grant(claim, record, at) for record in jobs]
     when = granted[0].at if granted else at
     return [*granted, replace(claim, kind="ok", at=when, version=len(granted))]
 
@@ -205,7 +218,7 @@ def _told_exchange(asked: list[Event], answer: Exchanged, at: int | None) -> lis
     settled = _told_settle(asked[:-1], answer.settled, at)
     if answer.error is not None:
         return settled + refusals(asked[-1:], answer.error, at)
-    return settled + _told_reserve(asked[-1:], answer.claimed, at)
+    return settled + _granted(asked[-1:], answer.claimed, at)
 
 
 def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> list[Event]:

@@ -23,7 +23,6 @@ class Relay(Driver):
     def __init__(self, inner: Driver) -> None:
         super().__init__(clock=inner.clock, entropy=inner.entropy, max_payload=inner.max_payload)
         self.inner = inner
-        self.given_up = inner.given_up
         self.capabilities = inner.capabilities  # type: ignore[misc]  # what the store behind it can do
 
     async def carry(self, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:

@@ -28,6 +28,7 @@ from taskharbor.drivers.messages import (
     EnqueueResult,
     Extended,
     Reclaimed,
+    ReclaimResult,
     Requeued,
     Settled,
     Speculated,
@@ -129,16 +130,18 @@ class ReferenceModel(Ending):
 
     # ------------------------------------------------------------------ attempts
 
-    def reserve(self, claim: Claim, now: datetime, tokens: Mapping[str, str]) -> list[str]:
-        """The ids handed out; `whole` shows the records."""
-        self._reclaim(claim.queues, 100, now)
+    def reserve(
+        self, claim: Claim, now: datetime, tokens: Mapping[str, str]
+    ) -> tuple[list[str], list[Reclaimed]]:
+        """The ids handed out, `whole` shows the records; and what was given up."""
+        swept = self._reclaim(claim.queues, 100, now)
         taken: list[str] = []
         for queue in claim.queues:
             room = min(claim.limit - len(taken), self._gate(queue, claim, now))
             for job in self._candidates(queue, claim, now)[: max(room, 0)]:
                 self._claim(job, claim, tokens.get(job.id, ""), now)
                 taken.append(job.id)
-        return taken
+        return taken, [one for one in swept if one.result is ReclaimResult.FAILED and not one.is_copy]
 
     def _candidates(self, queue: str, claim: Claim, now: datetime) -> list[Any]:
         fits = [
@@ -260,7 +263,10 @@ class ReferenceModel(Ending):
         answers: list[Reclaimed] = []
         while len(answers) < limit and (expired := self._expired(queues, now)):
             job = min(expired, key=lambda job: (job.lease_expires_at, job.seq))
-            answers.append(Reclaimed(job.id, self._stall(job, UNSAID, now), now, job.version))
+            result, is_copy = self._stall(job, UNSAID, now), job.speculates_on is not None
+            answers.append(
+                Reclaimed(job.id, job.queue, job.type, result, job.stalls, now, job.version, is_copy)
+            )
         return answers
 
     def _expired(self, queues: Sequence[str] | None, now: datetime) -> list[Any]:

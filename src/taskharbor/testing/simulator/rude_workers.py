@@ -82,7 +82,7 @@ class RudeWorker(Actor):
     async def _claim(self) -> None:
         if claim := self._next_claim():
             asked = self.clock.monotonic()
-            self._take(await self.line.reserve(claim), asked)
+            self._take((await self.line.reserve(claim)).jobs, asked)
 
     async def _exchange(self) -> None:
         claim = self._next_claim()

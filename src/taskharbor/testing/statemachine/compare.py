@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Extended, Query, QueueInfo, Settled, Speculated
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    Extended,
+    Query,
+    QueueInfo,
+    Reclaimed,
+    Settled,
+    Speculated,
+)
 from taskharbor.errors import LeaseLost, RateLimited, TaskHarborError
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
@@ -60,7 +69,8 @@ class Comparison:
 
     async def reserve(self, claim: Claim) -> None:
         taken = await _outcome(self.driver.reserve(claim, now=self.now))
-        self._compare_claim(claim, taken)
+        assert isinstance(taken, Claimed), f"the claim failed: {taken!r}"
+        self._compare_claim(claim, taken.jobs, taken.given_up)
         await self._look()
 
     async def reserve_one(self, queue: str, lease_for: timedelta) -> None:
@@ -84,7 +94,7 @@ class Comparison:
         answer = await self.driver.exchange(settlements, claim, now=self.now)
         assert answer.error is None, answer.error
         self._compare_settled(settlements, answer.settled)
-        self._compare_claim(claim, answer.claimed)
+        self._compare_claim(claim, answer.claimed, answer.given_up)
         await self._look([settlement.lease.job_id for settlement in settlements])
 
     async def extend(
@@ -278,13 +288,21 @@ class Comparison:
             if isinstance(answer, Extended):
                 self.safety.extended(answer)
 
-    def _compare_claim(self, claim: Claim, taken: list[JobRecord] | TaskHarborError) -> None:
+    def _compare_claim(
+        self,
+        claim: Claim,
+        taken: list[JobRecord] | TaskHarborError,
+        given_up: Sequence[Reclaimed] | None = None,
+    ) -> None:
+        """`given_up` is None for a verb that does not answer it."""
         assert isinstance(taken, list), f"the claim failed: {taken!r}"
         tokens = {job.id: job.token or "" for job in taken}
         known = {lease.token for lease in self.old_leases}
         assert not known & set(tokens.values()), "a lease token was handed out twice"
-        expected = self.model.reserve(claim, self.now, tokens)
+        expected, expected_given_up = self.model.reserve(claim, self.now, tokens)
         self._agree([job.id for job in taken], expected)
+        if given_up is not None:
+            self._agree(list(given_up), expected_given_up)
         self.safety.granted(taken, claim, self.now)
         for job in taken:
             self._compare_record(job, partial(self.model.whole, job.id))

@@ -221,7 +221,7 @@ async def test_a_claimer_that_was_killed_stops_the_others_for_a_moment_only(driv
         lock = killed._gates.locked()
         await lock.__aenter__()
 
-        taken = await driver.reserve(claim(lease_for=HOUR))
+        taken = (await driver.reserve(claim(lease_for=HOUR))).jobs
         await lock.__aexit__(None, None, None)
 
     assert len(taken) == 1

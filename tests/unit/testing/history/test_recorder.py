@@ -41,7 +41,7 @@ async def test_every_call_is_written_down_twice() -> None:
 
     async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
         await driver.enqueue([job()])
-        [held] = await driver.reserve(CLAIM)
+        [held] = (await driver.reserve(CLAIM)).jobs
         await driver.settle([Retry(held.lease), Ack(held.lease)])
         await driver.get([ID.format(1), ID.format(2)])
 
@@ -100,7 +100,7 @@ async def test_the_other_verbs_are_told_too() -> None:
     async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
         await driver.configure_queue(QueueSettings(queue="default", max_running=3))
         driver.enqueue_blocking([job(), job(2, key=b"k")])
-        [held, _] = await driver.reserve(CLAIM)
+        [held, _] = (await driver.reserve(CLAIM)).jobs
         await driver.extend_leases([held.lease], CLAIM.lease_for)
         await driver.speculate(held.id)
         await driver.speculate(held.id)

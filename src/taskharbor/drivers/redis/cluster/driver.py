@@ -8,7 +8,7 @@ written down nowhere: where a verb does not say it, every queue is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -20,6 +20,7 @@ from taskharbor.drivers.cursor import cursor_after
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
+    Claimed,
     Counts,
     Deleted,
     DriverInfo,
@@ -35,10 +36,11 @@ from taskharbor.drivers.messages import (
     Settled,
     Speculated,
     Wakeups,
+    given_up_in,
 )
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, ClaimFailed, HarborLimited
+from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, HarborLimited
 from taskharbor.drivers.redis.cluster.backroom import Backroom
 from taskharbor.drivers.redis.cluster.enqueue import ClusterEnqueuer
 from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
@@ -97,7 +99,7 @@ class ClusterDriver(Driver):
         return await self.open()
 
     async def do_open(self) -> None:
-        self._stores = QueueStores(self.address, self.clock, self.entropy, self.given_up, self.orphans)
+        self._stores = QueueStores(self.address, self.clock, self.entropy, self.orphans)
         self._stores.makes_epochs = self._stores.harbor.primary.makes_epoch = not self._only_looks
         self._harbor = self._stores.harbor
         self._stores.outage = self._harbor.wakeups.outage = self.outage
@@ -152,11 +154,11 @@ class ClusterDriver(Driver):
 
     # ------------------------------------------------------------------ attempts
 
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         answer = await self.do_exchange((), claim, now)
         if answer.error is not None:
             raise answer.error
-        return answer.claimed
+        return Claimed(answer.claimed, answer.given_up)
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
@@ -167,28 +169,28 @@ class ClusterDriver(Driver):
             return Exchanged(await self.do_settle(settlements, now) if settlements else [], [], error)
         queues = {item.lease.queue for item in settlements}
         answers: list[Settled | LeaseLost] = []
+        given_up: tuple[Reclaimed, ...] = ()
         if len(claim.queues) == 1 and queues <= set(claim.queues) and not self._is_special(claim):
             store = await self._stores.of(claim.queues[0])
             try:
-                answers, jobs = await store.attempts.exchange(settlements, claim, now)
-            except HarborLimited:
-                self._is_limited = True
-            except ClaimFailed as failed:
-                answers = await self._looked_elsewhere(settlements, failed.answers, now)
-                return Exchanged(answers, [], failed.error)
+                answer = await store.attempts.exchange(settlements, claim, now)
+            except HarborLimited as limited:
+                self._is_limited, given_up = True, limited.given_up
             else:
-                answers = await self._looked_elsewhere(settlements, answers, now)
-                await self._deliver(now)
-                return Exchanged(answers, jobs)
+                answers = await self._looked_elsewhere(settlements, answer.settled, now)
+                if answer.error is None:
+                    await self._deliver(now)
+                return replace(answer, settled=answers)
             # The acks of that call are written; asked again they would look lost.
             answers = await self._settled_before(settlements, now)
         elif settlements:
             answers = await self.do_settle(settlements, now)
         try:
             await self._deliver(now)
-            return Exchanged(answers, await self._claim(claim, now))
+            claimed = await self._claim(claim, now)
         except TaskHarborError as error:  # the settlements are done, whatever becomes of the claim
-            return Exchanged(answers, [], error)
+            return Exchanged(answers, [], error, given_up)
+        return Exchanged(answers, claimed.jobs, given_up=given_up + claimed.given_up)
 
     def _is_special(self, claim: Claim) -> bool:
         return self._is_limited or claim.rate is not None
@@ -207,26 +209,28 @@ class ClusterDriver(Driver):
             for answer, item, record in zip(answers, settlements, records, strict=True)
         ]
 
-    async def _claim(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        await self._sweep(claim.queues, now)
+    async def _claim(self, claim: Claim, now: datetime | None) -> Claimed:
+        given_up = given_up_in(await self._sweep(claim.queues, now))
         if not self._is_limited and claim.rate is None:
             try:
-                return await self._claim_in_turn(claim, now, claim.limit)
-            except HarborLimited:
-                self._is_limited = True
+                claimed = await self._claim_in_turn(claim, now, claim.limit)
+                return Claimed(claimed.jobs, given_up + claimed.given_up)
+            except HarborLimited as limited:
+                self._is_limited, given_up = True, given_up + limited.given_up
         async with self._gates.locked() as is_kept:
             rules = await self._gates.rules()
             self._is_limited = rules.max_running is not None or rules.execute_rate is not None
             room = await self._gates.room(claim, rules, lambda: self._running(now), now)
-            jobs = await self._claim_in_turn(claim, now, room, is_kept=is_kept)
-            await self._gates.spend(claim, rules, len(jobs), now)
-            return jobs
+            claimed = await self._claim_in_turn(claim, now, room, is_kept=is_kept)
+            await self._gates.spend(claim, rules, len(claimed.jobs), now)
+            return Claimed(claimed.jobs, given_up + claimed.given_up)
 
     async def _claim_in_turn(
         self, claim: Claim, now: datetime | None, limit: int, *, is_kept: Kept | None = None
-    ) -> list[JobRecord]:
+    ) -> Claimed:
         """`is_kept`: under the lock of the harbor's limits, which must be asked for before each claim."""
         jobs: list[JobRecord] = []
+        given_up: tuple[Reclaimed, ...] = ()
         for queue in claim.queues:
             if len(jobs) == limit or (is_kept is not None and not await is_kept()):
                 break
@@ -234,17 +238,21 @@ class ClusterDriver(Driver):
             one = replace(claim, queues=(queue,), limit=limit - len(jobs), rate=None)
             attempts = store.attempts if is_kept is None else store.counted
             try:
-                jobs += (await attempts.exchange((), one, now))[1]
-            except HarborLimited:
+                answer = await attempts.exchange((), one, now)
+            except HarborLimited as limited:
+                given_up += limited.given_up
                 if jobs:
-                    return jobs  # what was handed out before the limit was set
+                    break  # what was handed out before the limit was set
+                limited.given_up = given_up
                 raise
-        return jobs
+            jobs += answer.claimed
+            given_up += answer.given_up
+        return Claimed(jobs, given_up)
 
-    async def _sweep(self, queues: Sequence[str], now: datetime | None) -> None:
+    async def _sweep(self, queues: Sequence[str], now: datetime | None) -> list[Reclaimed]:
         """A claim deals with the expired leases of all its queues before it picks from one."""
         stores = [await self._stores.of(queue) for queue in queues]
-        await self._reclaimed(stores, SWEPT_PER_CLAIM, now)
+        return await self._reclaimed(stores, SWEPT_PER_CLAIM, now)
 
     async def _running(self, now: datetime | None) -> int:
         """Unexpired leases of the whole harbor."""
@@ -264,9 +272,7 @@ class ClusterDriver(Driver):
     ) -> list[Settled | LeaseLost]:
         answers = await self._stores.by_queue(
             [item.lease for item in settlements],
-            lambda store, places: _first(
-                store.attempts.exchange([settlements[p] for p in places], None, now)
-            ),
+            lambda store, places: _settled(store, [settlements[p] for p in places], now),
         )
         await self._deliver(now)
         return answers
@@ -281,7 +287,7 @@ class ClusterDriver(Driver):
             lease = settlements[place].lease
             store = where.get(lease.job_id)
             if store is not None and store.queue != lease.queue:
-                [answers[place]], _ = await store.attempts.exchange([settlements[place]], None, now)
+                [answers[place]] = await _settled(store, [settlements[place]], now)
         return answers
 
     async def do_extend_leases(
@@ -488,5 +494,7 @@ class ClusterDriver(Driver):
         return await self._harbor.registry.schedules()
 
 
-async def _first(call: Awaitable[tuple[Sequence[_T], Any]]) -> Sequence[_T]:
-    return (await call)[0]
+async def _settled(
+    store: QueueStore, settlements: Sequence[Settlement], now: datetime | None
+) -> list[Settled | LeaseLost]:
+    return (await store.attempts.exchange(settlements, None, now)).settled

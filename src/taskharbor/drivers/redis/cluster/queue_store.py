@@ -12,7 +12,6 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import Attempts
@@ -87,7 +86,6 @@ class QueueStore:
         clock: Clock,
         entropy: Entropy,
         on_posted: Callable[[], None],
-        given_up: GivenUps,
         orphans: Orphans,
     ) -> None:
         self.queue = queue
@@ -97,9 +95,8 @@ class QueueStore:
         self.primary = Primary(address, self.keys, lambda: entropy.token().encode(), shared)
         self.steps = OptimisticStep(self.primary, self.keys, self)
         self.enqueuer = Enqueuer(self.primary, self.keys, self.steps)
-        told = (given_up, orphans)
-        self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, *told, is_part=True)
-        self.counted = Attempts(self.primary, self.keys, self.steps, entropy, *told, is_part=True)
+        self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_part=True)
+        self.counted = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_part=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
         self.control = Control(self.steps)
         self.queries = Queries(self.primary, self.keys, self.steps, orphans)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from taskharbor.drivers.given_up import GivenUps
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.cluster.queue_store import HarborSlot, QueueStore
@@ -23,13 +22,10 @@ _T = TypeVar("_T")
 class QueueStores:
     """The queues that this handle has met, each opened when it is first needed."""
 
-    def __init__(
-        self, address: Address, clock: Clock, entropy: Entropy, given_up: GivenUps, orphans: Orphans
-    ) -> None:
+    def __init__(self, address: Address, clock: Clock, entropy: Entropy, orphans: Orphans) -> None:
         self.address = address
         self.clock = clock
         self.entropy = entropy
-        self._given_up = given_up
         self._orphans = orphans
         self.makes_epochs = True  # False: look only
         self.has_post = False  # something lies in an outbox
@@ -66,7 +62,6 @@ class QueueStores:
                 self.clock,
                 self.entropy.split(queue),
                 self._note_post,
-                self._given_up,
                 self._orphans,
             )
             store.primary.makes_epoch = self.makes_epochs
