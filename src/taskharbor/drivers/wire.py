@@ -36,7 +36,7 @@ from taskharbor.drivers.messages import (
     Wakeup,
 )
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import NO_TIME, JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
@@ -149,7 +149,7 @@ _VERBS = (
     _verb("pending_migrations", list[str]),
     _verb("migrate", list[str]),
     _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
-    _verb("reserve", Claimed, claim=Claim, wait=(timedelta, NO_TIME)),
+    _verb("reserve", Claimed, claim=Claim),
     _verb(
         "extend_leases",
         list[Extended | Failure],

@@ -47,7 +47,7 @@ class ServerConfig:
     """How long a request may take to arrive, headers and body together."""
 
     max_wait_seconds: float = 60.0
-    """The longest that a caller may wait for something: a result, a wake-up, work."""
+    """The longest that a caller may wait for a result."""
 
     max_connections: int = 1000
     """Connections at the same time. For one more, the one goes that keeps us waiting longest; where all are

@@ -120,7 +120,6 @@ FIELDS: dict[str, dict[str, Schema]] = {
     "Release": {"delay": SPAN},
     "EnqueueRequest": {"jobs": _batch({"properties": {"id": ID}})},
     "WakeupsRequest": {"queues": {"items": NAME}, "worker_id": WORKER_ID},
-    "ReserveRequest": {"wait": ANY_SPAN},
     "ExtendLeasesRequest": {"leases": _batch({}), "lease_for": SOME_TIME},
     "SettleRequest": {"settlements": _batch({})},
     "ExchangeRequest": {"settlements": _batch({})},

@@ -1,7 +1,7 @@
 """Welcome: whether a caller whose request goes on, or waits, may still be served.
 
-A token may be revoked, expire, or get other rights while its stream is open or its claim waits: so the caller
-is asked for again with every sign of life, and before anything is handed out.
+A token may be revoked, expire, or get other rights while its stream is open: so the caller is checked again
+with every sign of life, and before anything is sent.
 """
 
 from __future__ import annotations

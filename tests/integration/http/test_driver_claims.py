@@ -1,4 +1,4 @@
-"""Claims over HTTP: waiting for a job on the server, and callers who are gone before they hear of theirs."""
+"""Claims over HTTP by callers who may have disconnected before the answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,10 @@ from taskharbor.drivers import connect, wire
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.http import HttpDriver
 from taskharbor.drivers.messages import Claim, WakeupKind
-from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import claim, new_job, new_jobs
 from taskharbor.testing.http_server import HttpServer
 from tests.integration.http.driver_ground import SLOW, record_of
-
-LONG = timedelta(seconds=SLOW)
-A_MOMENT = timedelta(milliseconds=50)
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +57,6 @@ async def until_ready(driver: Driver, job_id: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_claim_that_waits_gets_the_job_that_comes_meanwhile(driver, mine):
-    waiting = asyncio.ensure_future(driver.reserve_within(mine, LONG))
-    [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0])])
-
-    [job] = await asyncio.wait_for(waiting, SLOW)
-
-    assert job.id == enqueued.id
-    await driver.settle([Ack(job.lease)])
-
-
-async def test_a_claim_that_waits_finds_what_becomes_due(driver, mine):
-    [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0], delay=timedelta(milliseconds=300))])
-
-    [job] = await asyncio.wait_for(driver.reserve_within(mine, LONG), SLOW)
-
-    assert job.id == enqueued.id
-
-
-async def test_a_claim_that_waited_in_vain_comes_back_empty(driver, mine):
-    assert await driver.reserve_within(mine, A_MOMENT) == []
-
-
 async def test_calls_written_by_hand_work_as_the_reference_shows_them(server, driver, mine):
     def post(verb: str, arguments: object) -> Any:
         caller = HTTPConnection("127.0.0.1", server.port)
@@ -96,24 +69,12 @@ async def test_calls_written_by_hand_work_as_the_reference_shows_them(server, dr
 
     [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0])])
     told = {"queues": [mine.queues[0]], "worker_id": "by-hand", "lease_for": "PT60S"}
-    [job] = await asyncio.to_thread(post, "reserve", {"claim": told, "wait": "PT30S"})
+    [job] = (await asyncio.to_thread(post, "reserve", {"claim": told}))["jobs"]
     ack = {"type": "Ack", "lease": {"job_id": job["id"], "token": job["token"]}, "result": "eyJvayI6dHJ1ZX0="}
     [settled] = await asyncio.to_thread(post, "settle", {"settlements": [ack]})
 
     assert (settled["type"], settled["state"]) == ("Settled", "completed")
     assert (await record_of(driver, enqueued.id)).result == b'{"ok":true}'
-
-
-async def test_no_job_stays_with_a_waiting_caller_who_is_gone(server, driver, mine):
-    with socket.create_connection(("127.0.0.1", server.port)) as caller:
-        caller.sendall(request_of("reserve", claim=mine, wait=LONG))
-        await driver.info()
-    [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0], max_stalls=1)])
-
-    # Whether the server noticed before or after the job came: it was never handed out, or is given back.
-    await until_ready(driver, enqueued.id)
-    [job] = (await driver.reserve(mine)).jobs
-    assert (job.id, job.stalls) == (enqueued.id, 0)
 
 
 async def test_a_job_claimed_for_a_caller_who_is_gone_is_given_back_without_a_stall(server, driver, mine):
@@ -180,18 +141,13 @@ async def test_hints_go_on_after_a_restart_of_the_server(tmp_path):
             await wakeups.aclose()
 
 
-async def test_a_server_stops_in_good_order_while_callers_wait_and_listen(tmp_path):
+async def test_a_server_stops_cleanly_while_callers_listen(tmp_path):
     with HttpServer(f"sqlite:///{tmp_path}/jobs.db?durability=normal") as server:
         driver = await HttpDriver.from_url(server.url).open()
         wakeups = driver.wakeups(("kit",), "w")
         await asyncio.wait_for(anext(wakeups), SLOW)
-        waiting = asyncio.ensure_future(driver.reserve_within(claim(), LONG))
-        await driver.info()
 
         await asyncio.wait_for(asyncio.to_thread(server.stop), SLOW)
 
-        await asyncio.wait([waiting], timeout=SLOW)
-        assert waiting.done()
-        waiting.exception()
         await wakeups.aclose()
         await driver.close()

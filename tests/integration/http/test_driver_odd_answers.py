@@ -7,7 +7,6 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -241,43 +240,6 @@ async def test_what_was_given_up_and_never_answers_does_not_hold_up_the_end(monk
     async with odd_server() as (server, url):
         async with HttpDriver.from_url(url) as driver:
             await give_up_a_claim(server, driver)
-
-        await server.until_ended(1)
-
-
-# ------------------------------------------------------------------ claims that wait on the server
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "words"),
-    [
-        (CUT, DriverUnavailable, "the connection broke"),
-        (SILENCE, DriverUnavailable, "no answer within"),
-        (NONSENSE, StoreRefused, "no HTTP server"),
-    ],
-    ids=["cut", "silence", "nonsense"],
-)
-async def test_a_claim_that_waits_may_be_answered_badly(answer, kind, words):
-    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
-        if answer == SILENCE:
-            assert driver._calls is not None
-            driver._calls._address = impatient(driver._address)
-        server.will("reserve", answer)
-        with pytest.raises(kind, match=words) as error:
-            await driver.reserve_within(claim(), timedelta(milliseconds=1))
-
-        assert getattr(error.value, "done", None) is None
-        assert len(connections_of(server, "reserve")) == 1, "asked once: a second claim might wait as long"
-
-
-async def test_a_claim_that_nobody_waits_for_any_more_ends_on_the_server_too():
-    async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
-        server.will("reserve", SILENCE)
-        waiting = asyncio.create_task(driver.reserve_within(claim(), timedelta(seconds=30)))
-        await server.until("reserve")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
 
         await server.until_ended(1)
 

@@ -410,27 +410,6 @@ class Revoked(Ground):
         self.clock.advance(timedelta(seconds=5))
 
 
-async def test_a_waiting_claim_of_a_revoked_token_gets_no_job(tmp_path: Path) -> None:
-    ground = Revoked(tmp_path)
-    token = ground.tokens["worker"]
-    claim = {"claim": Claim(queues=("mail",), worker_id="w-new"), "wait": timedelta(seconds=50)}
-    waiting = asyncio.ensure_future(ground.verb("reserve", token, claim))
-    await asyncio.sleep(0.05)
-    ground.revoke(token)
-    driver = await ground.harbor.client.adriver()
-    await driver.enqueue([NewJob(id=MINE, type="t", queue="mail")])
-    async with asyncio.timeout(GENEROUS_SECONDS):
-        while not waiting.done():
-            ground.clock.advance(SECOND)
-            await asyncio.sleep(0.01)
-
-    [job] = await driver.get([MINE])
-    assert waiting.result().status_code == 401
-    assert job is not None
-    assert job.starts == 0
-    await ground.aclose()
-
-
 async def test_a_long_wait_for_a_result_ends_with_its_token(tmp_path: Path) -> None:
     ground = Revoked(tmp_path)
     await (await ground.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])

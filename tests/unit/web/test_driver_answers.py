@@ -157,7 +157,7 @@ def see_attempts(judge: Judge) -> None:
     speculated = judge.ask("speculate", job_id=exchanged["claimed"][0]["id"], now=NOW)
     assert speculated["type"] == "Speculated"
     assert judge.ask("speculate", job_id=NOBODY, now=NOW)["type"] == "Failure"
-    empty = judge.ask("reserve", claim=Claim(queues=("empty",), worker_id="w"), wait="PT0.001S", now=NOW)
+    empty = judge.ask("reserve", claim=Claim(queues=("empty",), worker_id="w"), now=NOW)
     assert empty == {"jobs": [], "given_up": []}
 
 

@@ -68,23 +68,6 @@ class Calls:
             self._has_many_servers |= bool(boot) and boot != connection.boot
         return self._read(verb, response)
 
-    async def wait(self, verb: str, body: bytes, seconds: float) -> Any:
-        """A call that the server may take so many seconds longer to answer; given up, it ends there too."""
-        request = self._requests.request(verb, body, self._requests.next_call())
-        connection = await self._pool.take(fresh=True)  # an old one might prove dead only after the wait
-        try:
-            response = await connection.call(request, self._address.timeout_seconds + seconds)
-        except (Lost, TooSlow) as error:
-            raise unanswered(error, self._address) from error
-        except NotHttp as error:
-            raise decoding.not_http(error, self._address) from error
-        except asyncio.CancelledError:
-            connection.drop()
-            raise
-        finally:
-            self._pool.give_back(connection)
-        return self._read(verb, response)
-
     async def close(self) -> None:
         """Hear out what was given up, but not for long."""
         if self._unheard:

@@ -40,10 +40,8 @@ from taskharbor.drivers.messages import (
     Settled,
     Speculated,
     Wakeups,
-    check_claim,
 )
 from taskharbor.errors import ConflictError, DriverClosed, InvalidArgument, JobNotFound, LeaseLost
-from taskharbor.model.checks import check_span
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -169,20 +167,6 @@ class HttpDriver(Driver):
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         claimed: Claimed = await self._ask("reserve", claim=claim, now=now)
-        return claimed
-
-    async def reserve_within(self, claim: Claim, wait: timedelta) -> Claimed:
-        """`reserve` that waits on the server until there is a job, `wait` at the longest.
-
-        For programs that do one thing at a time. A caller who gives up, or dies, ends the wait.
-        """
-        self._check(None)
-        check_claim(claim)
-        check_span(wait, "wait")
-        if self._calls is None:
-            raise DriverClosed
-        body = self._body("reserve", {"claim": claim, "wait": wait})
-        claimed: Claimed = await self._calls.wait("reserve", body, wait.total_seconds())
         return claimed
 
     async def do_extend_leases(
