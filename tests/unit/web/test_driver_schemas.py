@@ -69,7 +69,6 @@ PLACES: dict[str, list[tuple[str, dict[str, Any], Path]]] = {
     "Retry": [("settle", {"settlements": [{"type": "Retry", "lease": LEASE}]}, ("settlements", 0))],
     "Release": [("settle", {"settlements": [{"type": "Release", "lease": LEASE}]}, ("settlements", 0))],
     "EnqueueRequest": [("enqueue", {"jobs": [JOB]}, ())],
-    "ReserveRequest": [("reserve", {"claim": CLAIM}, ())],
     "ExtendLeasesRequest": [("extend_leases", {"leases": [], "lease_for": "PT1S"}, ())],
     "SettleRequest": [("settle", {"settlements": []}, ())],
     "ExchangeRequest": [("exchange", {"claim": CLAIM, "settlements": []}, ())],

@@ -44,7 +44,7 @@ class Watched:
     async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed:
         if self.fails_after == len(self.brought):
             raise DriverUnavailable("away", done=False)
-        claimed = (await self.driver.reserve(claim, now=now)).jobs
+        claimed = await self.driver.reserve(claim, now=now)
         self.brought.append(len(claimed.jobs))
         return claimed
 

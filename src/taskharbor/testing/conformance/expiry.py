@@ -203,7 +203,7 @@ async def test_a_job_that_is_given_up_is_reported_in_one_answer(driver: Driver, 
 
 async def given_up(driver: Driver, way: str, now: datetime = END) -> tuple[Reclaimed, ...]:
     if way == "reserve":
-        return ((await driver.reserve(claim(), now=now)).jobs).given_up
+        return (await driver.reserve(claim(), now=now)).given_up
     if way == "exchange":
         return (await driver.exchange([], claim(), now=now)).given_up
     return given_up_in(await driver.reclaim(now=now))
@@ -232,7 +232,7 @@ async def test_only_jobs_that_no_worker_will_settle_are_reported_as_given_up(dri
     copy = await reserve_one(driver, worker_id=OTHER_WORKER)
 
     await settle_one(driver, Stalled(reported.lease))
-    taken = (await driver.reserve(claim(limit=10), now=END)).jobs
+    taken = await driver.reserve(claim(limit=10), now=END)
 
     assert copy.speculates_on == original.id
     assert (await get_one(driver, reported.id, now=END)).state is JobState.FAILED
