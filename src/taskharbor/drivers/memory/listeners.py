@@ -46,7 +46,7 @@ class Listener(Inbox):
         self._listeners = listeners
         self._loop = asyncio.get_running_loop()
 
-    def tell(self, hint: Wakeup) -> None:
+    def put(self, hint: Wakeup) -> None:
         """May be called from any thread."""
         if hint not in self._unread:
             self._unread[hint] = None
