@@ -1,4 +1,4 @@
-"""The URL of a Redis or Valkey store: where the servers are, how to get in, and what is ours in it."""
+"""The URL of a Redis or Valkey store: hosts, credentials, namespace and options."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     database: int = 0
     username: str | None = None
     password: str | None = None
-    master: str | None = None  # the name of the primary, as the sentinels know it
+    master: str | None = None  # the primary's name as the sentinels know it
     sentinel_username: str | None = None
     sentinel_password: str | None = None
     tls: bool = False
@@ -61,8 +61,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_verify: bool = True
-    durability: str | None = None  # the weakest class that will do; None: take what there is
-    unsafe: bool = False  # start although the server may lose or refuse jobs
+    durability: str | None = None  # the weakest durability class to accept; None: any
+    unsafe: bool = False  # open even if the server may lose or refuse jobs
     timeout: float = 10.0
     connect_timeout: float = 5.0
 
@@ -91,7 +91,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_of(url: str) -> Address:
-    """Take a store URL apart; what cannot be meant is refused before anything is connected."""
+    """Parse a store URL. Refuses what makes no sense before anything is connected."""
     parts = urlsplit(url)
     mode, tls = _MODES[parts.scheme]
     said = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -130,7 +130,7 @@ def _credentials(parts: SplitResult) -> dict[str, str | None]:
 
 
 def _hosts(parts: SplitResult, port: int) -> tuple[Host, ...]:
-    """One host, or several with commas between them."""
+    """One host, or several separated by commas."""
     places = parts.netloc.rpartition("@")[2] or "localhost"
     return tuple(_host(place, port) for place in places.split(","))
 

@@ -1,7 +1,7 @@
-"""Handing out jobs and ending attempts.
+"""Claims and settlements.
 
-Acks of jobs that concern nobody else travel with the claim in one script. Everything else is settled
-in a ledger, and the claim follows.
+Acks of plain jobs are sent together with the claim in one script call. Everything else is settled in a
+unit of work, and the claim follows.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
 
-Answer = Settled | LeaseLost
+SettleAnswer = Settled | LeaseLost
 _LOST: dict[bytes, type[LeaseLost]] = {b"N": JobNotInflight, b"M": LeaseMismatch, b"E": LeaseExpired}
 SWEPT_PER_CLAIM = 100
 
 
 class _Group:
-    """Acks of one claim: what they share is said once."""
+    """Acks from one claim: what they share is sent once."""
 
     __slots__ = ("claimed_by", "has_results", "ids", "places", "queue", "results", "token")
 
@@ -76,7 +76,7 @@ class _Group:
 
 
 def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
-    """Acks in groups; None when they are not for exchange.lua: others among them, or a job twice."""
+    """The acks in groups; None if exchange.lua cannot take them: other settlements, or one job twice."""
     groups: dict[tuple[str, str, str | None, bool], _Group] = {}
     ids: list[str] = []
     last: _Group | None = None
@@ -109,7 +109,7 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
 
 
 class HarborLimited(Exception):
-    """A claim met a limit of the whole harbor, which nobody counts in this slot. Nothing was handed out.
+    """A claim met a limit of the whole harbor, which this slot cannot count. Nothing was claimed.
 
     `given_up` has what its sweep gave up before it met the limit.
     """
@@ -118,7 +118,7 @@ class HarborLimited(Exception):
 
 
 class Attempts:
-    """The attempt verbs of one driver handle."""
+    """The claim and settle verbs of one driver handle."""
 
     def __init__(
         self,
@@ -128,19 +128,19 @@ class Attempts:
         entropy: Entropy,
         orphans: Orphans,
         *,
-        is_part: bool = False,
+        is_one_queue: bool = False,
     ) -> None:
-        """`is_part`: a queue in a slot of its own, which does not know what runs in the others."""
-        self._is_part = is_part
+        """`is_one_queue`: one queue of a cluster, which cannot see what runs in the others."""
+        self._is_one_queue = is_one_queue
         self._primary = primary
         self._keys = keys
         self._steps = steps
         self._entropy = entropy
         self._orphans = orphans
-        # Keys that nobody needs cost time, so a limit must be met before its keys are sent along.
+        # Extra keys cost time, so the keys of a limit are sent only after one was met.
         self._sees_rates = False
         self._sees_leases = False
-        self.is_counted = False  # somebody else counts what runs in the whole harbor
+        self.is_counted = False  # the caller counts what runs in the whole harbor
         self.forwarder: WakeupForwarder | None = None
 
     # ------------------------------------------------------------------ settle and claim
@@ -150,7 +150,7 @@ class Attempts:
     ) -> Exchanged:
         answer = await self._exchanged(settlements, claim, now)
         if claim is not None and self.forwarder is not None and answer.error is None:
-            await self.forwarder.after(claim, len(answer.claimed))
+            await self.forwarder.after_claim(claim, len(answer.claimed))
         return answer
 
     async def _exchanged(
@@ -159,7 +159,7 @@ class Attempts:
         if not settlements and claim is not None:
             claimed = await self._at_once_claimed(claim, now)
             return Exchanged([], claimed.jobs, given_up=claimed.given_up)
-        answers: dict[int, Answer] = {}
+        answers: dict[int, SettleAnswer] = {}
         jobs: list[JobRecord] | None = None
         if (groups := _acks_in(settlements)) is not None:
             jobs = await self._at_once(answers, settlements, groups, claim, now)
@@ -178,13 +178,13 @@ class Attempts:
 
     async def _settle_rest(
         self, settlements: Sequence[Settlement], now: datetime | None, *, is_some_done: bool
-    ) -> list[Answer]:
+    ) -> list[SettleAnswer]:
         try:
             return await self._settle(settlements, now)
         except DriverUnavailable as error:
             if not is_some_done:
                 raise
-            # Acks before them are written, so it would be wrong to say that nothing was done.
+            # Acks before these are written, so `done=False` would be wrong.
             raise DriverUnavailable("the connection was lost between two settlements", done=None) from error
 
     async def _at_once_claimed(self, claim: Claim, now: datetime | None) -> Claimed:
@@ -193,13 +193,13 @@ class Attempts:
 
     async def _at_once(
         self,
-        answers: dict[int, Answer],
+        answers: dict[int, SettleAnswer],
         settlements: Sequence[Settlement],
         groups: Sequence[_Group],
         claim: Claim | None,
         now: datetime | None,
     ) -> list[JobRecord] | None:
-        """One script for everything; None when something is left over and nothing was claimed."""
+        """Settle and claim in one script call. None if something is left over and nothing was claimed."""
         token = self._entropy.token()
         call = await self._call(groups, claim, token, now)
         reply = await self._primary.run_in_epoch("exchange", *call)
@@ -219,7 +219,7 @@ class Attempts:
         self, reply: Sequence[Any], start: int, claim: Claim, token: str
     ) -> list[JobRecord] | None:
         said = reply[start]
-        if said == b"leases" and self._is_part:
+        if said == b"leases" and self._is_one_queue:
             raise HarborLimited
         if said != b"jobs":
             self._sees_rates = self._sees_rates or said == b"rates"
@@ -244,18 +244,18 @@ class Attempts:
         return self._entropy.token()
 
     async def claim_command(self, claim: Claim, token: str) -> Command:
-        """A claim by the server's clock, as a command that somebody else sends."""
+        """A claim by the server's clock, as a command for the listening connection to send."""
         keys, *arguments = await self._call([], claim, token, None)
         return ("EVALSHA", SCRIPTS["exchange"].digest, len(keys), *keys, self._primary.epoch, *arguments)
 
     def parked_jobs(self, reply: Sequence[Any], claim: Claim, token: str) -> list[JobRecord] | None:
-        """What it brought; None when it could not be made like that."""
+        """The jobs of a parked claim; None if the script refused it in this form."""
         return self._handed_out(reply, 1, claim, token)
 
     # ------------------------------------------------------------------ claims
 
     async def _claim(self, claim: Claim, now: datetime | None) -> Claimed:
-        """A claim after the expired leases of its queues were dealt with."""
+        """Claim after ending the expired leases of these queues."""
         given_up = given_up_in(await self.sweep(claim.queues, SWEPT_PER_CLAIM, now))
         while True:
             token = self._entropy.token()
@@ -278,7 +278,7 @@ class Attempts:
         *,
         expired_is_done: bool = False,
     ) -> tuple[Any, ...]:
-        """The keys and the arguments of exchange.lua, behind the epoch."""
+        """The keys and arguments of exchange.lua, after the epoch."""
         keys = self._keys
         queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
         arguments: list[Any] = []
@@ -331,12 +331,12 @@ class Attempts:
 
     # ------------------------------------------------------------------ settle, one record after the other
 
-    async def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> list[Answer]:
+    async def _settle(self, settlements: Sequence[Settlement], now: datetime | None) -> list[SettleAnswer]:
         asked = dict.fromkeys(
             ask_for_job(item.lease.job_id) for item in settlements if is_id(item.lease.job_id)
         )
 
-        def decide(unit: UnitOfWork) -> list[Answer]:
+        def decide(unit: UnitOfWork) -> list[SettleAnswer]:
             return [
                 ends.settle(unit, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
                 for item in settlements
@@ -376,7 +376,7 @@ class Attempts:
         progress: Mapping[str, Progress],
         now: datetime | None,
     ) -> list[int]:
-        """Extend what stands in the queue that is said; the places of the others."""
+        """Extend the leases whose job is in the named queue. Returns the indexes of the others."""
         numbers = {name: place for place, name in enumerate(dict.fromkeys(filter(None, queues)), 1)}
         arguments: list[Any] = []
         for place, queue in zip(places, queues, strict=True):
@@ -419,14 +419,14 @@ class Attempts:
         return await self.sweep(await self._steps.queue_names(), limit, now)
 
     async def sweep(self, queues: Sequence[str], limit: int, now: datetime | None) -> list[Reclaimed]:
-        """The oldest expired leases of these queues, each ended once."""
+        """End the oldest expired leases of these queues."""
         found = await self.expired(queues, limit, now)
         return await self.reclaim_these([job_id for _, _, job_id in found[:limit]], now)
 
     async def expired(
         self, queues: Sequence[str], limit: int, now: datetime | None
     ) -> list[tuple[float, bytes, str]]:
-        """Leases that have run out, oldest first: when, its seq, its id."""
+        """Expired leases, oldest first: when, seq, id."""
         if not queues:
             return []
         keys = [self._keys.data]

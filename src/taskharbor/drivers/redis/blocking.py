@@ -1,7 +1,7 @@
 """Enqueue for blocking callers: a plain socket, no event loop.
 
-One connection per thread that needs one at a time. Jobs that meet others of their key are decided by
-the same ledger as everywhere, in a short event loop of its own.
+Each thread uses one connection at a time. Jobs whose key is in use are decided in a unit of work, as
+everywhere, in a short-lived event loop.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class BlockingConnection:
             raise faults.ours(error) from error
 
     def call(self, command: Command) -> Any:
-        """The answer. An error of the server is raised as it is."""
+        """Send a command and return the reply. An error of the server is raised as it is."""
         return self.send(packed(command))
 
     def send(self, command: bytes) -> Any:
-        """The same for a command that is packed already."""
+        """The same for an encoded command."""
         try:
             self._socket.sendall(command)
             while (answer := self._reader.gets()) is _NOTHING:
@@ -88,7 +88,7 @@ class BlockingConnection:
 
 
 def _timed(plain: socket.socket, seconds: float) -> socket.socket:
-    """Let the system count the seconds: Python would ask it before every send and every receive."""
+    """Let the kernel enforce the timeout: Python would poll before every send and receive."""
     plain.settimeout(None)
     whole = int(seconds)
     limit = struct.pack("@ll", whole, int((seconds - whole) * 1_000_000))
@@ -101,7 +101,7 @@ _NOTHING = object()
 
 
 class Blocking:
-    """The blocking side of one driver handle. Any thread may call it."""
+    """Blocking enqueues of one driver handle. Thread-safe."""
 
     def __init__(
         self,
@@ -133,20 +133,20 @@ class Blocking:
             line = self._take()
             try:
                 self._eviction_guard.seen(line.call(LOOK))
-            except hiredis.ReplyError:  # what comes next meets the same, and tells it
+            except hiredis.ReplyError:  # the enqueue itself meets the same error and raises it
                 return
             finally:
                 self._give_back(line)
         self._eviction_guard.check()
 
     def _one(self, job: NewJob, now: datetime | None) -> int:
-        """When a plain job was created, by enqueue_one.lua; 0 when it did nothing."""
+        """When enqueue_one.lua created a plain job; 0 if it did nothing."""
         line, primary = self._take(), self._primary
         try:
             at: int = line.send(packed_one(primary.keys, primary.epoch, job, now))
         except (
             hiredis.ReplyError
-        ) as error:  # it did nothing; what follows meets the same, and knows what to do
+        ) as error:  # nothing was done; the full enqueue meets the same error and handles it
             if faults.word_of(error) == "NOSCRIPT":
                 line.call(("SCRIPT", "LOAD", ENQUEUE_ONE.source))
             return 0
@@ -160,7 +160,7 @@ class Blocking:
             line.close()
 
     def _decide(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        """In a thread of its own: the caller's may have an event loop that must not be entered again."""
+        """Run it in a thread of its own: the caller's thread may have a running event loop."""
         answers: list[list[Enqueued]] = []
         failures: list[BaseException] = []
 
@@ -204,7 +204,7 @@ class Blocking:
         raise DriverUnavailable("the server keeps sending us elsewhere; nothing was written", done=False)
 
     def _mend(self, line: BlockingConnection, error: hiredis.ReplyError, source: str) -> None:
-        """Do what lets the same call succeed the next time, or raise."""
+        """Do what lets the same call succeed next time, or raise."""
         match faults.word_of(error):
             case "NOSCRIPT":
                 line.call(("SCRIPT", "LOAD", source))
@@ -219,7 +219,7 @@ class Blocking:
 
     def _take(self) -> BlockingConnection:
         idle = self._idle
-        with suppress(IndexError):  # pop and append are steps of their own, so threads need no lock
+        with suppress(IndexError):  # deque.pop and append are atomic, so no lock is needed
             while True:
                 line = idle.pop()
                 if line.is_open:
@@ -227,7 +227,7 @@ class Blocking:
         return self._connected()
 
     def _connected(self) -> BlockingConnection:
-        """Where the other side of the driver has found the primary, else at the first host that answers."""
+        """Connect to the primary that the async side found, else to the first host that answers."""
         places = [self._primary.found] if self._primary.found else list(self._primary.address.hosts)
         failure: DriverUnavailable | None = None
         for host in places:

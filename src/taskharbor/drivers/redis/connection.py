@@ -1,7 +1,7 @@
-"""One connection to a server, for asyncio: commands go out as they come, answers come back in order.
+"""One asyncio connection to a server: commands are sent at once, replies come back in order.
 
-Many callers share it; what they send while an answer is under way travels together. A connection that
-breaks, or does not answer in time, ends every call that waits on it, and is not used again.
+Many callers share it; their commands are pipelined. When the connection breaks or a reply times out,
+every waiting call fails and the connection is not used again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ ServerError = hiredis.ReplyError
 
 
 def packed(command: Command) -> bytes:
-    """A command as it goes over the wire."""
+    """Encode a command for the wire."""
     wire: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]  # its stub means one word
     return wire
 
 
-class Answer:
-    """What the server will answer: awaited by one task, which goes on in the very turn that reads it.
+class Reply:
+    """The reply to one command, awaited by one task, which resumes in the same loop turn that reads it.
 
-    With a future of asyncio it would go on in the turn after, and every turn asks the system what is new.
+    An asyncio future would resume the task one turn later, and each turn costs a system call.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Answer:
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, writes: bool) -> None:
-        self._asyncio_future_blocking = False  # how a task knows what it is given
+        self._asyncio_future_blocking = False  # asyncio.Task requires this attribute of what it awaits
         self._loop = loop
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
@@ -64,21 +64,21 @@ class Answer:
             yield self
         return self.result()
 
-    def answer(self, value: Any) -> None:
-        """The one that waits goes on before this returns, unless another task is at it now."""
+    def set_result(self, value: Any) -> None:
+        """Resume the waiting task before returning, unless another task is running now."""
         self.is_done, self._value = True, value
         if self._context is not None and self._callback is not None:
             if asyncio.current_task(self._loop) is None:
                 self._context.run(self._callback, self)
             else:
-                self._go_on_soon()
+                self._resume_soon()
 
-    def fail(self, error: BaseException) -> None:
-        """The one that waits learns it in the next turn."""
+    def set_exception(self, error: BaseException) -> None:
+        """Raise this error in the waiting task in the next turn."""
         self.is_done, self._error = True, error
-        self._go_on_soon()
+        self._resume_soon()
 
-    def _go_on_soon(self) -> None:
+    def _resume_soon(self) -> None:
         if self._callback is not None:
             self._loop.call_soon(self._callback, self, context=self._context)
 
@@ -93,7 +93,7 @@ class Answer:
     def cancel(self, msg: Any = None) -> bool:
         if self.is_done:
             return False
-        self.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+        self.set_exception(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         return True
 
     def result(self) -> Any:
@@ -102,8 +102,8 @@ class Answer:
         return self._value
 
 
-# asyncio reads into 256 KiB of new memory every time unless it is given a buffer, and an answer is small:
-# making that memory was half of what a call cost.
+# Without a buffer of our own asyncio allocates 256 KiB for every read. Replies are small, and the
+# allocation was half of the cost of a call.
 _READ_BYTES = 131072
 
 
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray(_READ_BYTES)
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[Reply] = deque()
         self._transport: asyncio.Transport | None = None
         self._timeout = timeout
         self._watch: asyncio.TimerHandle | None = None
@@ -124,36 +124,36 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, command: Command, *, writes: bool = True) -> Answer:
-        """Send a command and await what this gives. An error of the server is raised as it is.
+    def call(self, command: Command, *, writes: bool = True) -> Reply:
+        """Send a command; await the returned Reply. An error of the server is raised as it is.
 
-        `writes`: whether a lost answer may have been a change.
+        `writes`: True if a lost reply may hide a change.
         """
         return self.send(packed(command), writes=writes)
 
-    def send(self, command: bytes, *, writes: bool = True) -> Answer:
-        """The same for a command that is packed already."""
-        answer = Answer(self._loop, writes)
+    def send(self, command: bytes, *, writes: bool = True) -> Reply:
+        """The same for an encoded command."""
+        reply = Reply(self._loop, writes)
         if not self.is_open or self._transport is None:
-            answer.fail(faults.lost(self._gone, done=False))
-            return answer
+            reply.set_exception(faults.lost(self._gone, done=False))
+            return reply
         self._transport.write(command)
         if not self._waiting:
             self._quiet_since = self._loop.time()
-        self._waiting.append(answer)
+        self._waiting.append(reply)
         if self._watch is None and self._timeout is not None:
             self._watch = self._loop.call_later(self._timeout, self._look)
-        return answer
+        return reply
 
     def close(self, error: BaseException | None = None) -> None:
-        """Hang up; whoever waits for an answer learns it."""
+        """Close the connection. Waiting calls fail."""
         self._gone = self._gone or error
         if self._transport is not None:
             self._transport.abort()
         self._lose(error)
 
     def peer(self) -> str | None:
-        """The address of the other side."""
+        """The remote address."""
         found = self._transport.get_extra_info("peername") if self._transport is not None else None
         return str(found[0]) if found else None
 
@@ -170,19 +170,19 @@ class Connection(asyncio.BufferedProtocol):
         reader, waiting = self._reader, self._waiting
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # its stub knows bytes alone
         self._quiet_since = self._loop.time()
-        arrived: list[tuple[Answer, Any]] = []
+        arrived: list[tuple[Reply, Any]] = []
         try:
             while (value := reader.gets()) is not _NOTHING:
                 arrived.append((waiting.popleft(), value))
         except (hiredis.HiredisError, IndexError) as error:
             self.close(error)
-        for answer, value in arrived:
-            if answer.is_done:  # its caller has given up
+        for reply, value in arrived:
+            if reply.is_done:  # its caller was cancelled
                 continue
             if isinstance(value, hiredis.ReplyError):
-                answer.fail(value)
+                reply.set_exception(value)
             else:
-                answer.answer(value)
+                reply.set_result(value)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(exc)
@@ -194,12 +194,12 @@ class Connection(asyncio.BufferedProtocol):
             self._watch.cancel()
             self._watch = None
         while self._waiting:
-            answer = self._waiting.popleft()
-            if not answer.is_done:
-                answer.fail(faults.lost(self._gone, done=None if answer.writes else False))
+            reply = self._waiting.popleft()
+            if not reply.is_done:
+                reply.set_exception(faults.lost(self._gone, done=None if reply.writes else False))
 
     def _look(self) -> None:
-        """Nothing came for too long while somebody waits: the server is not there any more."""
+        """Close the connection if calls wait and nothing has arrived for too long."""
         self._watch = None
         if not self._waiting or self._timeout is None:
             return
@@ -214,7 +214,7 @@ _NOTHING = object()
 
 
 class Connections:
-    """Connections by host, for several users in one event loop."""
+    """Connections by host, shared within one event loop."""
 
     def __init__(self) -> None:
         self.failover = FailoverDetector()
@@ -222,7 +222,7 @@ class Connections:
         self._locks: dict[Host, asyncio.Lock] = {}
 
     async def get(self, host: Host, make: Callable[[], Awaitable[Connection]]) -> Connection:
-        """The connection to a host; whoever comes while it is being made waits for the same one."""
+        """The connection to a host. Callers that arrive while it is being opened wait for the same one."""
         async with self._locks.setdefault(host, asyncio.Lock()):
             connection = self._connections.get(host)
             if connection is None or not connection.is_open:
@@ -242,14 +242,14 @@ async def connect(
     timeout: float | None = None,
     credentials: tuple[str | None, str | None] | None = None,
 ) -> Connection:
-    """A new connection that is let in and looks at the right database. Raises errors of ours."""
+    """A new, authenticated connection with its database selected. Raises our errors."""
     where = f"{host[0]}:{host[1]}"
     try:
         async with asyncio.timeout(address.connect_timeout):
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: Connection(timeout), host[0], host[1], ssl=tls
             )
-    except (OSError, TimeoutError) as error:  # ssl errors are among them
+    except (OSError, TimeoutError) as error:  # ssl errors are OSErrors, too
         raise faults.unreachable(error, where) from error
     try:
         async with asyncio.timeout(address.connect_timeout):
@@ -269,7 +269,7 @@ async def connect(
 
 
 def greeting(username: str | None, password: str | None, database: int) -> list[Command]:
-    """What is said on a new connection."""
+    """The commands to send on a new connection."""
     said: list[Command] = []
     if password is not None:
         said.append(("AUTH", username, password) if username else ("AUTH", password))

@@ -1,8 +1,8 @@
 """RedisDriver: many machines on one Redis or Valkey, at memory speed.
 
-The hot verbs (enqueue, exchange, extend) are one script each. The rarer ones read a picture of the
-jobs they touch, let `taskharbor.model.transitions` decide, and write if nothing has changed meanwhile:
-see books.py and ledger.py.
+The hot verbs (enqueue, exchange, extend) are one script each. The rarer ones read a snapshot of the
+jobs they touch, decide with `taskharbor.model.transitions`, and write if nothing has changed since:
+see optimistic.py and unit_of_work.py.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _SAMPLES = 1000
 
 
 class RedisDriver(Driver):
-    """A store in a namespace of a Redis or Valkey server."""
+    """A store in one namespace of a Redis or Valkey server."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         wakeups=True,
@@ -120,7 +120,7 @@ class RedisDriver(Driver):
             raise
         # What this server can do, which the class cannot know.
         self.__dict__["capabilities"] = replace(type(self).capabilities, durable=seen.durability != "D0")
-        if not self._only_looks:  # what looks at it shows it, or has nothing to lose
+        if not self._only_looks:  # a read-only open shows it in `info`, or has nothing to lose
             health.advise(seen, self.address)
 
     def _make_parts(self, primary: Primary) -> None:
@@ -143,7 +143,7 @@ class RedisDriver(Driver):
         primary.on_reset = self._wakeups.wake_all
 
     async def _check_rights(self) -> None:
-        """No scripts, or a user that may not call them: found out now and not at the first job."""
+        """Check at open that scripts may run, not at the first job."""
         try:
             await self._primary.run("get", [self._keys.data], "", "", writes=False)
         except DriverMisbehaved as error:
@@ -172,7 +172,7 @@ class RedisDriver(Driver):
         return self._blocking.enqueue(jobs, now)
 
     async def _enqueue_elsewhere(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        """In an event loop that is not this handle's: with a connection of its own."""
+        """In an event loop other than this handle's: with a connection of its own."""
         primary = Primary(self.address, self._keys, self._fresh_epoch)
         try:
             await primary.open()
@@ -299,7 +299,7 @@ class RedisDriver(Driver):
         )
 
     async def stored_bytes(self) -> int:
-        """What this harbor takes of the server's memory; an estimate by samples where it is large."""
+        """The memory this harbor uses on the server; estimated by samples where it is large."""
         keys = [self._keys.data]
         for queue in await self._steps.queue_names():
             keys += self._keys.queue(queue)

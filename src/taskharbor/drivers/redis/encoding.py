@@ -1,8 +1,8 @@
-"""Records as bytes: what Lua and Python both read. See lua/prelude.lua for the same in Lua.
+"""Records as bytes, as Lua and Python both read them; lua/prelude.lua has the same in Lua.
 
-A job is split by how often its parts are written. The head says where it stands and is written at
-every step; the body says what it is and is written once; story, result and progress exist only for
-jobs that have some.
+A job is split by how often its parts are written. The head holds the state and is written at every
+step. The body holds what was enqueued and is written once. Story, result and progress exist only for
+jobs that have one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskharbor.model.transitions import waiting_state
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
 KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
-"""Flags that no field of a record tells: they mean that there may be more to look at."""
+"""Flags that do not follow from a record's fields: there may be more to read."""
 
 _HEAD = struct.Struct(">BBBIQIIQQQ")  # state flags rank version updated attempts stalls seq created run_at
 _LEASE = struct.Struct(">IQQQ16sB")  # starts fence started until token length-of-worker
@@ -54,13 +54,13 @@ SECTIONS = {
     JobState.FAILED: 3,
     JobState.CANCELLED: 4,
 }
-"""Where a job stands in `list`: waiting and running jobs share one shelf."""
+"""The section of `list` that holds a job: waiting and running jobs share one."""
 _SECTION = 2**50
 _END_SIGNS = {JobState.COMPLETED: b"c", JobState.FAILED: b"f", JobState.CANCELLED: b"x"}
 
 
 class Body(msgspec.Struct, array_like=True, frozen=True):
-    """What a job is. Trailing defaults are left out, so a plain job is short."""
+    """What was enqueued. Trailing defaults are left out, so a plain job is short."""
 
     queue: str
     type: str
@@ -87,7 +87,7 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Story(msgspec.Struct, array_like=True, frozen=True):
-    """What happened to a job besides the plain course of things."""
+    """Last error, history and update flags, for jobs that have any."""
 
     last_error: str | None = None
     failed_at: int | None = None
@@ -102,7 +102,7 @@ _decode_story = msgspec.msgpack.Decoder(Story).decode
 _decode_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
 _BODY_DEFAULTS = (0, 0, "any", 0, None, None, None, None, None, None)
 _NO_STORY = Story()
-_NOTHING_TOLD = (None, None, None, None, ())
+_NO_PAST = (None, None, None, None, ())
 
 # ------------------------------------------------------------------ ids
 
@@ -116,8 +116,8 @@ def id_bytes(job_id: str) -> bytes:
 
 
 def head_fields(ids: Sequence[str]) -> bytes:
-    """The names of the heads of these jobs in the data hash, one behind the other, 17 bytes each."""
-    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is an h
+    """The names of these jobs' heads in the data hash, concatenated, 17 bytes each."""
+    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
 
 
 def id_text(packed: bytes) -> str:
@@ -126,7 +126,7 @@ def id_text(packed: bytes) -> str:
 
 
 def token_bytes(token: str) -> bytes:
-    """Ours are 32 hex digits; anything else is a token that nobody holds."""
+    """Our tokens are 32 hex digits; anything else matches no lease."""
     try:
         return bytes.fromhex(token) if len(token) == 32 else b""
     except ValueError:
@@ -138,7 +138,7 @@ def token_bytes(token: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def line_of(requires: str, type_: str) -> bytes:
-    """The line in which a ready job stands: its lane and its type."""
+    """The line of a ready job: its lane and its type."""
     return f"{requires}\0{type_}\0".encode()
 
 
@@ -147,23 +147,23 @@ def rank_of(priority: int) -> int:
 
 
 def entry_of(job: JobRecord) -> bytes:
-    """A waiting job in `ready` and in `later`: its line, the order of claims, its id."""
+    """A waiting job's member in `ready` and `later`: line, claim order, id."""
     order = _ORDER.pack(rank_of(job.priority), micros(job.eligible_at), job.seq)
     return line_of(job.requires, job.type) + order + id_bytes(job.id)
 
 
 def place_of(job: JobRecord) -> bytes:
-    """What stands for a job in `list`, `leases` and `done`: the field of its head."""
+    """A job's member in `list`, `leases` and `done`: the name of its head."""
     return b"h" + id_bytes(job.id)
 
 
 def list_score(job: JobRecord) -> int:
-    """Shelf and seq in one number that a double holds exactly."""
+    """Section and seq in one number that a double holds exactly."""
     return SECTIONS[job.state] * _SECTION + job.seq
 
 
 def done_as(job: JobRecord) -> bytes:
-    """A finished job by the time of its end."""
+    """A finished job's member in `done`, ordered by when it finished."""
     return _END_SIGNS[job.state] + packed_us(job.finished_at) + place_of(job)
 
 
@@ -280,12 +280,12 @@ def _until(job: JobRecord) -> int:
 
 
 def alias_head(target: str) -> bytes:
-    """What stands in place of a head for an id that stands for another job."""
+    """The head of an alias: it names the job."""
     return _ALIAS + id_bytes(target)
 
 
 def alias_in(head: bytes | None) -> str | None:
-    """The job that an id stands for, if it does."""
+    """The job that an alias names; None if this is no alias."""
     return id_text(head[1:]) if head is not None and head[:1] == _ALIAS else None
 
 
@@ -294,7 +294,7 @@ def flags_in(head: bytes) -> int:
 
 
 def story_of(job: JobRecord) -> bytes | None:
-    if (job.last_error, job.failed_at, job.failure_kind, job.update, job.history) == _NOTHING_TOLD:
+    if (job.last_error, job.failed_at, job.failure_kind, job.update, job.history) == _NO_PAST:
         return None
     return _encode(
         (
@@ -327,9 +327,9 @@ def record_of(
     progress: bytes | None = None,
     key: bytes | None = None,
 ) -> JobRecord:
-    """A stored record, with its token: nobody outside the driver may see it like that.
+    """A stored record including its token, which must not leave the driver.
 
-    A job that waits reads ready or scheduled by its `run_at`: see `shown`.
+    A waiting job is ready or scheduled by its `run_at`: see `shown`.
     """
     code, flags, rank, version, updated, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
     starts = fence = started = until = size = 0
@@ -337,7 +337,7 @@ def record_of(
     if len(head) > _HEAD.size:
         starts, fence, started, until, token, size = _LEASE.unpack_from(head, _HEAD.size)
     what = _decode_body(body)
-    told = _decode_story(story) if story else _NO_STORY
+    past = _decode_story(story) if story else _NO_STORY
     is_running = code == _RUNNING
     a_token = None if token == _NO_TOKEN else token.hex()
     return JobRecord(
@@ -370,18 +370,18 @@ def record_of(
         lease_expires_at=instant(until) if is_running else None,
         claimed_by=head[92 : 92 + size].decode() if size else None,
         cancel_requested=bool(flags & CANCEL),
-        last_error=told.last_error,
-        failed_at=None if told.failed_at is None else instant(told.failed_at),
-        failure_kind=told.failure_kind,
+        last_error=past.last_error,
+        failed_at=None if past.failed_at is None else instant(past.failed_at),
+        failure_kind=past.failure_kind,
         started_at=instant(started) if starts else None,
         finished_at=instant(until) if code > _RUNNING else None,
         result=result,
         progress=Progress(*_decode_progress(progress)) if progress else None,
         history=tuple(
             AttemptRecord(number, worker, instant(began), instant(ended), outcome, error)
-            for number, worker, began, ended, outcome, error in told.history
+            for number, worker, began, ended, outcome, error in past.history
         ),
-        update=None if told.update is None else update_of(told.update),
+        update=None if past.update is None else update_of(past.update),
         speculates_on=what.speculates_on,
         avoid_worker=what.avoid_worker,
     )
@@ -400,7 +400,7 @@ class ClaimGrant(NamedTuple):
 def claimed_records(
     parts: Sequence[bytes], more: Mapping[int, tuple[bytes | None, bytes | None]], handed: ClaimGrant
 ) -> list[JobRecord]:
-    """The records that were just handed out: id, head and body of each; `more`: story and key by place."""
+    """The records just claimed: id, head and body of each; `more` has story and key by index."""
     token, worker_id, at, at_us, expires_at = handed
     jobs = []
     last_created, created_at = -1, at
@@ -412,7 +412,7 @@ def claimed_records(
             continue
         if code == _RUNNING:
             starts, fence = _STARTS.unpack_from(head, _HEAD.size)
-        else:  # its head before the claim: it never ran and has no flags
+        else:  # the head before the claim: it never ran and has no flags
             version, starts, fence = version + 1, 1, at_us
         if created != last_created:
             last_created, created_at = created, instant(created)
@@ -463,7 +463,7 @@ def _with_options(job: JobRecord, what: Body) -> JobRecord:
 
 
 def shown(job: JobRecord, now: datetime) -> JobRecord:
-    """The record as it reads: due means ready, and the token is nobody's business."""
+    """The record to show: a due job is ready, and the token is removed."""
     state = waiting_state(job.run_at, now) if job.state is JobState.READY else job.state
     if state is job.state and job.token is None:
         return job
@@ -491,7 +491,7 @@ _RUN_AT_RULES: dict[str, RunAtRule] = {"1": True, "0": False, "L": "if_later", "
 
 
 def flags_text(update: Update) -> str:
-    """The flags of an update as four signs."""
+    """The flags of an update as four characters."""
     return (
         _SIGNS[update.data]
         + _RUN_AT_SIGNS[update.run_at]

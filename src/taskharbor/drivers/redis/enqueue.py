@@ -1,4 +1,4 @@
-"""Jobs on their way in: one script for those that meet nobody, a ledger for those that do."""
+"""Enqueue: one script for jobs that touch no other job, a unit of work for the rest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def call_of(
     with_rates: bool = False,
     first_seq: int | str = "",
 ) -> Call:
-    """The keys and the arguments of enqueue.lua, behind the epoch."""
+    """The keys and arguments of enqueue.lua, after the epoch."""
     queues: dict[str, int] = {}
     arguments: list[Any] = []
     start, count = 0, len(jobs)
@@ -68,7 +68,7 @@ def call_of(
 
 
 def _are_alike(one: NewJob, other: NewJob) -> bool:
-    """Whether two jobs go into the same line at the same time: then what they share is said once."""
+    """True if two jobs share queue, line, time and kind: what they share is sent once."""
     return (
         one.type == other.type
         and one.queue == other.queue
@@ -101,12 +101,12 @@ def _run_of(jobs: Sequence[NewJob], queue: int) -> list[Any]:
 
 
 def is_plain(job: NewJob) -> bool:
-    """Whether enqueue_one.lua can take it."""
+    """True if enqueue_one.lua can take the job."""
     return job.key is job.idempotency_key is None and job.run_at is None and not job.delay
 
 
 def packed_one(keys: Keys, epoch: bytes, job: NewJob, now: datetime | None) -> bytes:
-    """A call of enqueue_one.lua as it goes over the wire."""
+    """The encoded call of enqueue_one.lua."""
     front = _front_of_one(keys, epoch, job.queue, job.requires, job.type, job.priority)
     body = body_of_new(job)
     said = b"" if now is None else b"%d" % micros(now)
@@ -116,7 +116,7 @@ def packed_one(keys: Keys, epoch: bytes, job: NewJob, now: datetime | None) -> b
 
 @lru_cache(maxsize=1024)
 def _front_of_one(keys: Keys, epoch: bytes, queue: str, requires: str, type_: str, priority: int) -> bytes:
-    """That call up to what differs from job to job."""
+    """The part of that call that is the same for many jobs."""
     own = keys.queue(queue)
     line, rank = line_of(requires, type_), bytes((rank_of(priority),))
     named = (keys.data, own.list, own.ready, own.wake)
@@ -126,7 +126,7 @@ def _front_of_one(keys: Keys, epoch: bytes, queue: str, requires: str, type_: st
 
 
 def created(job: NewJob, at: int) -> list[Enqueued]:
-    """What enqueue_one.lua said when it did it."""
+    """The answer to a successful enqueue_one.lua."""
     return [Enqueued(job.id, EnqueueResult.CREATED, instant(at), 1)]
 
 
@@ -137,7 +137,7 @@ def _when(job: NewJob) -> str:
 
 
 def answered(jobs: Sequence[NewJob], reply: Sequence[Any]) -> list[Enqueued] | str:
-    """What enqueue.lua said: `care` when a ledger must decide, `rates` when it needs to see those."""
+    """The reply of enqueue.lua: answers, `care` (use a unit of work) or `rates` (send their keys, too)."""
     at = instant(int(reply[0]))
     if len(reply) == 1:
         return [Enqueued(job.id, EnqueueResult.CREATED, at, 1) for job in jobs]
@@ -170,7 +170,7 @@ class Enqueuer:
         self._primary = primary
         self._keys = keys
         self._steps = steps
-        self.sees_rates = False  # keys that nobody needs cost time, so a rate must be met first
+        self.sees_rates = False  # extra keys cost time: sent only after a rate was met
 
     async def enqueue(
         self, jobs: Sequence[NewJob], now: datetime | None, first_seq: int | str = ""
@@ -184,7 +184,7 @@ class Enqueuer:
             try:
                 if at := await connection.send(packed_one(self._keys, self._primary.epoch, jobs[0], now)):
                     return created(jobs[0], at)
-            except ServerError as error:  # it did nothing; what follows meets the same, and knows what to do
+            except ServerError as error:  # nothing was done; what follows handles it
                 if faults.word_of(error) == "NOSCRIPT":
                     await self._primary.command("SCRIPT", "LOAD", ENQUEUE_ONE.source)
         while True:

@@ -1,7 +1,7 @@
-"""Whether a server that was fit for jobs still is: looked at now and then by whoever brings or takes some.
+"""Every five seconds, enqueue or claim re-checks the server's eviction policy.
 
-Eviction can be switched on while a driver is open. From then on the server may throw jobs away, so no more
-are brought and none are taken, until it is switched off again. What runs is still settled.
+Eviction can be switched on while a driver is open. The server may then delete jobs, so enqueues and
+claims are refused until it is switched off. Running jobs can still be settled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECONDS = 5.0
 
 
 class EvictionGuard:
-    """The last look at one server, from the open of a handle on."""
+    """The last known eviction policy of one server, checked again at most every five seconds."""
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address = address
@@ -30,31 +30,31 @@ class EvictionGuard:
         self.refusal: str | None = None
 
     def is_due(self) -> bool:
-        """Whether to look again; whoever is told so does it."""
+        """True if a check is due; the caller then makes it."""
         now = self._clock.monotonic()
         if self._address.unsafe or now - self._looked_at < _SECONDS:
             return False
         self._looked_at = now
         return True
 
-    def seen(self, told: bytes) -> None:
-        """What the server said to LOOK."""
-        before, self.refusal = self.refusal, health.evicts(health.policy_in(told))
+    def seen(self, reply: bytes) -> None:
+        """Read the policy in the reply to LOOK."""
+        before, self.refusal = self.refusal, health.evicts(health.policy_in(reply))
         if self.refusal and not before:
             log.error("%s: %s; until then no jobs are brought or taken", self._address.shown, self.refusal)
         elif before and not self.refusal:
             log.warning("%s keeps its jobs again", self._address.shown)
 
     def check(self) -> None:
-        """Raises StoreRefused when the server was not fit at the last look."""
+        """Raises StoreRefused if the server evicts."""
         if self.refusal:
             raise StoreRefused(self.refusal)
 
     async def check_on(self, primary: Primary) -> None:
-        """The same, after a new look if it is time for one."""
+        """The same, after a fresh look if one is due."""
         if self.is_due():
             try:
                 self.seen(await primary.command(*LOOK))
-            except DriverError:  # what comes next meets the same, and tells it
+            except DriverError:  # the verb itself meets the same error and raises it
                 return
         self.check()

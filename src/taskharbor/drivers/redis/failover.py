@@ -1,9 +1,9 @@
-"""Whose data a server holds: told when a replica has taken the place of the primary.
+"""Detects that a replica has replaced the primary.
 
-Replication is asynchronous, so a replica that is promoted lacks what had not reached it yet. It has a
-history of its own from then on, and names the one it has followed before, and how far. A handle that has
-met the old primary so knows a fail-over when it meets the new one. A server that was started again from a
-snapshot looks the same, and may as well lack what came after it.
+Replication is asynchronous: a promoted replica lacks the last writes. It starts a replication history
+of its own, and INFO names the one it followed before, and up to which offset. A handle that knows the
+old history recognises the failover. A server restarted from a snapshot looks the same, and may lack
+writes, too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ ASK = ("INFO", "replication")
 
 
 class FailoverDetector:
-    """The histories that one handle has met."""
+    """The replication histories that one handle has seen."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def met(self, told: object, shown: str) -> None:
-        """What a server has said to ASK, on a new connection."""
-        info = parsed(told) if isinstance(told, bytes) else {}
+    def check(self, reply: object, shown: str) -> None:
+        """Check the reply to ASK on a new connection; warns on a failover."""
+        info = parse_info(reply) if isinstance(reply, bytes) else {}
         history, before = info.get("master_replid", ""), info.get("master_replid2", "")
         if not history:
             return
@@ -39,13 +39,13 @@ class FailoverDetector:
 
 
 def followed_until(info: dict[str, str]) -> int | None:
-    """The offset up to which a server has followed another one before it took over; None if it never did."""
+    """The offset up to which this server followed another before it was promoted; None if it never did."""
     offset = int(info.get("second_repl_offset", "-1"))
     return None if offset < 0 else offset - 1
 
 
-def parsed(told: bytes) -> dict[str, str]:
-    """What INFO tells."""
-    lines = told.decode(errors="replace").splitlines()
+def parse_info(reply: bytes) -> dict[str, str]:
+    """Parse an INFO reply."""
+    lines = reply.decode(errors="replace").splitlines()
     pairs = (line.partition(":") for line in lines if ":" in line and not line.startswith("#"))
     return {name: value for name, _, value in pairs}

@@ -1,4 +1,4 @@
-"""What a server or a connection says when something is wrong → our errors."""
+"""Errors of servers and connections, translated into ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFUSED = {
     "NOPERM": "the user may not do this",
     "DENIED": "the server is in protected mode",
 }
-# The server did nothing and says so; later it will.
+# The server did nothing and says so; a later call can succeed.
 _NOT_NOW = frozenset(
     {
         "LOADING",
@@ -33,16 +33,16 @@ _NOT_NOW = frozenset(
 )
 _NOT_NOW_PREFIXES = ("MISCONF", "MOVED", "ASK")
 HANG_UP = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
-"""After these the connection leads to the wrong server, or to none: look for the right one again."""
+"""True if the connection leads to the wrong server or to none: find the primary again."""
 
 
 def word_of(error: BaseException) -> str:
-    """The first word of what the server said, by which it names an error."""
+    """The first word of a server error, which names its kind."""
     return str(error).partition(" ")[0]
 
 
 def ours(error: BaseException) -> DriverError:
-    """The error to raise instead of one that the server answered. It changed nothing."""
+    """Our error for an error reply. The server changed nothing."""
     word, said = word_of(error), str(error)
     if word == "OOM":
         return StoreFull(f"the server is at its maxmemory, nothing was written: {said}")
@@ -58,7 +58,7 @@ def ours(error: BaseException) -> DriverError:
 
 
 def lost(error: BaseException | None, *, done: bool | None) -> DriverUnavailable:
-    """A connection that broke. `done`: False when the call was never sent or writes nothing."""
+    """Our error for a broken connection. `done`: False if the call was never sent or writes nothing."""
     why = type(error).__name__ if error is not None else "closed by the server"
     if done is False:
         return DriverUnavailable(f"the connection was lost ({why}); nothing was written", done=False)
@@ -68,7 +68,7 @@ def lost(error: BaseException | None, *, done: bool | None) -> DriverUnavailable
 
 
 def unreachable(error: BaseException, where: str) -> DriverError:
-    """No connection came about."""
+    """Our error for a failed connect."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(f"the certificate of {where} is not trusted: {error.verify_message}")
     if isinstance(error, ssl.SSLError):

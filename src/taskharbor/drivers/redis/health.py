@@ -1,4 +1,4 @@
-"""What a server is, and whether jobs are safe with it: read at every open, told by `info`."""
+"""What a server is and whether jobs are safe on it: read at every open, shown by `info`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.failover import followed_until, parsed
+from taskharbor.drivers.redis.failover import followed_until, parse_info
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.errors import DriverError, StoreRefused
 from taskharbor.model.clock import instant
@@ -21,7 +21,7 @@ _SAFE_POLICY = "noeviction"
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a server."""
+    """The state of a server at one instant."""
 
     at: datetime
     product: str
@@ -31,13 +31,13 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: int
     used_memory: int
     appends: bool
-    fsync: str  # always, everysec, no; '' when the server does not tell
-    tells_settings: bool = True  # whether our user may read CONFIG, which alone knows fsync and save
+    fsync: str  # always, everysec, no; '' if the server does not say
+    tells_settings: bool = True  # True if our user may read CONFIG, which alone has fsync and save
     saves: bool
     replicas: int
-    writes_replicas: int  # min-replicas-to-write: how many must follow before a write is taken
+    writes_replicas: int  # min-replicas-to-write: how many replicas a write needs
     last_save_ok: bool
-    took_over_at: int | None  # up to which offset of the primary before it; None: there was none
+    took_over_at: int | None  # the offset up to which it followed another primary; None: it never did
 
     @property
     def durability(self) -> str:
@@ -67,11 +67,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def look(primary: Primary) -> Health:
-    """Ask the server. What its user may not see is taken from INFO, or counts as not there."""
+    """Ask the server. What the user may not read is taken from INFO, or counts as absent."""
     time, info_text = await primary.together([("TIME",), ("INFO",)])
-    info = parsed(info_text)
+    info = parse_info(info_text)
     settings = await _settings(primary)
-    has_saved = int(info.get("rdb_last_bgsave_time_sec", "-1")) >= 0  # since it was started
+    has_saved = int(info.get("rdb_last_bgsave_time_sec", "-1")) >= 0  # since the server started
     return Health(
         at=instant(int(time[0]) * 1_000_000 + int(time[1])),
         product="Valkey" if "valkey_version" in info else "Redis",
@@ -114,9 +114,9 @@ def check(health: Health, address: Address) -> None:
 
 
 def advise(health: Health, address: Address) -> None:
-    """Say once per process and server what may be lost, and the setting that helps.
+    """Warn once per process and server what may be lost, and which setting helps.
 
-    A class that the URL asks for was chosen, and needs no warning.
+    No warning if the URL asks for a durability class: then it was chosen.
     """
     if not health.tells_settings and health.appends and _is_first(address, "settings"):
         log.info(
@@ -142,14 +142,14 @@ def advise(health: Health, address: Address) -> None:
 
 
 def _is_first(address: Address, what: str) -> bool:
-    if (told := (address.shown, what)) in _told:
+    if (warning := (address.shown, what)) in _warned:
         return False
-    _told.add(told)
+    _warned.add(warning)
     return True
 
 
 def evicts(policy: str) -> str | None:
-    """Why this policy is refused; None for the one that throws nothing away."""
+    """Why this eviction policy is refused; None for noeviction."""
     if policy == _SAFE_POLICY:
         return None
     return (
@@ -159,8 +159,8 @@ def evicts(policy: str) -> str | None:
 
 
 def policy_in(info: bytes) -> str:
-    """The policy that INFO tells."""
-    return parsed(info).get("maxmemory_policy", _SAFE_POLICY)
+    """The eviction policy in an INFO reply."""
+    return parse_info(info).get("maxmemory_policy", _SAFE_POLICY)
 
 
 HOW_TO_KEEP = "Set `appendonly yes` in the server's configuration (now: CONFIG SET appendonly yes)"
@@ -169,7 +169,7 @@ _LOSES = {
     "D0": "they are gone when it stops",
     "D1": "what came after the last snapshot is gone when it dies",
 }
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 _HOW = {
     "D1": "set save or appendonly yes",
     "D2": "set appendonly yes",
@@ -178,7 +178,7 @@ _HOW = {
 
 
 async def _settings(primary: Primary) -> dict[str, str]:
-    """Settings that only CONFIG tells; none of them when the user may not ask."""
+    """Settings that only CONFIG has; empty if the user may not read it."""
     try:
         found = await primary.command(
             "CONFIG", "GET", "maxmemory-policy", "appendfsync", "save", "min-replicas-to-write"

@@ -1,6 +1,6 @@
-"""Every key, named once. docs/reference/redis-keys.md says what each of them holds.
+"""Every key, named once. docs/reference/redis-keys.md describes what each holds.
 
-The part in braces is the hash tag: all keys with the same tag are in the same slot of a cluster.
+The part in braces is the hash tag: keys with the same tag share a cluster slot.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Keys:
         return keys
 
     def for_promote(self, queues: Iterable[str]) -> list[str]:
-        """What promote.lua is to be given."""
+        """The keys of promote.lua."""
         keys = [self.data]
         for queue in queues:
             own = self.queue(queue)
@@ -61,9 +61,9 @@ class Keys:
     def worker_rate(self, worker_id: str) -> str:
         return f"{self._prefix}:rate:worker:{worker_id}"
 
-    def told(self, name: str) -> str:
-        """Where a listening process, or a worker, is told something that concerns it alone."""
-        return f"{self._prefix}:told:{name}"
+    def inbox(self, name: str) -> str:
+        """The list that one worker or listening handle reads."""
+        return f"{self._prefix}:inbox:{name}"
 
     def _tag(self, queue: str) -> str:
         return f"{{{self.namespace}}}:q:{queue}"

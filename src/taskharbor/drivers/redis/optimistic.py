@@ -1,7 +1,6 @@
-"""Steps over several jobs: read a picture, decide in a ledger, write if nothing has changed meanwhile.
+"""Optimistic steps over several jobs: read a snapshot, decide in a unit of work, write if unchanged.
 
-When something has changed, somebody else got on, and the step is decided anew: so there is always one
-who gets on, and nobody holds a lock.
+On a conflict the step is retried. Some writer always succeeds, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ MOST_TRIES = 1000
 
 
 def too_busy() -> DriverUnavailable:
-    """Others were always faster: so many of them that something must be wrong."""
+    """Every try met a conflict: with so many, something is wrong."""
     return DriverUnavailable("the jobs of this call change all the time; nothing was written", done=False)
 
 
 def now_arg(now: datetime | None) -> int | str:
-    """The clock of a call, for a script: its microseconds, or nothing when the server's decides."""
+    """The `now` argument of a script: microseconds, or '' for the server's clock."""
     return "" if now is None else micros(now)
 
 
 class OtherSlots(Protocol):
-    """What a queue in a slot of its own needs from elsewhere."""
+    """What one queue of a cluster needs from other slots."""
 
     queue: str
 
     async def take_seqs(self, count: int) -> int:
-        """The first of so many new numbers, which are unique in the harbor."""
+        """Issue new seqs, unique in the harbor; returns the first of them."""
         ...
 
-    async def send(self, told: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
-        """Hint workers that a job of theirs was cancelled; and something was put into the outbox."""
+    async def send(self, cancel_hints: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
+        """Send cancel hints to workers; `posted`: the outbox has new jobs."""
         ...
 
 
 class OptimisticStep:
-    """The way from a verb to a ledger and back."""
+    """Runs a verb's decision in a unit of work."""
 
     def __init__(self, primary: Primary, keys: Keys, other_slots: OtherSlots | None = None) -> None:
-        """`abroad`: where to turn with what is not in this slot of a cluster."""
+        """`other_slots`: on a cluster, how to reach what is not in this slot."""
         self._primary = primary
         self._keys = keys
         self._other_slots = other_slots
@@ -68,9 +67,9 @@ class OptimisticStep:
         seqs: int = 0,
         queues: Iterable[str] = (),
     ) -> _T:
-        """Let `decide` change the records of these jobs; its answer, once it is written.
+        """Let `decide` change the records of these jobs, write, and return its answer.
 
-        It may be called more than once. `seqs`: how many records it may add.
+        `decide` may be called more than once. `seqs`: how many records it may add.
         """
         for _ in range(MOST_TRIES):
             first_seq = await self._other_slots.take_seqs(seqs) if self._other_slots and seqs else 0
@@ -86,8 +85,8 @@ class OptimisticStep:
             )
             answer = decide(unit)
             if unit.is_unchanged or await self._commit(unit, now):
-                if self._other_slots and (unit.told or unit.posted):
-                    await self._other_slots.send(unit.told, unit.posted, now)
+                if self._other_slots and (unit.cancel_hints or unit.posted):
+                    await self._other_slots.send(unit.cancel_hints, unit.posted, now)
                 return answer
         raise too_busy()
 
@@ -106,7 +105,7 @@ class OptimisticStep:
     async def _rules_for(
         self, snapshot: Snapshot, queues: Iterable[str]
     ) -> dict[str, tuple[bytes | None, QueueRules]]:
-        """The settings of every queue in the picture; one that is out of date is noticed at the commit."""
+        """The settings of every queue in the snapshot; commit.lua notices outdated ones."""
         names = {EVERY_QUEUE, *queues}
         names |= {job.queue for job_id in snapshot.jobs() if (job := snapshot.record(job_id)) is not None}
         missing = [name for name in names if name not in self._rules]
@@ -121,6 +120,6 @@ class OptimisticStep:
         self._rules.clear()
 
     async def queue_names(self) -> list[str]:
-        """Every queue that ever had a job, by name."""
+        """Every queue that ever had a job, sorted."""
         found = await self._primary.command("SMEMBERS", self._keys.queues)
         return sorted(name.decode() for name in found)

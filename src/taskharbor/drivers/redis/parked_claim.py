@@ -1,16 +1,8 @@
-"""A claim that stands: sent ahead of the job that it will get.
-
-A worker whose claim brought nothing waits for a hint and then asks again, which is a second way there and
-back. Instead its claim goes out right behind the command that blocks, on the same connection: the server
-carries it out when that command returns, and the job comes together with the hint.
-
-    worker ──reserve──► nothing ──► BLPOP, claim ─ ─ ─ blocks ─ ─ ─► marker, job ──hint──► worker
-                                                                        ▲     ◄──reserve── (here already)
-                                                             an enqueue ┘
-
-Nobody asks twice at a time: whoever claims while one stands calls it in first. A job that nobody fetches,
-because its worker stops, is given back. The lease of a job that came ahead is longer by the time that it may
-have waited here, so that its worker may count from its own call as always.
+"""Parked claims: an idle worker's claim is sent right after its BLPOP, so the job arrives together with
+the wake-up and saves a round trip. At most one claim per handle is parked; any other claim of the handle
+first collects it. A parked job that its worker does not fetch in time is released. Its lease is longer
+by the time it may wait here, so the worker can count the lease from its own call, as always.
+docs/internals/parked-claims.md has a drawing, the invariant and the reasons why it is correct.
 """
 
 from __future__ import annotations
@@ -31,13 +23,13 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Release, Settlement
 
 MOST_JOBS = 10
-"""How many jobs a claim may get that stands: if there are more, the next claim is under way soon."""
+"""The most jobs a parked claim may take; if more are ready, the worker's next claim takes them."""
 _LONGEST_WINDOW, _SHORTEST_WINDOW = 1.0, 0.5
 _WITHDRAWN_WITHIN = 3.0
 
 
 class ParkedClaim:
-    """One claim that was sent ahead."""
+    """One claim that was sent ahead of its jobs."""
 
     def __init__(
         self, asked: Claim, token: str, now: float, result: asyncio.Future[list[JobRecord] | None]
@@ -54,11 +46,11 @@ class ParkedClaim:
 
     @property
     def usable_until(self) -> float:
-        """By when its jobs must have been fetched: their leases are longer by that."""
+        """Until when its jobs may be handed to the worker: their leases are longer by this time."""
         return self.sent_at + 2 * self.window
 
     def fits(self, claim: Claim, now: float) -> bool:
-        """Whether its jobs are what this claim asks for, and young enough."""
+        """True if its jobs are what this claim asks for, and still usable."""
         one, other = self.asked, claim
         return (
             now <= self.usable_until
@@ -70,12 +62,12 @@ class ParkedClaim:
 
 
 def _window_of(claim: Claim) -> float:
-    """How long a claim may stand before it is made anew: a small part of its lease."""
+    """How long a claim stays parked before it is sent again: a small part of its lease."""
     return min(claim.lease_for.total_seconds() / 40, _LONGEST_WINDOW)
 
 
 class ParkedClaims:
-    """The claim of one driver handle that stands, if one does."""
+    """The parked claim of one driver handle, if there is one."""
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
@@ -86,7 +78,7 @@ class ParkedClaims:
         self.has_pending = asyncio.Event()
         self.on_pending: Callable[[], None] = lambda: None
         self.interrupt: Callable[[], bytes] = bytes
-        """Lets the command that blocks return, and gives the word that it will return with."""
+        """Interrupts the BLPOP, and returns the marker that it will return."""
 
     # ------------------------------------------------------------------ the side that claims
 
@@ -95,14 +87,14 @@ class ParkedClaims:
         return self._parked is not None
 
     def park(self, claim: Claim) -> None:
-        """This claim brought nothing just now: let it stand."""
+        """Remember a claim that just found nothing, to be parked behind the next BLPOP."""
         if self._parked is None and claim.rate is None and _window_of(claim) >= _SHORTEST_WINDOW:
             self._pending = claim
             self.has_pending.set()
             self.on_pending()
 
     async def reserve(self, claim: Claim, now: datetime | None) -> Claimed:
-        """`reserve`, with what the claim that stands has brought; what brings nothing stands from now on."""
+        """`reserve`, using the jobs of the parked claim. A claim that finds nothing is parked."""
         self._clear_pending()
         jobs = await self._collect(claim, now) if self._parked is not None else None
         if jobs is None:
@@ -119,7 +111,7 @@ class ParkedClaims:
     async def exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
-        """`exchange`: one step, unless a claim stands, which is called in when the settlements are done."""
+        """One script call; with a parked claim, settle first, then collect that claim."""
         self._clear_pending()
         if self._parked is not None:
             settled = (await self._attempts.exchange(settlements, None, now)).settled
@@ -136,18 +128,18 @@ class ParkedClaims:
     async def _more(self, claim: Claim) -> Exchanged:
         try:
             return await self._attempts.exchange((), claim, None)
-        except TaskHarborError:  # those that are here already must reach their worker
+        except TaskHarborError:  # the jobs collected so far must reach their worker
             return Exchanged([], [])
 
     async def _collect(self, claim: Claim, now: datetime | None) -> list[JobRecord] | None:
-        """What it brought; None when the claim is to be made anew."""
+        """The jobs of the parked claim; None if the caller must make a new claim."""
         parked = await self._unpark()
         if parked is None:
             return None
         jobs = parked.result.result()
         if now is not None or not parked.fits(claim, self._loop.time()):
             await self._give_back(jobs or ())
-            return None  # that it brought nothing, too, says nothing about what this claim asks for
+            return None  # an empty result for another claim says nothing about this one, either
         return jobs if jobs or parked.is_fresh else None
 
     async def _unpark(self) -> ParkedClaim | None:
@@ -165,12 +157,12 @@ class ParkedClaims:
         return parked
 
     def _clear_pending(self) -> None:
-        """A claim is made now: another one beside it would take more than there is room for."""
+        """Never park a claim while another one is made: together they would take too many jobs."""
         self._pending = None
         self.has_pending.clear()
 
     async def withdraw(self) -> None:
-        """From now on nothing stands; what came meanwhile is given back."""
+        """Park nothing from now on, and release the jobs that arrived."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_WITHDRAWN_WITHIN):
                 parked = await self._unpark()
@@ -182,7 +174,7 @@ class ParkedClaims:
     # ------------------------------------------------------------------ the side that listens
 
     def prepared(self, queues: Sequence[str], worker_id: str) -> ParkedClaim | None:
-        """The claim to send along, when the worker that listens has one."""
+        """The claim to send with the next BLPOP of this listener, if there is one."""
         claim, self._pending = self._pending, None
         self.has_pending.clear()
         if claim is None or claim.worker_id != worker_id or set(claim.queues) != set(queues):
@@ -195,7 +187,7 @@ class ParkedClaims:
         return await self._attempts.claim_command(parked.claim, parked.token)
 
     def arrived(self, parked: ParkedClaim, reply: Any, word: bytes | None) -> None:
-        """The server has carried it out, after it heard this word."""
+        """The server has answered it, after BLPOP returned this marker."""
         jobs = self._attempts.parked_jobs(reply, parked.claim, parked.token)
         parked.is_fresh = word is not None and word == parked.interrupted_by
         parked.result.set_result(jobs)
@@ -209,7 +201,7 @@ class ParkedClaims:
             self.park(parked.asked)
 
     def lost(self, parked: ParkedClaim) -> None:
-        """Nobody knows whether it was carried out."""
+        """The reply was lost: the server may or may not have made the claim."""
         if not parked.result.done():
             parked.result.set_result(None)
             if self._parked is parked:
@@ -230,5 +222,5 @@ class ParkedClaims:
 
     async def _give_back(self, jobs: Sequence[JobRecord]) -> None:
         if jobs:
-            with suppress(TaskHarborError):  # then their leases run out
+            with suppress(TaskHarborError):  # then their leases expire
                 await self._attempts.exchange([Release(job.lease) for job in jobs], None, None)

@@ -1,7 +1,7 @@
-"""The way to the primary that holds a harbor: found, connected, found again when it moved.
+"""Primary: the connection to the server that holds a harbor. Reconnects when the primary moves.
 
-One server, a primary that sentinels know, or the node of a cluster that owns the harbor's slot: the
-rest of the driver does not see the difference.
+It may be one server, a primary that sentinels name, or the cluster node that owns the harbor's slot.
+The rest of the driver does not see the difference.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from taskharbor.drivers.redis import failover, faults
 from taskharbor.drivers.redis.address import Address, Host
 from taskharbor.drivers.redis.connection import (
-    Answer,
     Command,
     Connection,
     Connections,
     Part,
+    Reply,
     ServerError,
     connect,
 )
@@ -37,7 +37,7 @@ _REDIRECTIONS = 5
 
 
 class Primary:
-    """One connection for commands, made when it is needed and made again when it broke."""
+    """One connection for commands, opened on first use and again when it breaks."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Primary:
         make_epoch: Callable[[], bytes],
         shared: Connections | None = None,
     ) -> None:
-        """`shared`: connections that several of these use; whoever made them closes them."""
+        """`shared`: a pool of connections that several primaries use; its owner closes it."""
         self.address = address
         self.keys = keys
         self.fresh_epoch = make_epoch
         self.epoch = b""
-        self.makes_epoch = True  # False: look only, and leave an empty store empty
+        self.makes_epoch = True  # False: read only, and leave an empty store empty
         self._shared = shared
         self._failover = FailoverDetector() if shared is None else shared.failover
         self._tls: ssl.SSLContext | None = None
@@ -59,7 +59,7 @@ class Primary:
         self._connecting: asyncio.Task[Connection] | None = None
         self._is_closed = False
         self._moved_to: Host | None = None
-        self.found: Host | None = None  # where the primary was last seen
+        self.found: Host | None = None  # where the primary was last found
         self.on_reset: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------ calls
@@ -69,7 +69,7 @@ class Primary:
         return await self._answer(SCRIPTS[name], keys, arguments, writes)
 
     async def run_in_epoch(self, name: str, keys: Sequence[str], *arguments: Part) -> Any:
-        """Call a script whose first argument is the epoch, and that does nothing in another one."""
+        """Call a script that takes the epoch as its first argument and does nothing in another epoch."""
         script = SCRIPTS[name]
         for _ in range(_REDIRECTIONS):
             reply = await self._answer(script, keys, (self.epoch, *arguments), True)
@@ -79,20 +79,20 @@ class Primary:
         raise DriverUnavailable("the store was emptied again and again; nothing was written", done=False)
 
     def at_hand(self) -> Connection | None:
-        """The connection, if there is one: for a call that can as well be made otherwise."""
+        """The connection if it is open, else None: for a fast path that has a slower way round it."""
         connection = self._connection
         return connection if connection is not None and connection.is_open else None
 
     async def command(self, *command: Part, writes: bool = False) -> Any:
-        """One command of the server's own."""
+        """Send one command."""
         return await self._tried(lambda connection: connection.call(command, writes=writes))
 
     async def together(self, commands: Sequence[Command], *, writes: bool = False) -> Any:
-        """Several commands in one round trip."""
+        """Send several commands in one round trip."""
 
         async def send(connection: Connection) -> Any:
             calls = [connection.call(command, writes=writes) for command in commands]
-            return [await call for call in calls]  # the answers come in this order
+            return [await call for call in calls]  # replies come in the order of the commands
 
         return await self._tried(send)
 
@@ -125,7 +125,7 @@ class Primary:
         raise DriverUnavailable("the cluster sends us round in circles; nothing was written", done=False)
 
     def _follows(self, connection: Connection, error: ServerError) -> bool:
-        """Whether another server is to be asked the same: this one did nothing."""
+        """True if the call may be repeated on another server: this one did nothing."""
         word = faults.word_of(error)
         if word == "MOVED":
             host, _, port = str(error).split(" ")[2].rpartition(":")
@@ -151,7 +151,7 @@ class Primary:
             if not connecting.done():
                 connecting.cancel()
                 await asyncio.wait([connecting])
-            # It may have a connection in its hands that nobody has taken over.
+            # The task may have opened a connection that no caller has received.
             if self._shared is None and not connecting.cancelled() and connecting.exception() is None:
                 connecting.result().close()
         if self._connection is not None and self._shared is None:
@@ -159,11 +159,11 @@ class Primary:
         self._connection = None
 
     async def another(self) -> Connection:
-        """A connection of its own, for commands that block; it never gives up waiting."""
+        """A new connection for blocking commands; it has no reply timeout."""
         return await self._find(timeout=None)
 
     async def _connected(self) -> Connection:
-        """The connection; whoever comes while it is being made waits for the same one."""
+        """The connection. Callers that arrive while it is being opened wait for the same one."""
         if self._is_closed:
             raise DriverClosed
         if self._connection is not None and self._connection.is_open:
@@ -193,24 +193,24 @@ class Primary:
         if timeout is None:
             return await connect(self.address, host, tls=self._tls)
         if self._shared is None:
-            return await self._met(host, timeout)
-        return await self._shared.get(host, lambda: self._met(host, timeout))
+            return await self._open_connection(host, timeout)
+        return await self._shared.get(host, lambda: self._open_connection(host, timeout))
 
-    async def _met(self, host: Host, timeout: float) -> Connection:
-        """A new connection for commands. Nobody waits to hear whose data its server holds."""
+    async def _open_connection(self, host: Host, timeout: float) -> Connection:
+        """A new connection for commands. The replication info is fetched in the background."""
         connection = await connect(self.address, host, tls=self._tls, timeout=timeout)
         asked = connection.call(failover.ASK, writes=False)
-        asked.add_done_callback(self._has_notified, context=contextvars.copy_context())
+        asked.add_done_callback(self._note_replication, context=contextvars.copy_context())
         return connection
 
-    def _has_notified(self, answer: Answer) -> None:
+    def _note_replication(self, reply: Reply) -> None:
         try:
-            self._failover.met(answer.result(), self.address.shown)
-        except (ServerError, DriverError) as error:  # it may not be asked, or is gone again
-            log.debug("%s does not tell whose data it holds: %s", self.address.shown, error)
+            self._failover.check(reply.result(), self.address.shown)
+        except (ServerError, DriverError) as error:  # the user may not run INFO, or the server is gone again
+            log.debug("%s does not show its replication info: %s", self.address.shown, error)
 
     async def _first(self, attempt: Callable[[Host], Awaitable[Connection]]) -> Connection:
-        """The first of the named hosts with which it works."""
+        """A connection to the first of these hosts that works."""
         failure: DriverError | None = None
         for host in self.address.hosts:
             try:
@@ -248,7 +248,7 @@ class Primary:
         return await self._first(ask)
 
     async def _checked_primary(self, host: Host, timeout: float | None) -> Connection:
-        """A sentinel may be late: what it names must say itself that it is the primary."""
+        """Connect and check that the server calls itself the primary: a sentinel's answer may be outdated."""
         connection = await self._connect(host, timeout)
         try:
             role = (await connection.call(("ROLE",), writes=False))[0]
@@ -272,7 +272,7 @@ class Primary:
         return await self._first(ask)
 
     async def slots(self, host: Host) -> list[tuple[int, int, Host]]:
-        """The ranges of slots and the primary of each, as this node of the cluster knows them."""
+        """The slot ranges and the primary of each, as this cluster node knows them."""
         node = await connect(self.address, host, tls=self._tls, timeout=self.address.timeout)
         try:
             ranges = await node.call(("CLUSTER", "SLOTS"), writes=False)
@@ -288,10 +288,10 @@ class Primary:
     # ------------------------------------------------------------------ the epoch
 
     async def adopt_epoch(self) -> None:
-        """Learn which life of the store this is, and begin one in a store that is empty.
+        """Read the epoch of the store; start one in an empty store.
 
-        FLUSHALL, and a restart without data, take the epoch away with everything else. Whatever was
-        leased is gone then: its leases are answered as lost, and nothing is made anew from them.
+        FLUSHALL, or a restart without data, deletes the epoch with everything else. All leases are gone
+        then: they are answered as lost, and nothing is recreated from them.
         """
         data = self.keys.data
         if not self.makes_epoch:
@@ -317,6 +317,6 @@ def is_of_another_epoch(reply: Any) -> bool:
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key in a cluster: CRC-16 of its hash tag."""
+    """The cluster slot of a key: CRC-16 of its hash tag."""
     tag = key.partition("{")[2].partition("}")[0] or key
     return binascii.crc_hqx(tag.encode(), 0) % _SLOTS

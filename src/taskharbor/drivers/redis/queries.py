@@ -1,4 +1,4 @@
-"""Looking at jobs and queues."""
+"""Reading jobs and queues: get, find, count, queues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LIVE_SIGNS = {JobState.READY: "w", JobState.SCHEDULED: "s", JobState.RUNNING: "
 
 
 class Queries:
-    """The looking verbs of one driver handle."""
+    """The reading verbs of one driver handle."""
 
     def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep, orphans: Orphans) -> None:
         self._primary = primary
@@ -65,7 +65,7 @@ class Queries:
     async def part_of_page(
         self, queues: Sequence[str], query: Query, now: datetime | None
     ) -> tuple[list[JobRecord], int | None]:
-        """The next jobs that fit, and the seq of the last one examined; None: that was all."""
+        """The next matching jobs, and the seq of the last one examined; None: there are no more."""
         keys = [self._keys.data]
         for queue in queues:
             own = self._keys.queue(queue)
@@ -140,7 +140,7 @@ def _record(parts: Sequence[bytes]) -> JobRecord:
 
 
 def _sections(query: Query) -> tuple[str, str]:
-    """Which shelves to walk, and which of the live jobs to give; '' for all of them."""
+    """The sections of `list` to scan, and which live jobs to return; '' for all of them."""
     states = query.states or tuple(JobState)
     sections = "".join(sorted({str(SECTIONS[state]) for state in states}))
     signs = "".join(sorted({sign for state, sign in _LIVE_SIGNS.items() if state in states}))

@@ -1,4 +1,4 @@
-"""Settings, workers, roles and schedules: small records in hashes, each changed only as it was read."""
+"""Queue settings, workers, roles and schedules: small records in hashes, written only if unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 _encode = msgspec.msgpack.encode
 _SETTINGS = ("paused", "max_running", "enqueue_rate", "execute_rate", "fail_queue", "retention")
 
-Field = tuple[str, str]  # a key and a field of it
+Field = tuple[str, str]  # a key and one of its fields
 
 
 class Registry:
@@ -46,11 +46,11 @@ class Registry:
             rules = _with(rules_in(values[0]), settings)
             writes: list[Any] = [("HSET", keys.data, f"R{name}", rules_bytes(rules))]
             writes.append(("SADD", keys.configured, name))
-            if rules.enqueue_rate is None:  # an unset budget remembers nothing
+            if rules.enqueue_rate is None:  # without a rate, no usage is kept
                 writes.append(("DEL", keys.enqueue_rate if is_harbor else own.enqueue_rate))
             if rules.execute_rate is None:
                 writes.append(("DEL", keys.execute_rate if is_harbor else own.execute_rate))
-            writes += [("WAKE", keys.queue(queue).wake) for queue in queues]  # a gate may have opened
+            writes += [("WAKE", keys.queue(queue).wake) for queue in queues]  # a limit may have been raised
             return rules, writes
 
         rules = await self._change([(keys.data, f"R{name}")], decide, None)
@@ -76,7 +76,7 @@ class Registry:
         await self._change(fields, decide, now)
 
     async def forget(self, worker_id: str, now: datetime | None, *, only_lapsed: bool = False) -> bool:
-        """Whether its report still held. `only_lapsed`: one that has reported anew meanwhile stays."""
+        """True if the worker's report had not expired. `only_lapsed`: keep one that has reported again."""
 
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
             if values[0] is None:
@@ -118,7 +118,7 @@ class Registry:
             before = None if values[0] is None else msgspec.msgpack.decode(values[0], type=RoleLease)
             if before is None or before.holder != holder or before.expires_at <= at:
                 return False, []
-            # The term stays known and is never reused.
+            # The term is kept and never reused.
             return True, [("HSET", self._keys.roles, role, _encode(replace(before, expires_at=at)))]
 
         return await self._change([(self._keys.roles, role)], decide, now)

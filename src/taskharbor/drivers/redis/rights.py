@@ -1,7 +1,7 @@
-"""What a user of the server must be allowed: single commands, none of which reaches beyond its keys.
+"""The commands that a server user needs: single ones, none of which reaches beyond its keys.
 
-No category is among them: @write and @read have FLUSHDB, SWAPDB and KEYS in them. CONFIG GET tells passwords.
-docs/reference/redis.md prints this list, and the kit runs as a user who has nothing else.
+No categories: @write and @read include FLUSHDB, SWAPDB and KEYS, and CONFIG GET shows passwords.
+docs/reference/redis.md prints this list, and the kit runs as a user with nothing else.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ WITH_SENTINELS = ("role",)
 
 
 def allowed(*further: str) -> list[str]:
-    """As ACL SETUSER wants them."""
+    """In the form of ACL SETUSER."""
     return [f"+{command}" for command in (*COMMANDS, *further)]

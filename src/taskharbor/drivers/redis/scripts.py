@@ -1,4 +1,4 @@
-"""The Lua scripts: loaded from their files once, called by their digest."""
+"""The Lua scripts: read from their files once, called by digest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib.resources import files
 PRELUDE, RATES = "prelude", "rates"
 _VERB = "-- VERB"
 _WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
-# Taking jobs in is refused when the server is out of memory; what frees or only moves goes on.
+# A server out of memory refuses enqueues; scripts that free memory or only move jobs go on.
 _NEEDS_ROOM = frozenset({"enqueue", "enqueue_one"})
 _WITHOUT_PRELUDE = frozenset({"enqueue_one"})
 
 
 class Script:
-    """One verb in Lua."""
+    """One Lua script."""
 
     __slots__ = ("digest", "name", "source")
 
@@ -25,7 +25,7 @@ class Script:
 
 
 def load() -> dict[str, Script]:
-    """Every script by the name of its file."""
+    """All scripts by file name."""
     texts = {
         item.name.removesuffix(".lua"): item.read_text(encoding="utf-8")
         for item in files("taskharbor.drivers.redis").joinpath("lua").iterdir()

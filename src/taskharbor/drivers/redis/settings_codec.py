@@ -1,4 +1,4 @@
-"""Settings of a queue as bytes that Lua reads."""
+"""Queue settings as bytes that Lua reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskharbor.model.state import JobState
 
 
 def rules_bytes(rules: QueueRules) -> bytes:
-    """Settings for Lua; a retention of None, for ever, is −1 there."""
+    """Encode settings for Lua, where a retention of None (for ever) is −1."""
     kept = rules.retention
     return msgspec.msgpack.encode(
         (

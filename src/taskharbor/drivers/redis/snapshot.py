@@ -1,4 +1,4 @@
-"""A picture of some jobs: what read.lua saw, field by field, and the records in it."""
+"""A snapshot of some jobs: the fields that read.lua returned, and the records in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LENGTH = struct.Struct(">H")
 
 
 def scoped(queue: str, key: bytes) -> bytes:
-    """A key of a job, within its queue."""
+    """A job key qualified by its queue."""
     return queue.encode() + b"\0" + key
 
 
@@ -24,7 +24,7 @@ def ask_for_job(job_id: str) -> bytes:
 
 
 class Snapshot:
-    """Fields of the data hash at one instant. A field that was not there reads None."""
+    """Fields of the data hash at one instant. An absent field is None."""
 
     def __init__(self, reply: Sequence[bytes | int]) -> None:
         self.now: datetime = instant(int(reply[0]))
@@ -49,7 +49,7 @@ class Snapshot:
         )
 
     def jobs(self) -> list[str]:
-        """The ids of every record in it."""
+        """The ids of all records in it."""
         return [
             id_text(field[1:])
             for field, value in self.fields.items()
@@ -91,12 +91,12 @@ def ids_in(packed: bytes) -> list[str]:
 
 
 def packed_memory(job_id: str, ends: int) -> bytes:
-    """The entry of an idempotency key: the job that answers for it, and when that ends (0: not yet)."""
+    """The value of an idempotency key: its job, and when the key expires (0: not yet known)."""
     return id_bytes(job_id) + _ENDS.pack(ends)
 
 
 def packed_copy(copy_id: str, fence: int) -> bytes:
-    """The last copy of a job, and the fence of the run that got it."""
+    """The last copy of a job, and the fence of the run it belongs to."""
     return id_bytes(copy_id) + _ENDS.pack(fence)
 
 

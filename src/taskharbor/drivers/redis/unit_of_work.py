@@ -1,8 +1,8 @@
-"""One step over several jobs, decided in Python and written at once.
+"""UnitOfWork: one step over several jobs, decided in Python and written in one script call.
 
-A ledger begins with a picture of the jobs that the step could touch. The step changes records here,
-with the functions of `taskharbor.model.transitions`; `commands` then gives what commit.lua is to
-check, that nothing in the picture has changed, and what it is to write.
+It starts from a snapshot of the jobs that the step could touch. The step changes records here, using
+the functions of `taskharbor.model.transitions`. `commands` then lists what commit.lua must check (nothing
+in the snapshot has changed) and what it must write.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _SLOT_SIGNS = {
     JobState.BLOCKED: "b",
 }
 _GUARDED = (b"h", b"k", b"i", b"c", b"A", b"I")
-_TOLD_SECONDS = 3600
+_INBOX_SECONDS = 3600
 
 
 class UnitOfWork:
-    """Records under one `now`, and what is to become of them."""
+    """Records at one `now`, and the changes to them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class UnitOfWork:
         *,
         only: str | None = None,
     ) -> None:
-        """`only`: the queue in reach, in a cluster; None: all of them are."""
+        """`only`: on a cluster, the one queue in reach; None: all queues are."""
         self._only = only
         self._posts: list[NewJob] = []
         self.now: datetime = snapshot.now
@@ -91,24 +91,24 @@ class UnitOfWork:
             job_id: flags_in(snapshot.fields[b"h" + id_bytes(job_id)]) & KEPT_FLAGS for job_id in self.jobs
         }
         self._touched: dict[str, None] = {}
-        self._fields: dict[bytes, bytes | None] = {}  # what the data hash is to hold afterwards
+        self._fields: dict[bytes, bytes | None] = {}  # values that the data hash will have
         self._looked_at: set[bytes] = set()
         self._rules_looked_at: set[str] = set()
-        self.told: list[tuple[str, str]] = []
+        self.cancel_hints: list[tuple[str, str]] = []
         self._ended_keys: dict[bytes, int | None] = {}
-        self.rates: list[tuple[str, str, RateLimit, int]] = []  # (queue, key, rate, how many)
+        self.rates: list[tuple[str, str, RateLimit, int]] = []  # (queue, key, rate, count)
 
     # ------------------------------------------------------------------ looking
 
     def field(self, name: bytes) -> bytes | None:
-        """A field of the data hash as this step has it by now; the step then depends on it."""
+        """A field of the data hash, with the changes of this step. The step then depends on it."""
         self._looked_at.add(name)
         if name in self._fields:
             return self._fields[name]
         return self._snapshot.fields.get(name)
 
     def resolve(self, job_id: str) -> str:
-        """The id that carries this one now."""
+        """The id of the job that this id is an alias of, or the id itself."""
         return alias_in(self.field(b"h" + id_bytes(job_id))) or job_id
 
     def get(self, job_id: str) -> JobRecord | None:
@@ -119,7 +119,7 @@ class UnitOfWork:
         return self.get(self.resolve(job_id))
 
     def slot(self, queue: str, key: bytes) -> dict[str, str]:
-        """The live jobs of a key: `w` waiting, `r` running, `b` blocked; not those whose record is lost."""
+        """The live jobs of a key: `w` waiting, `r` running, `b` blocked; none without a record."""
         slot = slot_in(self.field(b"k" + scoped(queue, key)) or b"")
         return {sign: job_id for sign, job_id in slot.items() if job_id in self.jobs}
 
@@ -130,7 +130,7 @@ class UnitOfWork:
         return None if blocked is None else self.get(blocked)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
-        """The live copy of a job."""
+        """The live speculative copy of a job."""
         if not self._flags.get(job.id, 0) & COPIED:
             return None
         packed = self.field(b"c" + id_bytes(job.id))
@@ -138,7 +138,7 @@ class UnitOfWork:
         return None if copy is None or copy.state.is_terminal else copy
 
     def run_had_copy(self, job: JobRecord) -> bool:
-        """Whether the run of this job that goes on now has or had a copy."""
+        """True if the current run of this job has or had a copy."""
         packed = self.field(b"c" + id_bytes(job.id))
         return packed is not None and copy_in(packed)[1] == job.fence
 
@@ -153,7 +153,7 @@ class UnitOfWork:
     # ------------------------------------------------------------------ writing
 
     def put(self, job: JobRecord) -> None:
-        """Store a record in place of what was there under its id."""
+        """Store a record, replacing the one with the same id."""
         before = self.jobs.get(job.id)
         if before is not None:
             self._leave_slot(before)
@@ -164,7 +164,7 @@ class UnitOfWork:
             self._note_copy(job, job.speculates_on)
 
     def drop(self, job: JobRecord) -> None:
-        """Forget a job and the ids that stood for it."""
+        """Delete a job and its aliases."""
         self._leave_slot(self.jobs.pop(job.id))
         self._touched[job.id] = None
         packed = id_bytes(job.id)
@@ -175,13 +175,13 @@ class UnitOfWork:
                 self._fields[prefix + packed] = None
 
     def merge_away(self, job: JobRecord, target: str) -> None:
-        """Forget a record whose id stands for another job from now on."""
+        """Delete a job whose id becomes an alias of another job."""
         followers = ids_in(self.field(b"A" + id_bytes(job.id)) or b"")
         self.drop(job)
         self.alias(job.id, target, followers)
 
     def alias(self, job_id: str, target: str, followers: Iterable[str] = ()) -> None:
-        """Let an id stand for another job, with whatever already stood for it."""
+        """Make an id an alias of another job, together with the aliases it had."""
         packed = id_bytes(target)
         new = [job_id, *followers]
         self._fields[b"A" + packed] = (self.field(b"A" + packed) or b"") + packed_ids(new)
@@ -190,7 +190,7 @@ class UnitOfWork:
         self._add_flag(target, ALIASED)
 
     def post(self, job: NewJob) -> None:
-        """Put a job into a queue, in this step where it is in reach, else by way of the outbox."""
+        """Add a job to a queue: in this step if the queue is in reach, else through the outbox."""
         if self._only in (None, job.queue):
             self.put(new_record(job, self.next_seq(), self.now))
         else:
@@ -201,16 +201,16 @@ class UnitOfWork:
         return bool(self._posts)
 
     def tell_of_cancel(self, job: JobRecord) -> None:
-        """Hint the worker that runs a job that it need not go on."""
+        """Hint the worker that runs a job that it was cancelled."""
         if job.claimed_by is not None:
-            self.told.append((job.claimed_by, job.id))
+            self.cancel_hints.append((job.claimed_by, job.id))
 
     def _add_flag(self, job_id: str, flag: int) -> None:
         self._flags[job_id] = self._flags.get(job_id, 0) | flag
         self._touched[job_id] = None
 
     def _note_copy(self, copy: JobRecord, original: str) -> None:
-        """Kept as long as the original, so that no other leader makes the same run a second copy."""
+        """Kept as long as the original, so that no other leader copies the same run again."""
         field = b"c" + id_bytes(original)
         packed = self.field(field)
         if original in self.jobs and (packed is None or copy_in(packed)[0] != copy.id):
@@ -234,12 +234,12 @@ class UnitOfWork:
     # ------------------------------------------------------------------ idempotency keys
 
     def remembered(self, queue: str, key: bytes) -> str | None:
-        """The first job of this idempotency key, while the key is remembered."""
+        """The first job with this idempotency key, while the key is remembered."""
         entry = self.field(b"i" + scoped(queue, key))
         if entry is None:
             return None
         job_id, ends = memory_in(entry)
-        is_over = ends <= micros(self.now) if ends else self.find(job_id) is None  # the job was lost
+        is_over = ends <= micros(self.now) if ends else self.find(job_id) is None  # its record is lost
         return None if is_over else job_id
 
     def remember(self, job: NewJob, job_id: str) -> None:
@@ -251,24 +251,24 @@ class UnitOfWork:
         self._keep_keys(job_id, [*self._keys_of(job_id), name])
 
     def move_keys(self, keys: Iterable[bytes], target: str) -> None:
-        """The keys of a job that was merged into another one live as long as that one."""
+        """Idempotency keys of a job merged into another live as long as that one."""
         for name in keys:
             self._fields[b"i" + name] = packed_memory(target, 0)
             self._keep_keys(target, [*self._keys_of(target), name])
 
     def keys_of(self, job_id: str) -> list[bytes]:
-        """The idempotency keys for which this job still answers."""
+        """The idempotency keys that still lead to this job."""
         return [name for name in self._keys_of(job_id) if self._entry(name)[0] == job_id]
 
     def end_keys(self, job_id: str) -> None:
-        """The job is over: its keys are remembered for a while."""
+        """The job finished: its keys are remembered for a while."""
         ends = micros(self.now) + span_micros(IDEMPOTENCY_WINDOW)
         for name in self.keys_of(job_id):
             self._fields[b"i" + name] = packed_memory(job_id, ends)
             self._ended_keys[name] = ends
 
     def revive_keys(self, job_id: str) -> None:
-        """The job waits again: keys still remembered hold until its next end; the others stay forgotten."""
+        """The job waits again: keys still remembered hold until its next end; expired ones stay expired."""
         for name in self.keys_of(job_id):
             is_remembered = self._entry(name)[1] > micros(self.now)
             self._fields[b"i" + name] = packed_memory(job_id, 0) if is_remembered else None
@@ -285,19 +285,19 @@ class UnitOfWork:
         entry = self.field(b"i" + name)
         return ("", 0) if entry is None else memory_in(entry)
 
-    # ------------------------------------------------------------------ what commit.lua is told
+    # ------------------------------------------------------------------ the call of commit.lua
 
     @property
     def is_unchanged(self) -> bool:
-        return not (self._touched or self._fields or self.told or self.rates)
+        return not (self._touched or self._fields or self.cancel_hints or self.rates)
 
     def commands(self) -> tuple[list[str], list[Any]]:
-        """The keys and the arguments of commit.lua, behind the epoch and `now`."""
+        """The keys and arguments of commit.lua, after the epoch and `now`."""
         writing = _Writing(self._keys)
         for job_id in self._touched:
             self._write_job(writing, job_id)
         for name, value in self._fields.items():
-            # The heads of ids that stood for a job are not in its picture, and must go with it.
+            # The heads of aliases are not in the snapshot, and must be deleted with their job.
             if value is None or value != self._snapshot.fields.get(name):
                 writing.set_field(name, value)
         for name, ends in self._ended_keys.items():
@@ -307,9 +307,9 @@ class UnitOfWork:
                 writing.add("ZADD", self._keys.idempotency_ends, ends, name)
         for job in self._posts:
             writing.add("RPUSH", self._keys.outbox, msgspec.msgpack.encode(job))
-        for worker, job_id in self.told if self._only is None else ():
-            writing.add("RPUSH", self._keys.told(worker), job_id)
-            writing.add("EXPIRE", self._keys.told(worker), _TOLD_SECONDS)
+        for worker, job_id in self.cancel_hints if self._only is None else ():
+            writing.add("RPUSH", self._keys.inbox(worker), job_id)
+            writing.add("EXPIRE", self._keys.inbox(worker), _INBOX_SECONDS)
         guards = self._guards(writing.number)
         rates: list[Any] = [len(self.rates)]
         for _, key, rate, count in self.rates:
@@ -332,7 +332,7 @@ class UnitOfWork:
         before, after = self._before.get(job_id), self.jobs.get(job_id)
         job = after or before
         if job is None:
-            return  # made and dropped in the same step
+            return  # created and deleted in the same step
         keys = self._keys.queue(job.queue)
         old = _places(before, self.now) if before is not None else {}
         new = _places(after, self.now) if after is not None else {}
@@ -353,7 +353,7 @@ class UnitOfWork:
 
 
 def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
-    """The fields of a job that follow from its record; the head is made by the ledger."""
+    """The hash fields of a job that follow from its record; the head is added in `_write_job`."""
     if job is None:
         return {}
     parts: dict[bytes, bytes | None] = {b"h": b"", b"b": body_of(job)}
@@ -371,11 +371,11 @@ def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
     return parts
 
 
-Place = tuple[str, bytes, bytes]  # (which set, its member, the line of a waiting one or the place in `list`)
+Place = tuple[str, bytes, bytes]  # (which set, its member, the line of a waiting job or its score in `list`)
 
 
 def _places(job: JobRecord, now: datetime) -> dict[Place, int]:
-    """Where a job stands in the sets of its queue, each with its score."""
+    """The entries of a job in the sets of its queue, with their scores."""
     places: dict[Place, int] = {}
     if job.speculates_on is None:
         score = list_score(job)
@@ -405,7 +405,7 @@ class _Writing:
         self._writes: list[Any] = []
 
     def number(self, key: str) -> int:
-        """The number of a key; the data come first."""
+        """The number of a key; `data` is the first."""
         if key not in self._numbers:
             self.keys.append(key)
             self._numbers[key] = len(self.keys)

@@ -1,8 +1,8 @@
-"""Passing a wake-up on: a worker that was woken for jobs of other lanes or types than its own tells the next.
+"""Forwards a wake-up to the next handle if this worker cannot run the jobs it was for.
 
-A marker names the handles that have passed it on already; the one that finds itself among them keeps it, so a
-job that nobody can run goes round once. A handle that was not listening yet when it went round does not hear
-of it: its standing claim finds the job within a second, or its poll where none stands.
+A marker lists the handles that have forwarded it. A handle that finds its own name in it drops it, so a
+job that no worker can run goes round once. A handle that starts to listen later misses the marker: its
+parked claim finds the job within a second, or its next poll.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskharbor.errors import TaskHarborError
 
 
 class WakeupForwarder:
-    """The markers that one driver handle has heard and not answered by a claim yet."""
+    """Markers that one driver handle has received and not yet followed by a claim."""
 
     def __init__(self, primary: Primary, keys: Keys, name: str) -> None:
         self._primary = primary
@@ -24,11 +24,11 @@ class WakeupForwarder:
         self._name = name.encode()
         self._markers: dict[str, bytes] = {}
 
-    def heard(self, queue: str, marker: bytes) -> None:
+    def received(self, queue: str, marker: bytes) -> None:
         self._markers[queue] = marker
 
-    async def after(self, claim: Claim, count: int) -> None:
-        """After a claim that brought so many jobs. exchange.lua itself wakes the next when it brought any."""
+    async def after_claim(self, claim: Claim, count: int) -> None:
+        """Called after a claim that brought `count` jobs; if any, exchange.lua has woken the next."""
         if not self._markers:
             return
         for queue in claim.queues:
@@ -40,5 +40,5 @@ class WakeupForwarder:
         own = self._keys.queue(queue)
         keys = [self._keys.data, own.ready, own.wake]
         lanes, types = claim.lanes, claim.types or ()
-        with suppress(TaskHarborError):  # hints are a bonus; the poll finds what they do not tell
+        with suppress(TaskHarborError):  # wake-ups are a bonus: polling finds the rest
             await self._primary.run("forward_wakeup", keys, queue, marker, len(lanes), *lanes, *types)

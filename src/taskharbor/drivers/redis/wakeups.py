@@ -1,12 +1,13 @@
-"""Wake-ups: one connection per driver handle that blocks on the server until there is something to hear.
+"""Wake-ups: how a Redis worker sleeps. One connection per driver handle blocks in BLPOP.
 
-Every queue has a wake list that holds at most one marker. Whoever makes a job ready puts it there; one
-of the handles that wait takes it, so one job wakes one of them. It wakes the next when there is more
-than it could take (see exchange.lua), or something that only others can take (see passing.py). A worker's own
-list brings the cancels of jobs that it runs. A claim that found nothing goes along (see standing.py).
+Every queue has a wake list with at most one marker. Whatever makes a job ready pushes the marker, and
+one of the blocked handles pops it, so one job wakes one handle. That handle wakes the next one if more
+is ready than it can take (exchange.lua), or if only others can take it (wakeup_forwarding.py). A worker's
+inbox list brings cancel requests for the jobs it runs. A claim that found nothing is parked behind the
+BLPOP (parked_claim.py).
 
-Due times need no poller: a handle blocks no longer than until the next due time of its queues, moves
-what is due then, and whoever does so first puts the marker for one of them.
+No poller is needed for due times: BLPOP times out at the next due time of the queues. The first handle
+to wake up promotes the due jobs and pushes a marker.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _CLAIM_SECONDS = 0.005
 
 
 class WakeupListener:
-    """The listening side of one driver handle."""
+    """Listens for one driver handle."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class WakeupListener:
         self._clock = clock
         self._entropy = entropy
         name = entropy.token()
-        self._interrupt_key = keys.told(f"handle-{name}")
+        self._interrupt_key = keys.inbox(f"handle-{name}")
         self._interrupts = 0
         self._blocks_without_claim = False
         self._has_notified = False
@@ -84,7 +85,7 @@ class WakeupListener:
             self._task.cancel()
 
     async def withdraw(self) -> None:
-        """Nothing is claimed for those who listened here, from now on."""
+        """From now on, claim nothing in advance for the subscribers."""
         if self._parked_claims is not None and self._task is not None and not self._task.done():
             await self._parked_claims.withdraw()
 
@@ -111,18 +112,18 @@ class WakeupListener:
     # ------------------------------------------------------------------ the connection
 
     def _interrupt(self) -> bytes:
-        """The call that blocks, or is about to, must be made anew; it will return with what this gives."""
+        """Interrupt the blocking BLPOP so that it is sent again. Returns the marker that it will return."""
         self._interrupts += 1
-        word = str(self._interrupts)
-        task = asyncio.create_task(self._push(word))
-        self._interrupting.add(task)  # kept until it is done
+        marker = str(self._interrupts)
+        task = asyncio.create_task(self._push(marker))
+        self._interrupting.add(task)  # asyncio keeps only weak references to tasks
         task.add_done_callback(self._interrupting.discard)
-        return word.encode()
+        return marker.encode()
 
-    async def _push(self, word: str) -> None:
+    async def _push(self, marker: str) -> None:
         with suppress(TaskHarborError):
             await self._primary.together(
-                [("RPUSH", self._interrupt_key, word), ("EXPIRE", self._interrupt_key, 60)], writes=True
+                [("RPUSH", self._interrupt_key, marker), ("EXPIRE", self._interrupt_key, 60)], writes=True
             )
 
     def _send_pending(self) -> None:
@@ -144,7 +145,7 @@ class WakeupListener:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _until_lost(self, connection: Connection) -> None:
-        self.wake_all()  # what was told while nobody listened is made good by one look
+        self.wake_all()  # wake-ups sent while nobody listened are lost: look once
         try:
             while True:
                 await self._listen_once(connection)
@@ -163,31 +164,31 @@ class WakeupListener:
         if seconds <= 0:
             await self._move_due(queues)
             seconds = _SHORTEST_BLOCK
-        keys = {self._keys.told(worker).encode(): worker for worker in workers}
+        keys = {self._keys.inbox(worker).encode(): worker for worker in workers}
         wakes = {self._keys.queue(queue).wake.encode(): queue for queue in queues}
-        heard, parked = await self._block(connection, (self._interrupt_key, *keys, *wakes), seconds)
-        queue = wakes.get(heard[0]) if heard is not None else None
-        if heard is not None and queue is not None:
-            self.forwarder.heard(queue, heard[1])
-        elif heard is not None and heard[0] in keys:
-            self._notify_cancel(heard[1].decode(), keys[heard[0]])
+        popped, parked = await self._block(connection, (self._interrupt_key, *keys, *wakes), seconds)
+        queue = wakes.get(popped[0]) if popped is not None else None
+        if popped is not None and queue is not None:
+            self.forwarder.received(queue, popped[1])
+        elif popped is not None and popped[0] in keys:
+            self._notify_cancel(popped[1].decode(), keys[popped[0]])
         if parked is not None:
             await self._notify_claim(parked, queue)
         elif queue is not None:
             self._notify_work(queue)
-        elif heard is None:
+        elif popped is None:
             await self._move_due(queues)
 
     async def _notify_claim(self, parked: ParkedClaim, queue: str | None) -> None:
-        """A claim was made for the one who listens: no need to tell it of what is not there."""
+        """Notify the subscriber of a parked claim's jobs; of nothing if it found none."""
         jobs = parked.result.result()
         if jobs != [] or (queue is not None and len(self._subscriptions) != 1):
             self._notify_work(queue or parked.claim.queues[0])
         if jobs is not None:
-            await self.forwarder.after(parked.claim, len(jobs))
+            await self.forwarder.after_claim(parked.claim, len(jobs))
 
     async def _wait_for_claim(self) -> None:
-        """Whoever was told of work claims now. That comes first, and if it finds nothing it goes along."""
+        """A notified worker claims now. Wait for that claim a moment: if it finds nothing, it is parked."""
         has_notified, self._has_notified = self._has_notified, False
         if has_notified and self._parked_claims is not None:
             with suppress(TimeoutError):
@@ -197,7 +198,7 @@ class WakeupListener:
     async def _block(
         self, connection: Connection, keys: Sequence[Any], seconds: float
     ) -> tuple[list[bytes] | None, ParkedClaim | None]:
-        """What was heard, and the claim that went along, answered."""
+        """Block until a marker arrives. Returns it, and the parked claim that was answered with it."""
         parked = self._claim_to_send()
         if parked is None or self._parked_claims is None:
             self._blocks_without_claim = True
@@ -211,13 +212,15 @@ class WakeupListener:
             seconds = min(seconds, parked.window)
             async with asyncio.timeout(seconds + _ANSWER_SECONDS):
                 block, claim = connection.call(("BLPOP", *keys, f"{seconds:.6f}")), connection.call(command)
-                heard = await block
-                word = heard[1] if heard is not None and heard[0] == self._interrupt_key.encode() else None
-                with suppress(ServerError):  # the claim is made anew then, by somebody who knows what to do
-                    self._parked_claims.arrived(parked, await claim, word)
+                popped = await block
+                marker = (
+                    popped[1] if popped is not None and popped[0] == self._interrupt_key.encode() else None
+                )
+                with suppress(ServerError):  # the next ordinary claim meets the same error and handles it
+                    self._parked_claims.arrived(parked, await claim, marker)
         finally:
             self._parked_claims.lost(parked)
-        return heard, parked
+        return popped, parked
 
     def _claim_to_send(self) -> ParkedClaim | None:
         if self._parked_claims is None or len(self._subscriptions) != 1:
@@ -226,7 +229,7 @@ class WakeupListener:
         return self._parked_claims.prepared(subscription.queues, subscription.worker_id)
 
     async def _until_due(self, connection: Connection, queues: Sequence[str]) -> float:
-        """Seconds until something may be due; by the server's clock."""
+        """Seconds until the next job may be due, by the server's clock."""
         commands: list[tuple[Any, ...]] = [("TIME",)]
         commands += [("ZRANGE", self._keys.queue(queue).later, 0, 0, "WITHSCORES") for queue in queues]
         async with asyncio.timeout(_ANSWER_SECONDS):
@@ -238,7 +241,7 @@ class WakeupListener:
     async def _move_due(self, queues: Sequence[str]) -> None:
         await self._primary.run("promote", self._keys.for_promote(queues), "", 1000, *queues)
 
-    # ------------------------------------------------------------------ what was heard
+    # ------------------------------------------------------------------ notifying subscribers
 
     def _notify_work(self, queue: str) -> None:
         self._has_notified = True
@@ -253,7 +256,7 @@ class WakeupListener:
 
 
 class Subscription(Inbox):
-    """One reader of hints, of one worker about some queues."""
+    """The wake-ups of one worker for some queues."""
 
     def __init__(self, wakeups: WakeupListener, queues: tuple[str, ...], worker_id: str) -> None:
         super().__init__()

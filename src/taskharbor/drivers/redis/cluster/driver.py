@@ -1,8 +1,8 @@
 """ClusterDriver: a harbor whose queues are spread over the slots of a cluster.
 
-Every queue is a store of its own (part.py); this driver takes a verb apart by queue and puts the
-answers together. One call over several queues is one step per queue. Which queue holds an id is
-written down nowhere: where a verb does not say it, every queue is asked.
+Every queue is a store of its own (queue_store.py). This driver splits a verb by queue and merges the
+answers. One call over several queues is one step per queue. No index says which queue holds an id: if a
+verb does not name the queue, every queue is asked.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _T = TypeVar("_T")
 
 
 class ClusterDriver(Driver):
-    """A store on a cluster, in a namespace of it."""
+    """A store in one namespace of a cluster."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
         wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True, elsewhere=True
@@ -119,7 +119,7 @@ class ClusterDriver(Driver):
             health.advise(min(seen, key=lambda one: one.durability), self.address)
 
     async def _look_at_nodes(self) -> list[health.Health]:
-        """Every primary must be fit: each holds some of the queues."""
+        """Check every primary: each holds some of the queues."""
         found = self._harbor.primary.found or self.address.hosts[0]
         hosts = {host for _, _, host in await self._harbor.primary.slots(found)}
         seen = []
@@ -181,14 +181,14 @@ class ClusterDriver(Driver):
                 if answer.error is None:
                     await self._deliver(now)
                 return replace(answer, settled=answers)
-            # The acks of that call are written; asked again they would look lost.
+            # The acks of that call are written; sent again they would look lost.
             answers = await self._settled_before(settlements, now)
         elif settlements:
             answers = await self.do_settle(settlements, now)
         try:
             await self._deliver(now)
             claimed = await self._claim(claim, now)
-        except TaskHarborError as error:  # the settlements are done, whatever becomes of the claim
+        except TaskHarborError as error:  # the settlements are written, whatever happened to the claim
             return Exchanged(answers, [], error, given_up)
         return Exchanged(answers, claimed.jobs, given_up=given_up + claimed.given_up)
 
@@ -198,7 +198,7 @@ class ClusterDriver(Driver):
     async def _settled_before(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        """Answers of settlements that were sent once already, in this very call."""
+        """The answers to settlements that this call has already sent once."""
         answers = await self.do_settle(settlements, now) if settlements else []
         records = await self.do_get([item.lease.job_id for item in settlements], now) if settlements else []
         at = now or await self._harbor.time()
@@ -228,7 +228,7 @@ class ClusterDriver(Driver):
     async def _claim_in_turn(
         self, claim: Claim, now: datetime | None, limit: int, *, is_kept: Kept | None = None
     ) -> Claimed:
-        """`is_kept`: under the lock of the harbor's limits, which must be asked for before each claim."""
+        """`is_kept`: checks that we still hold the lock of the harbor's limits; called before each claim."""
         jobs: list[JobRecord] = []
         given_up: tuple[Reclaimed, ...] = ()
         for queue in claim.queues:
@@ -242,7 +242,7 @@ class ClusterDriver(Driver):
             except HarborLimited as limited:
                 given_up += limited.given_up
                 if jobs:
-                    break  # what was handed out before the limit was set
+                    break  # jobs claimed before the limit was set
                 limited.given_up = given_up
                 raise
             jobs += answer.claimed
@@ -250,7 +250,7 @@ class ClusterDriver(Driver):
         return Claimed(jobs, given_up)
 
     async def _sweep(self, queues: Sequence[str], now: datetime | None) -> list[Reclaimed]:
-        """A claim deals with the expired leases of all its queues before it picks from one."""
+        """End the expired leases of all queues of a claim before picking from one."""
         stores = [await self._stores.of(queue) for queue in queues]
         return await self._reclaimed(stores, SWEPT_PER_CLAIM, now)
 
@@ -280,7 +280,7 @@ class ClusterDriver(Driver):
     async def _looked_elsewhere(
         self, settlements: Sequence[Settlement], answers: list[Settled | LeaseLost], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        """What is not running where its lease says may run elsewhere: the queue of a lease proves nothing."""
+        """Try the other queues for jobs that are not in the queue their lease names: it proves nothing."""
         lost = [place for place, answer in enumerate(answers) if isinstance(answer, JobNotInflight)]
         where = await self._stores.where(list(filter(is_id, (settlements[p].lease.job_id for p in lost))))
         for place in lost:
@@ -312,7 +312,7 @@ class ClusterDriver(Driver):
     async def _reclaimed(
         self, stores: Sequence[QueueStore], limit: int, now: datetime | None, *, everywhere: bool = False
     ) -> list[Reclaimed]:
-        """The oldest expired leases of these queues, whichever they are in."""
+        """End the oldest expired leases of these queues."""
         found = await asyncio.gather(*(store.attempts.expired([store.queue], limit, now) for store in stores))
         chosen = sorted((*lease, number) for number, leases in enumerate(found) for lease in leases)[:limit]
         answers: dict[str, Reclaimed] = {}
@@ -339,7 +339,7 @@ class ClusterDriver(Driver):
         return pruned
 
     async def _deliver(self, now: datetime | None, *, everywhere: bool = False) -> None:
-        """Bring what lies in outboxes to its queues; `everywhere`: also what a dead process has left."""
+        """Deliver the jobs in the outboxes; `everywhere`: also those that a dead process left."""
         if not (self._stores.has_post or everywhere):
             return
         self._stores.has_post = False
@@ -411,7 +411,7 @@ class ClusterDriver(Driver):
             *(store.queries.part_of_page([store.queue], query, now) for store in stores)
         )
         sign = -1 if query.newest_first else 1
-        # Only up to where the slowest queue was looked through is the order certain.
+        # The order is certain only up to the seq that every queue was scanned to.
         ends = [sign * last for _, last in pages if last is not None]
         found = sorted((job for jobs, _ in pages for job in jobs), key=lambda job: sign * job.seq)
         certain = [job for job in found if not ends or sign * job.seq <= min(ends)]

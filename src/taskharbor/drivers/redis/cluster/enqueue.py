@@ -1,4 +1,4 @@
-"""Jobs on their way into the queues of a cluster: queue by queue, each in one step."""
+"""Enqueue on a cluster: queue by queue, each in one step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class ClusterEnqueuer:
             if (store := elsewhere.get((job.id, job.queue))) is not None:
                 duplicates[place] = store
             elif (queue := first_queue.setdefault(job.id, job.queue)) != job.queue:
-                duplicates[place] = await self._stores.of(queue)  # an earlier job of this call has the id
+                duplicates[place] = await self._stores.of(
+                    queue
+                )  # an earlier job of this call has the same id
             else:
                 groups.setdefault(job.queue, []).append(place)
         spent = await self._admit([jobs[place] for places in groups.values() for place in places], now)
@@ -53,7 +55,7 @@ class ClusterEnqueuer:
         return [answers[place] for place in range(len(jobs))]
 
     async def _known_elsewhere(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str], QueueStore]:
-        """Jobs whose id is known in another queue than theirs, and that queue."""
+        """Jobs whose id exists in another queue than theirs, and that queue."""
         where = await self._stores.where([job.id for job in jobs])
         return {
             (job.id, job.queue): store
@@ -65,12 +67,12 @@ class ClusterEnqueuer:
         """The answer for a job that another queue already has."""
         [record] = await store.queries.get([job.id], now)
         at = now or await self._harbor.time()
-        if record is None:  # pruned a moment ago
+        if record is None:  # just pruned
             return Enqueued(job.id, EnqueueResult.DUPLICATE, at, 0)
         return Enqueued(record.id, EnqueueResult.DUPLICATE, at, record.version)
 
     async def _admit(self, jobs: Sequence[NewJob], now: datetime | None) -> tuple[Any, int] | None:
-        """Spend the enqueue rate of the harbor for what is new among these."""
+        """Spend the harbor's enqueue rate for the new ones among these jobs."""
         rate = (await self._gates.rules()).enqueue_rate if jobs else None
         if rate is None:
             return None
@@ -94,7 +96,7 @@ class ClusterEnqueuer:
         return rate, count
 
     async def _new_among(self, jobs: Sequence[NewJob], at: datetime) -> Counter[str]:
-        """How many of these jobs are neither known by their id nor by their idempotency key."""
+        """How many of these jobs are new, by id and by idempotency key."""
         count: Counter[str] = Counter()
         for queue in dict.fromkeys(job.queue for job in jobs):
             store = await self._stores.of(queue)

@@ -1,7 +1,7 @@
-"""Limits of the whole harbor on a cluster: counted at its home, under a lock, before a claim is made.
+"""Limits of the whole harbor on a cluster: counted in the harbor's slot, under a lock, before a claim.
 
-Queues in slots of their own cannot be counted and claimed from in one step. So whoever claims under a
-harbor-wide limit holds a lock meanwhile; without such a limit nobody asks for it.
+Queues in different slots cannot be counted and claimed from in one step. A claim under a harbor-wide
+limit therefore holds a lock; without such a limit no lock is taken.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules
 
-_LOCK_MS = 3_000  # who is killed with it in hand stops the others for so long; who is slow asks for more
+_LOCK_MS = 3_000  # a killed holder blocks the others this long; a slow one extends its lock
 _WAIT_SECONDS = 5.0
 
 Running = Callable[[], Awaitable[int]]
 Kept = Callable[[], Awaitable[bool]]
-"""Whether the lock is still the caller's, for long enough to make one more call."""
+"""True if the caller still holds the lock, for long enough to make one more call."""
 
 
 class HarborGates:
@@ -64,7 +64,7 @@ class HarborGates:
             await primary.run("unlock", [key], token)
 
     async def room(self, claim: Claim, rules: QueueRules, running: Running, now: datetime | None) -> int:
-        """How many jobs this claim may get; at most its limit."""
+        """How many jobs this claim may take, at most its limit."""
         room = claim.limit
         if rules.max_running is not None:
             room = min(room, rules.max_running - await running())

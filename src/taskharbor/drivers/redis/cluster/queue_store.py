@@ -1,7 +1,7 @@
-"""A queue of a harbor on a cluster: a small store of its own, in a slot of its own.
+"""One queue of a harbor on a cluster: a small store in a slot of its own.
 
-Its keys are those of a store on one server, under the tag {namespace:queue}. What is harbor-wide
-(numbers, names of queues, settings under `*`, presence) has its home under {namespace}.
+It has the keys of a store on one server, under the tag {namespace:queue}. Harbor-wide data (seqs, queue
+names, settings under `*`, workers) is under {namespace}, in the harbor's slot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_LIMIT = 1_000_000
 
 
 class HarborSlot:
-    """The slot of what is harbor-wide."""
+    """The slot of harbor-wide data."""
 
     def __init__(
         self, address: Address, shared: Connections, clock: Clock, entropy: Entropy, orphans: Orphans
@@ -58,19 +58,19 @@ class HarborSlot:
         await self.primary.adopt_epoch()
 
     async def time(self) -> datetime:
-        """What time the home has."""
+        """The time on the server of this slot."""
         seconds, micro = await self.primary.command("TIME")
         return instant(int(seconds) * 1_000_000 + int(micro))
 
     async def take_seqs(self, count: int) -> int:
-        """The first of so many new numbers, unique in the harbor."""
+        """Issue new seqs, unique in the harbor; returns the first of them."""
         last = await self.primary.command("HINCRBY", self.keys.data, "n", count, writes=True)
         return int(last) - count + 1
 
-    async def tell(self, told: Sequence[tuple[str, str]]) -> None:
-        """Hint workers that a job of theirs was cancelled."""
-        for worker, job_id in told:
-            key = self.keys.told(worker)
+    async def notify_cancels(self, cancel_hints: Sequence[tuple[str, str]]) -> None:
+        """Send cancel hints to workers."""
+        for worker, job_id in cancel_hints:
+            key = self.keys.inbox(worker)
             await self.primary.together([("RPUSH", key, job_id), ("EXPIRE", key, 3600)], writes=True)
 
 
@@ -95,8 +95,8 @@ class QueueStore:
         self.primary = Primary(address, self.keys, lambda: entropy.token().encode(), shared)
         self.steps = OptimisticStep(self.primary, self.keys, self)
         self.enqueuer = Enqueuer(self.primary, self.keys, self.steps)
-        self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_part=True)
-        self.counted = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_part=True)
+        self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_one_queue=True)
+        self.counted = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_one_queue=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
         self.control = Control(self.steps)
         self.queries = Queries(self.primary, self.keys, self.steps, orphans)
@@ -115,15 +115,15 @@ class QueueStore:
     async def take_seqs(self, count: int) -> int:
         return await self._harbor.take_seqs(count)
 
-    async def send(self, told: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
-        await self._harbor.tell(told)
+    async def send(self, cancel_hints: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
+        await self._harbor.notify_cancels(cancel_hints)
         if posted:
             self._on_posted()
 
     # ------------------------------------------------------------------ small things
 
     async def register(self) -> None:
-        """Make this queue known before it has its first job, and bring it the harbor's settings."""
+        """Register this queue before its first job, and copy the harbor's settings to it."""
         if self.is_registered:
             return
         harbor = self._harbor
@@ -135,7 +135,7 @@ class QueueStore:
         self.is_registered = True
 
     async def take_rules(self, rules: bytes | None) -> None:
-        """The harbor's settings, as this queue is to obey them."""
+        """Store the harbor's settings in this queue."""
         if rules is not None:
             await self.primary.command("HSET", self.keys.data, "R*", rules, writes=True)
             self.steps.forget_rules()
@@ -144,12 +144,12 @@ class QueueStore:
         return rules_in(await self.primary.command("HGET", self.keys.data, f"R{self.queue}")).enqueue_rate
 
     async def holds(self, ids: Sequence[str]) -> list[bool]:
-        """Which of these ids this queue knows."""
+        """Which of these ids this queue has."""
         fields = [b"h" + id_bytes(job_id) for job_id in ids]
         return [head is not None for head in await self.primary.command("HMGET", self.keys.data, *fields)]
 
     async def remembers(self, key: bytes, at: datetime) -> bool:
-        """Whether this idempotency key still stands for a job."""
+        """True if this idempotency key still leads to a job."""
         entry = await self.primary.command("HGET", self.keys.data, b"i" + scoped(self.queue, key))
         if entry is None:
             return False
@@ -157,7 +157,7 @@ class QueueStore:
         return not ends or ends > micros(at)
 
     async def posted(self) -> list[bytes]:
-        """Jobs of the outbox that other queues have not got yet."""
+        """Jobs in the outbox that were not delivered yet."""
         found: list[bytes] = await self.primary.command("LRANGE", self.keys.outbox, 0, 99)
         return found
 
@@ -165,7 +165,7 @@ class QueueStore:
         await self.primary.command("LREM", self.keys.outbox, 1, packed, writes=True)
 
     async def receive(self, job: NewJob, now: datetime | None) -> None:
-        """Take in a job that another queue posted: exempt from rates, and once however often it comes."""
+        """Store a job posted by another queue: exempt from rates, and once however often it is delivered."""
         await self.register()
 
         def decide(unit: UnitOfWork) -> None:
@@ -180,7 +180,7 @@ def posted_job(packed: bytes) -> NewJob:
 
 
 def for_queue_stores(rules: QueueRules) -> QueueRules:
-    """The harbor's settings for a queue that cannot count the others: any limit makes a claim ask at home."""
+    """The harbor's settings for one queue, which cannot count the others: any limit becomes a max_running."""
     limit = rules.max_running
     if limit is None and rules.execute_rate is not None:
         limit = _NO_LIMIT

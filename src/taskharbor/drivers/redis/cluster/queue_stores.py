@@ -1,4 +1,4 @@
-"""All queues of a harbor on a cluster, and which of them an id or a lease belongs to."""
+"""All queues of a harbor on a cluster, and which of them holds an id or a lease."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _T = TypeVar("_T")
 
 
 class QueueStores:
-    """The queues that this handle has met, each opened when it is first needed."""
+    """The queues that this handle uses, each opened on first use."""
 
     def __init__(self, address: Address, clock: Clock, entropy: Entropy, orphans: Orphans) -> None:
         self.address = address
         self.clock = clock
         self.entropy = entropy
         self._orphans = orphans
-        self.makes_epochs = True  # False: look only
-        self.has_post = False  # something lies in an outbox
+        self.makes_epochs = True  # False: read only
+        self.has_post = False  # there are jobs in an outbox
         self._shared = Connections()
         self._stores: dict[str, QueueStore] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
@@ -89,7 +89,7 @@ class QueueStores:
     # ------------------------------------------------------------------ which queue
 
     async def where(self, ids: Sequence[str]) -> dict[str, QueueStore]:
-        """The queue of each id that is known."""
+        """The queue of each id that exists."""
         if not ids:
             return {}
         stores = await self.all()
@@ -104,7 +104,7 @@ class QueueStores:
     async def by_id(
         self, ids: Sequence[str], ask: Callable[[Any, list[str]], Awaitable[Sequence[_T]]]
     ) -> list[_T]:
-        """Ask the queue of each id; the home answers for those that nobody knows."""
+        """Ask the queue of each id; the harbor's slot answers for unknown ids."""
         where = await self.where(ids)
         groups: dict[Any, list[int]] = {}
         for place, job_id in enumerate(ids):
@@ -119,7 +119,7 @@ class QueueStores:
         leases: Sequence[Lease],
         ask: Callable[[QueueStore, list[int]], Awaitable[Sequence[_T | LeaseLost]]],
     ) -> list[_T | LeaseLost]:
-        """Ask the queue that each lease names, and where that does not know it, the one that does."""
+        """Ask the queue that each lease names; if it does not know the job, ask the one that does."""
         answers: dict[int, _T | LeaseLost] = {
             place: JobNotInflight(lease.job_id)
             for place, lease in enumerate(leases)

@@ -1,4 +1,4 @@
-"""Wake-ups on a cluster: one connection blocks per queue, and one at the home for cancels."""
+"""Wake-ups on a cluster: one blocking connection per queue, and one to the harbor's slot for cancels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskharbor.errors import TaskHarborError
 
 
 class MergedSubscription(Inbox):
-    """The hints of several queues as one."""
+    """The wake-ups of several queues as one stream."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class MergedSubscription(Inbox):
         self._tasks += [asyncio.create_task(self._listen(queue)) for queue in queues]
 
     async def _listen(self, queue: str) -> None:
-        with suppress(TaskHarborError):  # hints are a bonus; the poll finds what they do not tell
+        with suppress(TaskHarborError):  # wake-ups are a bonus: polling finds the rest
             store = await self._store_of(queue)
             await self._follow(store.wakeups.listen((queue,), self._worker_id))
 

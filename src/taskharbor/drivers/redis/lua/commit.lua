@@ -1,11 +1,11 @@
--- Writes what a ledger decided, if everything it looked at is still as it was: all of it, or nothing.
+-- Writes what a unit of work decided, if everything it has read is unchanged: all of it, or nothing.
 --
 -- KEYS  data, then whatever the guards and the writes name by number
 -- ARGV  epoch, now; number of guards, per guard: key, field, '' absent | 'v' value;
 --       number of rates to spend, per rate: key, count, per, how many;
 --       then per write: number of parts, command, key, arguments; besides the server's own commands there are
 --       WAKE (a wake list), ENTER and LEAVE (a ready set)
--- Gives 'done', 'epoch', 'changed' when something is not as it was, or {'wait', rate, microseconds}
+-- Returns 'done', 'epoch', 'changed' on a conflict, or {'wait', rate, microseconds}
 
 if call('HGET', KEYS[1], 'e') ~= ARGV[1] then
   return 'epoch'

@@ -1,8 +1,8 @@
--- The numbers of some queues.
+-- Counts the jobs of some queues.
 --
 -- KEYS  data, then per queue: list, ready, later, leases, copies, execute rate
--- ARGV  now, '1' to look also for the oldest ready job and for a spent rate, the names of the queues
--- Gives {now, per queue: {scheduled, ready, blocked, running, completed, failed, cancelled, oldest ready ('' none),
+-- ARGV  now, '1' to include the oldest ready job and a used-up rate, the names of the queues
+-- Returns {now, per queue: {scheduled, ready, blocked, running, completed, failed, cancelled, oldest ready ('' none),
 --       throttled until ('' it is not), rules ('' none)}}
 
 local data = KEYS[1]
@@ -28,7 +28,7 @@ local function copies_of(key)
   return running, scheduled
 end
 
--- The head of every priority of every line, and of those that are due and were not moved yet.
+-- The first job of every priority of every line, and due jobs not promoted yet.
 local function oldest_ready(ready, lines, later)
   local oldest
   local function consider(at)

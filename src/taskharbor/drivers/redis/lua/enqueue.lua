@@ -1,4 +1,4 @@
--- Takes jobs in: all of them, or none. Jobs that meet others of their key are left to commit.lua.
+-- Enqueues jobs: all of them, or none. Jobs whose key is in use are left to commit.lua.
 --
 -- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
 --       and of the harbor
@@ -6,8 +6,8 @@
 --       their names, number of jobs; then runs of like jobs, per run: how many, queue, line, rank, '' | 'a' run_at |
 --       'd' delay, whether there are keys ('1'), the ids ('h' before each), the bodies, and where there are keys:
 --       per job its key and its idempotency key
--- Gives {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (a ledger must
---       decide), {now, 'rates'} (ask again with them), {now, 'never', queue, count} or {now, 'wait', queue,
+-- Returns {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (use a unit of
+--       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count} or {now, 'wait', queue,
 --       microseconds}; else {now, 'some', then per job: id, version plus 1 (0: created)}
 
 local data, now = KEYS[1], clock(ARGV[2])
@@ -18,7 +18,7 @@ local function key_of(queue, part)
   return KEYS[2 + (queue - 1) * 4 + part]
 end
 
--- ------------------------------------------------------------------ look
+-- ------------------------------------------------------------------ read
 
 local fields = { 'e', 'R*' }
 for queue = 1, queue_count do
@@ -65,7 +65,7 @@ end
 
 local answers, old_count, came, seen_fields, seen_keys, seen_remembered = {}, 0, {}, {}, {}, {}
 
--- What answers for a job that is known already; false when it is new, nil when a ledger must decide.
+-- The existing job for a known id or idempotency key; false if the job is new, nil if a unit of work must decide.
 local function answer_of(run, place, i)
   local field = fields[place]
   if known[place] then
@@ -247,7 +247,7 @@ if new_count > 0 then
       local later = key_of(queue, LATER)
       local earliest = call('ZRANGE', later, 0, 0)[1]
       each_part('ZADD', later, set.later, set.t)
-      -- Who waits for a due time must hear of an earlier one.
+      -- Listeners that wait for a due time must learn of an earlier one.
       if call('ZRANGE', later, 0, 0)[1] ~= earliest then
         wake(key_of(queue, WAKE))
       end

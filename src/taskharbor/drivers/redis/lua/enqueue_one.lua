@@ -1,9 +1,9 @@
--- Takes one plain job in: what enqueue.lua does, for the case that needs nothing of the rest. Without a prelude,
--- because a single enqueue is mostly what surrounds it: so every command less counts here.
+-- Enqueues one plain job: a fast path of enqueue.lua. No prelude: for a single enqueue the overhead is most of
+-- the cost, so every command counts.
 --
 -- KEYS  data, list, ready, wake
 -- ARGV  epoch, queue, line, front of the entry (line and rank), front of the head (state to version), id, body, now
--- Gives when it was created, or 0 when nothing was done and enqueue.lua must look
+-- Returns when it was created, or 0 if nothing was done and enqueue.lua must be called
 
 local call, pack = redis.call, struct.pack
 local data, id = KEYS[1], ARGV[6]

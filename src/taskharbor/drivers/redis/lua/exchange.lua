@@ -1,20 +1,20 @@
--- Ends attempts that succeeded and concern nobody else, then hands out jobs: one step.
+-- Acks plain jobs, then claims jobs: one step.
 --
 -- KEYS  data, idempotency ends; then per queue: list, ready, later, leases, done, wake; then, when asked for, the
 --       execute rates of each queue, of the harbor and of the worker; then the leases of further queues, which
 --       only the harbor's max_running needs
 -- ARGV  epoch, now, number of queues, their names; number of acks, no id twice, and of groups of them, then per group:
---       queue, token, claimed_by ('' when not said), how many results, the ids ('h' before each), the results ('' |
+--       queue, token, worker ('' if not given), number of results, the ids ('h' before each), the results ('' |
 --       'r' result: of each, or none at all); then nothing more, or a claim: number of queues (the first ones),
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
 --       whether expired leases were dealt with ('1'), number of further leases ('' when they are not there), number
 --       of lanes, lanes, types
--- Gives {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
---       | 'E' run out | 'S' a ledger must decide, then why nothing was handed out: 'later' (an ack was left over),
---       'expired', 'rates', 'leases' (ask again with them); or 'jobs', how many, the ids of entries that were dropped
+-- Returns {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
+--       | 'E' expired | 'S' a unit of work must decide, then why nothing was claimed: 'later' (an ack was left over),
+--       'expired', 'rates', 'leases' (call again with their keys); or 'jobs', how many, the ids of entries that were dropped
 --       because they have no record, and per job: id, head, body; then per job with more to it: its number, story,
 --       scoped key. The head of a job that never ran and has no flags is the one before this step.
--- An ack that is left over, and an expired lease, keep the claim from being made: they come first.
+-- With an ack left over or an expired lease nothing is claimed: those come first.
 
 local data, now = KEYS[1], clock(ARGV[2])
 local queue_count = tonumber(ARGV[3])
@@ -28,7 +28,7 @@ local function key_of(queue, part)
   return KEYS[2 + (queue - 1) * 6 + part]
 end
 
--- ------------------------------------------------------------------ look
+-- ------------------------------------------------------------------ read
 
 local fields = { 'e', 'R*' }
 for queue = 1, queue_count do
@@ -74,7 +74,7 @@ local sets, s, deletes, d, ends = {}, 0, {}, 0, {}
 local by_queue = {}
 local has_left_over = false
 
--- The keys of an idempotent job are remembered for a day from now on.
+-- Idempotency keys are remembered for a day after the job finished.
 local function remember_for_a_day(id)
   local packed, from = call('HGET', data, 'I' .. id) or '', 1
   local until_ = now + 86400000000
@@ -119,7 +119,7 @@ local function set_of(queue)
   return set
 end
 
--- What jobs of one claim have in common is looked at once: how their heads begin, and how they end.
+-- Jobs of one claim share the start and the end of their heads, which are decoded once.
 local function ack_group(group)
   local queue, set = group.queue, set_of(group.queue)
   local token, claimed_by, name = group.token, group.claimed_by, ARGV[3 + queue]
@@ -134,7 +134,7 @@ local function ack_group(group)
     new_front = state == RUNNING and pack('>BBBI4I8', COMPLETED, flags, rank, version, now)
   end
 
-  -- The lease: nil when it holds, else what to answer. Only a first start is plain.
+  -- Checks the lease: nil if it is valid, else the answer. Only a first start is plain.
   local function look_at_back(head)
     back = sub(head, 48)
     local worker_end = 45 + byte(back, 45)
@@ -260,13 +260,13 @@ for queue = 1, claimed_queues do
   end
 end
 
--- The lines of each queue as this step has them by now; what has changed is written at its end.
+-- The lines of each queue with the changes of this step, which are written at its end.
 local lines_in = {}
 for queue = 1, claimed_queues do
   lines_in[queue] = known[2 + 2 * queue] or ''
 end
 
--- Due jobs move over as they are: what stands in `later` is what stands in `ready`.
+-- Due jobs move without change: `later` and `ready` have the same members.
 local function promote(queue)
   local later = key_of(queue, LATER)
   local due = call('ZRANGEBYSCORE', later, '-inf', text(now), 'LIMIT', 0, 1000)
@@ -398,8 +398,8 @@ local function lines_of(queue, lane)
   return found
 end
 
--- A copy runs only beside its running original, and never for a worker that runs that one. Who ran it stands in the
--- first line of `v`; in the second, from when on the slower workers behind it may have the copy too.
+-- A copy can be claimed only while its original runs, and not by the same worker (`may_take`). `v` holds, one
+-- to a line: that worker, an instant, and slower workers, which must wait until that instant.
 local function may_copy(id)
   local original = call('HGET', data, 'h' .. (call('HGET', data, 'o' .. id) or ''))
   if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
@@ -417,7 +417,7 @@ local first_lease = pack('>I4I8I8', 1, now, now) .. lease_tail
 local told, more_of, more_count = 0, {}, 0
 local orphans, MOST_ORPHANS = {}, 10000 -- per claim, so that none of them takes long
 
--- An entry without a job that waits, which nobody could ever take. What is left of the job goes with it.
+-- Drops an entry without a waiting job, which no claim could take, and what is left of the job.
 local function drop_orphan(queue, entry, is_lost)
   local id = sub(entry, -16)
   call('ZREM', key_of(queue, READY), entry)
@@ -428,7 +428,7 @@ local function drop_orphan(queue, entry, is_lost)
   orphans[#orphans + 1] = id
 end
 
--- Hands out up to `count` jobs of one lane of a queue; says how many.
+-- Claims up to `count` jobs of one lane of a queue; returns how many.
 local function take(queue, lane, count)
   local lines = lines_of(queue, lane)
   if #lines == 0 then
@@ -466,7 +466,7 @@ local function take(queue, lane, count)
     for i = 1, found_count do
       local id, head, entry = ids[i], found[2 * i - 1], wanted[i]
       local is_lost = not (head and found[2 * i])
-      if not is_lost and sub(head, 1, 15) ~= front then -- what the jobs of one enqueue have in common is looked at once
+      if not is_lost and sub(head, 1, 15) ~= front then -- jobs of one enqueue share this part, decoded once
         front = sub(head, 1, 15)
         local state, rank, version
         state, flags, rank, version = unpack_from('>BBBI4', front)
@@ -476,7 +476,7 @@ local function take(queue, lane, count)
       if is_lost or not new_front then
         drop_orphan(queue, entry, is_lost)
       elseif run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
-        -- The clock went back: what was due waits again.
+        -- The clock went back: due jobs wait again.
         call('ZREM', ready, entry)
         call('ZADD', key_of(queue, LATER), text(unpack_from('>I8', run_at8) - 1), entry)
       elseif band(flags, COPY) == 0 or may_copy(id) then
@@ -544,7 +544,7 @@ for queue = 1, claimed_queues do
     for _, budget in ipairs(taken > 0 and budgets(queue) or {}) do
       rate_spend(budget[1], taken, now)
     end
-    -- Whoever was woken wakes the next one when there is more than it could take.
+    -- A handle that was woken wakes the next one if more is ready than it could take.
     if call('ZCARD', key_of(queue, READY)) > 0 then
       wake(key_of(queue, WAKE))
     else

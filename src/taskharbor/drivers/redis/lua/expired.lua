@@ -1,15 +1,15 @@
--- The oldest leases that have run out.
+-- The oldest expired leases.
 --
 -- KEYS  data, then per queue: leases, list
 -- ARGV  now, limit
--- Gives {now, the ids of leases that were dropped because no job holds them, then per lease: when it ran out, its seq
---       (8 bytes), its id}: in a queue oldest first. Leases that ran out at one instant may be more than the limit: the
+-- Returns {now, the ids of leases that were dropped because no job holds them, then per lease: when it expired, its seq
+--       (8 bytes), its id}: in a queue oldest first. Leases that expired at one instant may be more than the limit: the
 --       caller takes those of the lowest seq.
 
 local data, now, limit = KEYS[1], clock(ARGV[1]), tonumber(ARGV[2])
 local reply, orphans = { text(now), '' }, {}
 
--- The head of a job that runs; an entry that leads to none is dropped, with what is left of the job.
+-- The head of a running job; an entry without one is dropped, with what is left of the job.
 local function running_head(leases, list, field)
   local head = call('HGET', data, field)
   local is_lost = not head or call('HEXISTS', data, 'b' .. sub(field, 2)) == 0
@@ -32,7 +32,7 @@ local function tell(leases, list, when, field)
   end
 end
 
--- Tells the oldest of a queue, and says whether there may be more of them behind those.
+-- Adds the oldest of a queue; returns whether there may be more.
 local function tell_oldest(leases, list)
   local found = call('ZRANGEBYSCORE', leases, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, limit)
   local last = found[#found]
@@ -51,7 +51,7 @@ end
 
 for queue = 2, #KEYS, 2 do
   local size, rounds = #reply, 0
-  -- What was dropped must not hide those behind it.
+  -- Dropped entries must not hide the ones after them.
   repeat
     local before = #orphans
     for i = #reply, size + 1, -1 do

@@ -1,9 +1,9 @@
--- Counts leases anew from now.
+-- Extends leases, counted from now.
 --
 -- KEYS  data, then the leases of each queue
 -- ARGV  epoch, now, lease in us, number of queues, their names; then per lease: queue (0: not known), id, token,
---       claimed_by ('' when not said), '' | 'p' progress
--- Gives {now, 'epoch'} when nothing was done; else {now, per lease: 'N' not running | 'M' another token | 'E' run out
+--       worker ('' if not given), '' | 'p' progress
+-- Returns {now, 'epoch'} when nothing was done; else {now, per lease: 'N' not running | 'M' another token | 'E' expired
 --       | 'S' it is not of that queue | {fence, whether a cancel was requested, version, worker}}
 
 local data, now = KEYS[1], clock(ARGV[2])

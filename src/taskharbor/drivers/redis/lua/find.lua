@@ -1,10 +1,10 @@
--- One page of a listing, in the order of enqueues.
+-- One page of jobs, in enqueue order.
 --
 -- KEYS  data, then per queue: list, leases
 -- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, sections (their numbers),
 --       which of the section of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
 --       '1' for records without payloads and results
--- Gives {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
+-- Returns {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
 --       have no record, per job what get.lua gives}. Nothing else is ever written here.
 
 local data = KEYS[1]
@@ -36,7 +36,7 @@ local function add_section(list, leases, section)
   end
 end
 
--- Running jobs are few beside waiting ones, as a rule: then their leases are the shorter way.
+-- There are usually few running jobs: then scanning their leases is faster.
 local function add_leases(list, leases)
   for _, field in ipairs(call('ZRANGE', leases, 0, -1)) do
     local head = call('HGET', data, field)

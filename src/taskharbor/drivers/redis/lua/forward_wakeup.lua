@@ -1,8 +1,8 @@
--- Wakes the next handle when there is a ready job that the one which was woken cannot take.
+-- Wakes the next handle if there is a ready job that the woken one cannot take.
 --
 -- KEYS  data, ready, wake
 -- ARGV  queue, marker, number of the lanes that it takes, lanes, types (none: every type)
--- Gives 1 when somebody else is to look
+-- Returns 1 if the next one was woken
 
 local lane_count, lanes, types = tonumber(ARGV[3]), {}, ARGV[4 + tonumber(ARGV[3])] and {}
 for i = 4, 3 + lane_count do

@@ -1,8 +1,8 @@
--- Whole records, as they are stored.
+-- Whole records as stored.
 --
 -- KEYS  data
 -- ARGV  now, '1' for records without payloads and results, then ids
--- Gives {now, per id: {id, head, body, story, result, progress, scoped key} | ''}, each part '' when there is none
+-- Returns {now, per id: {id, head, body, story, result, progress, scoped key} | ''}, each part '' when there is none
 
 local data, lean = KEYS[1], ARGV[2] == '1'
 local reply = { text(clock(ARGV[1])) }

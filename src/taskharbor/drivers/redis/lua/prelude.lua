@@ -1,10 +1,10 @@
--- What every script starts with: how a record is packed, and the clock. See packing.py for the same in Python.
+-- Included in every script: the record format and the clock. encoding.py has the same in Python.
 --
--- A job is fields of the data hash: h<id> where it stands, b<id> what it is, and only when there are any:
+-- A job is fields of the data hash: h<id> its state, b<id> what was enqueued, and only if there are any:
 -- r<id> its result, p<id> its progress, s<id> its story (errors, history, flags), K<id> its scoped key, I<id> its
--- scoped idempotency keys, A<id> the ids that stand for it, c<id> its copy; of a copy o<id> its original and
+-- scoped idempotency keys, A<id> its aliases, c<id> its copy; of a copy o<id> its original and
 -- v<id> the worker that it must not meet. A key is scoped by its queue: <queue>\0<key>.
--- Besides: h<id> of an id that stands for another job is a 9 and that one's id; k<scoped key> the jobs of a key
+-- Besides: h<id> of an alias is a 9 and the job's id; k<scoped key> the jobs of a key
 -- ('w' waiting, 'r' running, 'b' blocked, each with its id); i<scoped key> the job of an idempotency key and when
 -- that is forgotten (8 bytes of zero: not yet); R<queue> the settings of a queue, R* of the harbor; Q<queue> the
 -- lines of a listed queue, each behind a \1; n the last seq; e the epoch.
@@ -27,7 +27,7 @@ local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpac
 local band = bit.band
 local SECTION = 1125899906842624 -- two to the power of 50
 
--- The deciding clock: what the caller says, else the server's.
+-- The clock that decides: the caller's `now`, else the server's.
 local function clock(said)
   if said ~= '' then
     return tonumber(said)
@@ -51,13 +51,13 @@ local function each_part(command, key, arguments, count)
   end
 end
 
--- Settings of one level (see rules.py), or nil when nothing is set.
+-- Settings of a queue or of the harbor (settings_codec.py), or nil.
 local function rules_in(packed)
   return packed and cmsgpack.unpack(packed)
 end
 local PAUSED, MAX_RUNNING, ENQUEUE_RATE, EXECUTE_RATE, FAIL_QUEUE, RETENTION = 1, 2, 3, 4, 5, 6
 
--- The lines of a queue with these among them, and whether that is a change.
+-- The lines of a queue including these, and whether that is a change.
 local function with_lines(lines, more)
   local is_changed = not lines
   lines = lines or ''
@@ -82,7 +82,7 @@ local function without_payload(body)
   return sub(body, 1, at - 1) .. '\196\0' .. sub(body, behind)
 end
 
--- What is stored of a job: {id, head, body, story, result, progress, scoped key}, each '' when there is none;
+-- A stored job: {id, head, body, story, result, progress, scoped key}, each '' when there is none;
 -- nothing without a record. `lean` leaves payload and result out.
 local function record_parts(data, id, lean)
   local result = lean and 'h' or 'r' -- any field that costs little
@@ -96,7 +96,7 @@ local function record_parts(data, id, lean)
   return { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
 end
 
--- Every field of a job, with the ids that stood for it.
+-- Every field of a job, including its aliases.
 local function forget(data, id)
   local fields = {}
   for prefix in string.gmatch('hbsrpKIAcov', '.') do

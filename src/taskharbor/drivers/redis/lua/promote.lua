@@ -1,8 +1,8 @@
--- Due jobs become ready, oldest first; somebody is woken for them.
+-- Due jobs become ready, oldest first; one listener is woken.
 --
 -- KEYS  data, then per queue: later, ready, wake
 -- ARGV  now, limit, the names of the queues
--- Gives how many
+-- Returns how many
 
 local now, left, moved = clock(ARGV[1]), tonumber(ARGV[2]), 0
 for at = 2, #KEYS, 3 do

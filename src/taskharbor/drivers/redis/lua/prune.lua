@@ -1,8 +1,8 @@
--- Forgets finished jobs whose retention is over, with the ids that stood for them; and old idempotency keys.
+-- Deletes finished jobs past their retention, with their aliases, and expired idempotency keys.
 --
 -- KEYS  data, idempotency ends, then per queue: list, done
 -- ARGV  now, limit, the names of the queues
--- Gives how many jobs
+-- Returns how many jobs
 
 local data = KEYS[1]
 local now, left = clock(ARGV[1]), tonumber(ARGV[2])
@@ -11,13 +11,13 @@ local HOUR = 3600000000
 local DEFAULT = { HOUR, 14 * 24 * HOUR, 14 * 24 * HOUR }
 local pruned = 0
 
--- The jobs of one entry of `done`, or as many as there may be; the rest keeps its place.
+-- The jobs of one entry of `done`, up to the limit; the rest stays.
 local function prune(list, done, entry, state)
   local at, listed = 10, {}
   while at < #entry and left > pruned do
     local field = string.sub(entry, at, at + 16)
     local head = call('HGET', data, field)
-    -- Not one that was started again or deleted since.
+    -- Skip jobs that were requeued or deleted since.
     if head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
       forget(data, string.sub(field, 2))
       listed[#listed + 1] = field

@@ -1,9 +1,8 @@
 -- Rate limits: every event of a window is one member of a sorted set, so that each leaves on its own.
 -- Scripts that check a rate include these functions. What follows the line VERB is the script `rates` itself.
 
--- Forget what has left the window. A clock that goes back meets events of its future. They count, so that nothing is
--- given twice, for one window after the clock was first seen behind them. Gives since when that is, or nil; `mark` is
--- where it is remembered.
+-- Removes events that left the window. If the clock went back, events of the future still count, for one window after
+-- that was first noticed, so that nothing is spent twice. Returns when it was noticed, or nil; `mark` stores it.
 local function rate_forget(key, rate, now)
   local mark = key .. ':behind'
   call('ZREMRANGEBYSCORE', key, '-inf', text(now - rate[2]))
@@ -34,7 +33,7 @@ local function rate_spend(key, count, now)
   local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
   local at = text(now)
   local last = newest[1] and unpack_from('>I8', newest[1]) or 0
-  if newest[2] and tonumber(newest[2]) > now then  -- not in the order of their numbers, for once
+  if newest[2] and tonumber(newest[2]) > now then  -- their numbers are out of order then
     for _, member in ipairs(call('ZRANGE', key, 0, -1)) do
       last = math.max(last, (unpack_from('>I8', member)))
     end
@@ -47,7 +46,7 @@ local function rate_spend(key, count, now)
   each_part('ZADD', key, events, 2 * count)
 end
 
--- How long until `count` more fit, in microseconds; 0 when they fit now.
+-- Microseconds until `count` more fit; 0 if they fit now.
 local function rate_wait(key, rate, count, now)
   local since = rate_forget(key, rate, now)
   local missing = count + call('ZCARD', key) - rate[1]
@@ -56,7 +55,7 @@ local function rate_wait(key, rate, count, now)
   end
   local leaves
   if since then
-    -- Those of a far future leave together, before the ones that came after the clock was seen behind them.
+    -- Events of the future leave together, before those added after the clock went back was noticed.
     local future = call('ZCOUNT', key, text(since + rate[2]), '+inf')
     local before = call('ZCOUNT', key, '-inf', text(since))
     if missing > before and missing <= before + future then

@@ -1,8 +1,8 @@
--- Reads jobs with everything that a step of theirs could touch, as one picture.
+-- Reads jobs with everything that a step could touch, as one snapshot.
 --
 -- KEYS  data
 -- ARGV  now, how many new seqs to issue ('0': none), then 'j' id | 'k' scoped key | 'i' scoped idempotency key
--- Gives {now, first new seq, then field, value …}: the fields of each job and of what an id stands for, of the
+-- Returns {now, first new seq, then field, value …}: the fields of each job and of what an id stands for, of the
 --       jobs of its key, of its copy, of its original, and its idempotency entries
 
 local data = KEYS[1]

@@ -1,8 +1,8 @@
--- Keeps a lock for longer, if it is still the caller's.
+-- Extends a lock if the caller still holds it.
 --
 -- KEYS  lock
 -- ARGV  its token, for how many milliseconds
--- Gives 1 when it was
+-- Returns 1 if it does
 
 if call('GET', KEYS[1]) == ARGV[1] then
   call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

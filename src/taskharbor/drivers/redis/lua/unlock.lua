@@ -1,8 +1,8 @@
--- Gives a lock back, if it is still the caller's.
+-- Releases a lock if the caller still holds it.
 --
 -- KEYS  lock
 -- ARGV  its token
--- Gives 1 when it was
+-- Returns 1 if it did
 
 if call('GET', KEYS[1]) == ARGV[1] then
   return call('DEL', KEYS[1])
