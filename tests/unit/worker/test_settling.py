@@ -47,7 +47,7 @@ async def test_on_a_slow_store_too_jobs_that_end_together_leave_in_one_call(harn
 
 
 @pytest.mark.parametrize(
-    ("is_elsewhere", "options", "sizes", "ran_by_then"),
+    ("is_remote", "options", "sizes", "ran_by_then"),
     [
         (True, {"concurrency": 400}, [200] * 6, [200, 400]),
         (True, {"concurrency": 100, "prefetch": 200}, [150] * 8, [150, 300]),
@@ -56,9 +56,9 @@ async def test_on_a_slow_store_too_jobs_that_end_together_leave_in_one_call(harn
     ],
 )
 async def test_of_many_jobs_one_half_leaves_while_the_other_runs(
-    harness, is_elsewhere, options, sizes, ran_by_then
+    harness, is_remote, options, sizes, ran_by_then
 ):
-    harness.driver.capabilities = msgspec.structs.replace(harness.driver.capabilities, elsewhere=is_elsewhere)
+    harness.driver.capabilities = msgspec.structs.replace(harness.driver.capabilities, remote=is_remote)
     ran, ran_by_call = 0, []
 
     async def handler(ctx, job):
@@ -79,7 +79,7 @@ async def test_of_many_jobs_one_half_leaves_while_the_other_runs(
 
 
 async def test_a_half_whose_reply_was_lost_is_told_from_one_that_was_not_stored(harness):
-    harness.driver.capabilities = msgspec.structs.replace(harness.driver.capabilities, elsewhere=True)
+    harness.driver.capabilities = msgspec.structs.replace(harness.driver.capabilities, remote=True)
     calls = 0
 
     def lose_some():
