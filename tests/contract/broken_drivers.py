@@ -58,7 +58,7 @@ class OwnerGuardDriver(_LeaseTouching):
     """Asks for the name of the worker and not for the token of the attempt."""
 
     def tampered(self, lease: Lease, now: datetime | None) -> Lease:
-        job = self._store.records.jobs.get(lease.job_id)
+        job = self._store.jobs.get(lease.job_id)
         is_named = job is not None and lease.claimed_by in (None, job.claimed_by)
         return replace(lease, token=job.token) if job is not None and job.token and is_named else lease
 
@@ -67,11 +67,11 @@ class NoExpiryCheckDriver(_LeaseTouching):
     """Asks for the token and never whether its time is over."""
 
     def tampered(self, lease: Lease, now: datetime | None) -> Lease:
-        job = self._store.records.jobs.get(lease.job_id)
+        job = self._store.jobs.get(lease.job_id)
         at = now or self.clock.now()
         if job is not None and job.token == lease.token and job.lease_expires_at is not None:
             still_valid = max(job.lease_expires_at, at + timedelta(microseconds=1))
-            self._store.records.put(replace(job, lease_expires_at=still_valid))
+            self._store.put(replace(job, lease_expires_at=still_valid))
         return lease
 
 
@@ -80,23 +80,23 @@ class TwoStepClaimDriver(_Changed):
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         at = now or self.clock.now()
-        with self._step(now) as (store, _):
-            swept = store.reclaim(claim.queues, 100, at)
-            store.promote(claim.queues, at)
+        with self._step(now) as store:
+            swept = store.reclaim(claim.queues, 100)
+            store.promote(claim.queues)
             picked: list[JobRecord] = []
             for queue in claim.queues:
                 room = min(store.gates.room(queue, claim, at), claim.limit - len(picked))
-                picked += list(store._candidates(queue, claim, at))[: max(room, 0)]
+                picked += list(store._candidates(queue, claim))[: max(room, 0)]
         await asyncio.sleep(0)
-        with self._step(now) as (store, _):
+        with self._step(now):
             token = self.entropy.token()
             jobs = [self._marked(job, token, claim, at) for job in picked]
             return Claimed(jobs, given_up_in(swept))
 
     def _marked(self, job: JobRecord, token: str, claim: Claim, at: datetime) -> JobRecord:
-        newest = replace(self._store.records.jobs.get(job.id, job), state=JobState.READY)
+        newest = replace(self._store.jobs.get(job.id, job), state=JobState.READY)
         record = claimed(newest, token, claim.worker_id, at + claim.lease_for, at)
-        self._store.records.put(record)
+        self._store.put(record)
         for queue in claim.queues:
             self._store.gates.spend(queue, claim, int(queue == record.queue), at)
         return record

@@ -81,9 +81,7 @@ class LeastUrgentFirst(toy.ToyDriver):
 
 
 class ClaimsWakeupsItHasNot(toy.ToyDriver):
-    def __init__(self, shelf=None, **options):
-        super().__init__(shelf, **options)
-        self.capabilities = Capabilities(atomic_across_queues=True, wakeups=True)
+    capabilities = Capabilities(atomic_across_queues=True, wakeups=True)
 
 
 DRIVERS = {

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory import MemoryDriver, driver, gates, records, store
+from taskharbor.drivers import lifecycle
+from taskharbor.drivers.lifecycle import JobsInStep
+from taskharbor.drivers.memory import MemoryDriver, gates, records, store
 from taskharbor.errors import LeaseLost
 from taskharbor.model import limits, speculation, transitions
 from taskharbor.model.job import JobRecord, Lease, NewJob
@@ -29,8 +31,7 @@ def a_lease_still_writes_at_its_last_instant(patch: Patch) -> None:
     def held(job: JobRecord | None, lease: Lease, now: datetime) -> JobRecord | LeaseLost:
         return transitions.held(job, lease, now - timedelta(microseconds=1))
 
-    patch.setattr(store, "held", held)
-    patch.setattr(driver, "held", held)
+    patch.setattr(lifecycle, "held", held)
 
 
 def a_stall_counts_as_an_attempt(patch: Patch) -> None:
@@ -38,14 +39,14 @@ def a_stall_counts_as_an_attempt(patch: Patch) -> None:
         after = transitions.stalled(job, reason, now)
         return replace(after, attempts=after.attempts + 1)
 
-    patch.setattr(store, "stalled", stalled)
+    patch.setattr(lifecycle, "stalled", stalled)
 
 
 def a_merge_forgets_the_flags(patch: Patch) -> None:
     def merged(again: JobRecord, blocked: JobRecord, now: datetime) -> JobRecord:
         return transitions.merged(again, replace(blocked, update=None), now)
 
-    patch.setattr(store, "merged", merged)
+    patch.setattr(lifecycle, "merged", merged)
 
 
 def expired_leases_count_against_max_running(patch: Patch) -> None:
@@ -74,40 +75,41 @@ def a_retry_loses_the_cancel(patch: Patch) -> None:
         forgetful = replace(job, cancel_requested=False) if isinstance(settlement, Retry) else job
         return transitions.settled(forgetful, settlement, now)
 
-    patch.setattr(store, "settled", settled)
+    patch.setattr(lifecycle, "settled", settled)
 
 
 def nobody_unblocks_after_a_failure(patch: Patch) -> None:
-    sound = store.Store._leave
+    sound = lifecycle.leave
 
-    def leave(self: store.Store, before: JobRecord, after: JobRecord, now: datetime) -> JobRecord:
+    def leave(jobs: JobsInStep, before: JobRecord, after: JobRecord) -> JobRecord:
         if after.state is not JobState.FAILED:
-            return sound(self, before, after, now)
-        self.records.put(after)
-        self.end(after, now)
+            return sound(jobs, before, after)
+        jobs.put(after)
+        lifecycle.end(jobs, after)
         return after
 
-    patch.setattr(store.Store, "_leave", leave)
+    patch.setattr(lifecycle, "leave", leave)
 
 
 def an_absorbed_idempotency_key_is_forgotten(patch: Patch) -> None:
-    sound = store.Store._absorb
-    patch.setattr(
-        store.Store,
-        "_absorb",
-        lambda self, there, job, now: sound(self, there, replace(job, idempotency_key=None), now),
-    )
+    sound = store.Store.remember
+
+    def remember(self: store.Store, job: NewJob, record: JobRecord) -> None:
+        if job.id == record.id:
+            sound(self, job, record)
+
+    patch.setattr(store.Store, "remember", remember)
 
 
 def a_fence_starts_anew_after_a_requeue(patch: Patch) -> None:
     def requeued(job: JobRecord, *arguments: Any, **options: Any) -> JobRecord:
         return replace(transitions.requeued(job, *arguments, **options), fence=0)
 
-    patch.setattr(driver, "requeued", requeued)
+    patch.setattr(lifecycle, "requeued", requeued)
 
 
 def a_copy_does_not_complete_its_original(patch: Patch) -> None:
-    patch.setattr(store.Store, "_win", lambda self, original_id, result, now: None)
+    patch.setattr(lifecycle, "win", lambda jobs, original_id, result: None)
 
 
 def a_run_has_a_copy_again_when_the_first_has_ended(patch: Patch) -> None:
@@ -127,7 +129,7 @@ def a_later_run_at_loses_against_an_empty_one(patch: Patch) -> None:
         is_wrong = job.update is not None and job.update.run_at == "if_later" and there.run_at is None
         return replace(after, run_at=None) if is_wrong else after
 
-    patch.setattr(store, "absorb", absorb)
+    patch.setattr(lifecycle, "absorb", absorb)
 
 
 BUGS: list[Callable[[Patch], None]] = [

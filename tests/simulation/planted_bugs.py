@@ -16,13 +16,15 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory import MemoryDriver, driver, records, store
+from taskharbor.drivers import lifecycle
+from taskharbor.drivers.memory import MemoryDriver, records, store
 from taskharbor.drivers.messages import CancelAnswer, CancelResult, Claimed, Exchanged, given_up_in
 from taskharbor.errors import DriverUnavailable, LeaseMismatch
 from taskharbor.model import limits, transitions
 from taskharbor.model.clock import EPOCH
 from taskharbor.model.job import FAILURE_TYPE, FailureKind
 from taskharbor.model.outcome import Failed
+from taskharbor.model.queue import EVERY_QUEUE, fail_queue_of
 from taskharbor.model.settlement import Fail, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.simulator.world import World
@@ -84,32 +86,42 @@ def _one_too_long(job, lease, now):
     return _held(job, lease, now - timedelta(microseconds=1))
 
 
-def _in_ack(check):
-    return lambda patch: patch.setattr(store, "held", check)
-
-
-def _in_extend(check):
-    return lambda patch: patch.setattr(driver, "held", check)
-
-
-def _everywhere(check):
+def _only_in(verb, check):
     def plant(patch):
-        patch.setattr(store, "held", check)
-        patch.setattr(driver, "held", check)
+        sound = getattr(lifecycle, verb)
+
+        def broken(*arguments):
+            with patch.context() as inside:
+                inside.setattr(lifecycle, "held", check)
+                return sound(*arguments)
+
+        patch.setattr(lifecycle, verb, broken)
 
     return plant
 
 
-def _delete_on_mismatch(patch):
-    settle = store.Store.settle
+def _in_ack(check):
+    return _only_in("settle_one", check)
 
-    def broken(self, settlement, now):
-        answer = settle(self, settlement, now)
+
+def _in_extend(check):
+    return _only_in("extend_one", check)
+
+
+def _everywhere(check):
+    return lambda patch: patch.setattr(lifecycle, "held", check)
+
+
+def _delete_on_mismatch(patch):
+    settle = lifecycle.settle_one
+
+    def broken(jobs, settlement):
+        answer = settle(jobs, settlement)
         if isinstance(answer, LeaseMismatch):
-            self.records.drop(self.records.jobs[settlement.lease.job_id])
+            jobs.drop(jobs.get(settlement.lease.job_id))
         return answer
 
-    patch.setattr(store.Store, "settle", broken)
+    patch.setattr(lifecycle, "settle_one", broken)
 
 
 def _fence_restarts(patch):
@@ -121,7 +133,7 @@ def _fence_restarts(patch):
             claimed(job, token, worker, until, now), fence=job.fence + 1
         ),
     )
-    patch.setattr(driver, "requeued", lambda *args, **more: replace(requeued(*args, **more), fence=0))
+    patch.setattr(lifecycle, "requeued", lambda *args, **more: replace(requeued(*args, **more), fence=0))
 
 
 # ------------------------------------------------------------------ when a lease is over
@@ -135,28 +147,36 @@ def _reclaims_later(patch):
 
 
 def _rounded_index(patch):
-    timed = records.Records._timed
+    """Leases end with their millisecond, in the index and for the sweep that goes by it."""
+    timed, reclaim_one = records.Records._timed, lifecycle.reclaim_one
 
-    def rounded(self, job):
-        if job.lease_expires_at is None or job.state is not JobState.RUNNING:
-            return timed(self, job)
-        until = job.lease_expires_at.replace(microsecond=job.lease_expires_at.microsecond // 1000 * 1000)
-        return timed(self, replace(job, lease_expires_at=until))
+    def rounded(job):
+        until = job.lease_expires_at
+        if until is None:
+            return job
+        return replace(job, lease_expires_at=until.replace(microsecond=until.microsecond // 1000 * 1000))
 
-    patch.setattr(records.Records, "_timed", rounded)
+    def by_the_index(jobs, job_id):
+        job = jobs.get(job_id)
+        if job is not None:
+            jobs.put(rounded(job))
+        return reclaim_one(jobs, job_id)
+
+    patch.setattr(records.Records, "_timed", lambda self, job: timed(self, rounded(job)))
+    patch.setattr(lifecycle, "reclaim_one", by_the_index)
 
 
 def _one_page(patch):
-    def reclaim(self, queues, limit, now):
-        page = sorted(entry[1:] for queue in queues for entry in self.records.leases[queue])[: min(limit, 5)]
+    def reclaim(self, queues, limit):
+        page = sorted(entry[1:] for queue in queues for entry in self.leases[queue])[: min(limit, 5)]
         healthy = {job_id for _, job_id in page}
-        with_all = self.records.leases
+        with_all = self.leases
         for queue in queues:
             for entry in list(with_all[queue]):
                 if entry[2] not in healthy:
                     with_all[queue].remove(entry)
                     hidden.append((queue, entry))
-        answers = original(self, queues, limit, now)
+        answers = original(self, queues, limit)
         while hidden:
             queue, entry = hidden.pop()
             with_all[queue].add(entry)
@@ -171,8 +191,8 @@ def _revived_after_its_place_was_given_away(patch):
     """Claims count the expired lease out, leave it to the sweeper, and an extension brings it back."""
     reclaim = store.Store.reclaim
 
-    def only_sweeps(self, queues, limit, now):
-        return [] if limit == 100 else reclaim(self, queues, limit, now)
+    def only_sweeps(self, queues, limit):
+        return [] if limit == 100 else reclaim(self, queues, limit)
 
     patch.setattr(store.Store, "reclaim", only_sweeps)
     _in_extend(_for_ever)(patch)
@@ -181,16 +201,16 @@ def _revived_after_its_place_was_given_away(patch):
 def _sweep_of_finished(patch):
     reclaim = store.Store.reclaim
 
-    def broken(self, queues, limit, now):
-        for (queue, state), finished in list(self.records.finished.items()):
+    def broken(self, queues, limit):
+        for (queue, state), finished in list(self.finished.items()):
             if queue in queues and state is JobState.COMPLETED and limit != 100:
                 for at, _, job_id in list(finished)[-1:]:
-                    if now - at < timedelta(seconds=3):
-                        job = self.records.jobs[job_id]
-                        self.records.put(
+                    if self.now - at < timedelta(seconds=3):
+                        job = self.jobs[job_id]
+                        self.put(
                             replace(job, state=JobState.READY, finished_at=None, version=job.version + 1)
                         )
-        return reclaim(self, queues, limit, now)
+        return reclaim(self, queues, limit)
 
     patch.setattr(store.Store, "reclaim", broken)
 
@@ -204,7 +224,7 @@ def _stalls(by: int):
     def broken(job, reason, now, settled_token=None):
         return stalled(replace(job, stalls=job.stalls + by), reason, now, settled_token)
 
-    return lambda patch: patch.setattr(store, "stalled", broken)
+    return lambda patch: patch.setattr(lifecycle, "stalled", broken)
 
 
 def _last_failure_uncounted(patch):
@@ -214,7 +234,7 @@ def _last_failure_uncounted(patch):
         after = settled(job, settlement, now)
         return replace(after, attempts=job.attempts) if isinstance(settlement, Fail) else after
 
-    patch.setattr(store, "settled", broken)
+    patch.setattr(lifecycle, "settled", broken)
 
 
 def _shutdown_is_a_failure(patch):
@@ -250,30 +270,30 @@ def _no_heartbeat_in_shutdown(patch):
 
 
 def _both_go_on(patch):
-    leave = store.Store._leave
+    leave = lifecycle.leave
 
-    def broken(self, before, after, now):
-        blocked = self.records.blocked_behind(before)
-        if blocked is None or after.state.is_terminal:
-            return leave(self, before, after, now)
-        self.records.put(after)
-        self.records.put(transitions.unblocked(blocked, now))
+    def broken(jobs, before, after):
+        slot = lifecycle.NO_JOBS if before.key is None else jobs.slot(before.queue, before.key)
+        if slot.blocked is None or after.state.is_terminal:
+            return leave(jobs, before, after)
+        jobs.put(after)
+        jobs.put(transitions.unblocked(jobs.get(slot.blocked), jobs.now))
         return after
 
-    patch.setattr(store.Store, "_leave", broken)
+    patch.setattr(lifecycle, "leave", broken)
 
 
 def _nobody_goes_on(patch):
-    leave = store.Store._leave
+    leave = lifecycle.leave
 
-    def broken(self, before, after, now):
+    def broken(jobs, before, after):
         if after.state is not JobState.FAILED:
-            return leave(self, before, after, now)
-        self.records.put(after)
-        self.end(after, now)
+            return leave(jobs, before, after)
+        jobs.put(after)
+        lifecycle.end(jobs, after)
         return after
 
-    patch.setattr(store.Store, "_leave", broken)
+    patch.setattr(lifecycle, "leave", broken)
 
 
 def _blocked_needs_a_time(patch):
@@ -282,24 +302,22 @@ def _blocked_needs_a_time(patch):
     def broken(job, seq, now, *, blocked=False):
         return made(job, seq, now, blocked=blocked and (job.run_at or job.delay) is not None)
 
-    patch.setattr(store, "new_record", broken)
+    patch.setattr(lifecycle, "new_record", broken)
 
 
 # ------------------------------------------------------------------ dead letters
 
 
 def _only_beside_others(patch):
-    end = store.Store.end
+    end = lifecycle.end
 
-    def broken(self, job, now):
-        fail_queue = self.gates.fail_queue(job.queue)
-        waits = fail_queue is not None and any(
-            self.records.ready.get((fail_queue, lane)) for lane in ("any", "cpu")
-        )
+    def broken(jobs, job):
+        fail_queue = fail_queue_of(jobs.rules(job.queue), jobs.rules(EVERY_QUEUE))
+        waits = fail_queue is not None and any(jobs.ready.get((fail_queue, lane)) for lane in ("any", "cpu"))
         if job.state is not JobState.FAILED or waits:
-            end(self, job, now)
+            end(jobs, job)
 
-    patch.setattr(store.Store, "end", broken)
+    patch.setattr(lifecycle, "end", broken)
 
 
 class TellsLater(MemoryDriver):
@@ -331,22 +349,23 @@ class TellsLater(MemoryDriver):
         self._deaths.clear()
 
     def _pay(self, now):
-        for job in self._owed:
-            _real_end(self._store, job, now)
+        with self._step(now) as there:
+            for job in self._owed:
+                _real_end(there, job)
         self._owed.clear()
 
 
-_real_end = store.Store.end
+_real_end = lifecycle.end
 
 
 def _in_a_second_step(patch):
-    def broken(self, job, now):
+    def broken(jobs, job):
         if job.state is JobState.FAILED and job.type != FAILURE_TYPE:
             TellsLater._deaths.append(job)
         else:
-            _real_end(self, job, now)
+            _real_end(jobs, job)
 
-    patch.setattr(store.Store, "end", broken)
+    patch.setattr(lifecycle, "end", broken)
 
 
 # ------------------------------------------------------------------ limits
@@ -366,21 +385,21 @@ class TwoSteps(MemoryDriver):
 
 class TakesWhatItSaw(TwoSteps):
     async def do_reserve(self, claim, now):
-        with self._step(now) as (there, at):
-            swept = there.reclaim(claim.queues, 100, at)
-            there.promote(claim.queues, at)
-            seen = [job for queue in claim.queues for job in there._candidates(queue, claim, at)]
+        with self._step(now) as there:
+            swept = there.reclaim(claim.queues, 100)
+            there.promote(claim.queues)
+            seen = [job for queue in claim.queues for job in there._candidates(queue, claim)]
         await _a_moment()
         now = self.clock.now()
-        with self._step(now) as (there, at):
+        with self._step(now) as there:
             taken = []
             for job in seen[: claim.limit]:
-                there_now = there.records.jobs.get(job.id)
+                there_now = there.jobs.get(job.id)
                 if there_now is not None and not there_now.state.is_terminal:
                     record = transitions.claimed(
-                        there_now, self.entropy.token(), claim.worker_id, at + claim.lease_for, at
+                        there_now, self.entropy.token(), claim.worker_id, now + claim.lease_for, now
                     )
-                    there.records.put(record)
+                    there.put(record)
                     taken.append(record)
             return Claimed(taken, given_up_in(swept))
 
@@ -442,7 +461,7 @@ def _only_a_flag(patch):
             return cancelled(job, now)
         return replace(job, cancel_requested=True, updated_at=now, version=job.version + 1)
 
-    patch.setattr(driver, "cancelled", broken)
+    patch.setattr(lifecycle, "cancelled", broken)
 
 
 class LosesSight(TwoSteps):
@@ -471,37 +490,34 @@ def _retry_revives(patch):
             job = replace(job, cancel_requested=False)
         return settled(job, settlement, now)
 
-    patch.setattr(store, "settled", broken)
+    patch.setattr(lifecycle, "settled", broken)
 
 
 def _no_memory_of_keys(patch):
-    patch.setattr(
-        store.Store,
-        "known",
-        lambda self, job, now: job.id if self.records.resolve(job.id) in self.records.jobs else None,
-    )
+    patch.setattr(store.Store, "remembered", lambda self, queue, key: None)
 
 
 def _overwrites(patch):
-    known = store.Store.known
+    repeated = lifecycle._repeated
 
-    def broken(self, job, now):
-        there = known(self, job, now)
-        return None if there == job.id and job.key is None else there
+    def broken(jobs, job):
+        there = repeated(jobs, job)
+        return None if there is not None and there[0] == job.id and job.key is None else there
 
-    patch.setattr(store.Store, "known", broken)
+    patch.setattr(lifecycle, "_repeated", broken)
 
 
 def _key_before_job(patch):
-    enqueue = store.Store.enqueue
+    enqueue = lifecycle.enqueue_one
 
-    def broken(self, job, now):
-        if job.idempotency_key is not None and self.known(job, now) is None and int(job.id[-1], 16) % 3 == 0:
-            self.idempotency.remember(job, job.id)
+    def broken(jobs, job):
+        is_new = lifecycle._repeated(jobs, job) is None
+        if job.idempotency_key is not None and is_new and int(job.id[-1], 16) % 3 == 0:
+            jobs.remember(job, job)
             raise DriverUnavailable("died half-way", done=False)
-        return enqueue(self, job, now)
+        return enqueue(jobs, job)
 
-    patch.setattr(store.Store, "enqueue", broken)
+    patch.setattr(lifecycle, "enqueue_one", broken)
 
 
 def _sorted_as_text(patch):

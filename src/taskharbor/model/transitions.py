@@ -405,6 +405,14 @@ def starting_at(run_at: datetime | None, delay: timedelta | None, now: datetime)
     return now + delay if delay is not None and delay > NO_TIME else None
 
 
+def shown(job: JobRecord, now: datetime) -> JobRecord:
+    """The record as callers read it: a due job is ready, and the token stays secret."""
+    state = job.state
+    if state is JobState.SCHEDULED or state is JobState.READY:
+        state = waiting_state(job.run_at, now)
+    return job if state is job.state and job.token is None else replace(job, state=state, token=None)
+
+
 def waiting_state(run_at: datetime | None, now: datetime) -> JobState:
     return JobState.SCHEDULED if run_at is not None and run_at > now else JobState.READY
 

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.unit.worker.conftest import clock, harness
+from tests.unit.worker.conftest import clock, yard
 
-__all__ = ["clock", "harness"]
+__all__ = ["clock", "yard"]

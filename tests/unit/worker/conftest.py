@@ -4,7 +4,7 @@ import pytest
 
 from taskharbor.model.entropy import Entropy
 from taskharbor.testing.clock import SimulatedClock
-from tests.unit.worker.worker_fixture import FaultyDriver, WorkerHarness
+from tests.unit.worker.yard import FaultyDriver, Yard
 
 
 @pytest.fixture
@@ -13,10 +13,10 @@ def clock() -> SimulatedClock:
 
 
 @pytest.fixture
-async def harness(clock: SimulatedClock):
+async def yard(clock: SimulatedClock):
     """A memory store in virtual time, with workers on it."""
     driver = FaultyDriver(clock=clock, entropy=Entropy(1))
     async with driver:
-        harness = WorkerHarness(driver, clock)
-        yield harness
-        await harness.close()
+        yard = Yard(driver, clock)
+        yield yard
+        await yard.close()

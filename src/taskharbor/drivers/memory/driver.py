@@ -1,25 +1,25 @@
 """MemoryDriver: the contract in its plainest words. Read this first.
 
-Each verb takes the store's lock, does its step on plain records with the functions of
-`taskharbor.model.transitions`, and answers. What finds a job quickly lives in records.py, what may
-hold it back in gates.py, and the steps that touch several jobs at once in store.py.
+Each verb takes the store's lock, does its step with the functions of `taskharbor.drivers.lifecycle`, and
+answers. store.py brings the records to those functions; records.py finds a job quickly, gates.py holds
+jobs back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from taskharbor.drivers import lifecycle
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.memory.listing import page_of, shown
+from taskharbor.drivers.memory.queries import page_of
 from taskharbor.drivers.memory.store import Store
 from taskharbor.drivers.messages import (
     CancelAnswer,
-    CancelResult,
     Claim,
     Claimed,
     Counts,
@@ -38,7 +38,7 @@ from taskharbor.drivers.messages import (
     Speculated,
     Wakeups,
 )
-from taskharbor.errors import ConflictError, DuplicateJob, JobNotFound, LeaseLost, NotAllowedInState
+from taskharbor.errors import ConflictError, JobNotFound, LeaseLost
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -48,24 +48,19 @@ from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Settlement
 from taskharbor.model.speculation import HeadStart
-from taskharbor.model.state import TERMINAL, JobState
-from taskharbor.model.transitions import (
-    cancelled,
-    extended,
-    held,
-    requeued,
-    speculative_copy,
-    starting_at,
-)
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import shown, starting_at
 
 # memory://name is one store for everybody in this process who names it.
 _named: dict[str, Store] = {}
 
-_CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True)
-
 
 class MemoryDriver(Driver):
     """A store in this process: for tests, for trying things out, and as the plainest example."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        wakeups=True, blocking_enqueue=True, atomic_across_queues=True
+    )
 
     def __init__(
         self,
@@ -75,7 +70,7 @@ class MemoryDriver(Driver):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
     ) -> None:
-        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
+        super().__init__(clock=clock, entropy=entropy)
         self._name = name
         self._store = store or (_named.setdefault(name, Store()) if name else Store())
 
@@ -102,16 +97,14 @@ class MemoryDriver(Driver):
         return self.do_enqueue_blocking(jobs, now, None)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
-        with self._step(now) as (store, at):
-            if store.gates.limit_enqueues:
-                store.gates.admit(store.arriving(jobs, at), at)
-            return [store.enqueue(job, at) for job in jobs]
+        with self._step(now) as store:
+            return store.enqueue(jobs)
 
     # ------------------------------------------------------------------ attempts
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
-        with self._step(now) as (store, at):
-            return store.reserve(claim, self.entropy.token(), at)
+        with self._step(now) as store:
+            return store.reserve(claim, self.entropy.token())
 
     async def do_extend_leases(
         self,
@@ -120,51 +113,49 @@ class MemoryDriver(Driver):
         progress: Mapping[str, Progress],
         now: datetime | None,
     ) -> list[Extended | LeaseLost]:
-        with self._step(now) as (store, at):
-            return [_extend(store, lease, lease_for, progress.get(lease.job_id), at) for lease in leases]
+        with self._step(now) as store:
+            return [
+                lifecycle.extend_one(store, lease, lease_for, progress.get(lease.job_id)) for lease in leases
+            ]
 
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        with self._step(now) as (store, at):
-            return [store.settle(settlement, at) for settlement in settlements]
+        with self._step(now) as store:
+            return [lifecycle.settle_one(store, settlement) for settlement in settlements]
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
-        with self._step(now) as (store, at):
-            settled = [store.settle(settlement, at) for settlement in settlements]
-            claimed = store.reserve(claim, self.entropy.token(), at)
+        with self._step(now) as store:
+            settled = [lifecycle.settle_one(store, settlement) for settlement in settlements]
+            claimed = store.reserve(claim, self.entropy.token())
             return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
 
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        with self._step(now) as (store, at):
-            return store.reclaim(list(store.records.leases), limit, at)
+        with self._step(now) as store:
+            return store.reclaim(list(store.leases), limit)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
-        with self._step(now) as (store, at):
-            return store.promote(list(store.records.later), at, limit)
+        with self._step(now) as store:
+            return store.promote(list(store.later), limit)
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
-        with self._step(now) as (store, at):
-            store.idempotency.prune(limit, at)
-            return store.prune(limit, at)
+        with self._step(now) as store:
+            store.idempotency.prune(limit, store.now)
+            return store.prune(limit)
 
     # ------------------------------------------------------------------ control
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        with self._step(now) as (store, at):
-            return [_cancel(store, job_id, at) for job_id in ids]
+        with self._step(now) as store:
+            return [lifecycle.cancel(store, job_id) for job_id in ids]
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        with self._step(now) as (store, at):
-            slot = store.records.slot_of(queue, key)
-            waiting = slot.waiting or slot.blocked
-            if waiting is not None:
-                _cancel(store, waiting, at)
-            return waiting is not None
+        with self._step(now) as store:
+            return lifecycle.cancel_waiting(store, queue, key)
 
     async def do_requeue(
         self,
@@ -175,54 +166,50 @@ class MemoryDriver(Driver):
         delay: timedelta | None,
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
-        with self._step(now) as (store, at):
-            due = starting_at(run_at, delay, at)
-            return [_requeue(store, job_id, edit, reset_counts, due, at) for job_id in ids]
+        with self._step(now) as store:
+            due = starting_at(run_at, delay, store.now)
+            return [
+                lifecycle.requeue(store, job_id, edit, reset_counts=reset_counts, run_at=due)
+                for job_id in ids
+            ]
 
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        with self._step(now) as (store, at):
-            return [_delete(store, job_id, at) for job_id in ids]
+        with self._step(now) as store:
+            return [lifecycle.delete(store, job_id) for job_id in ids]
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
-        with self._step(now) as (store, _):
+        with self._step(now) as store:
             rules = store.gates.configure(settings)
-            store.listeners.work(store.records.queues())  # a gate may have opened
+            store.listeners.work(store.queues())  # a gate may have opened
             return rules
 
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        with self._step(now) as (store, at):
-            job = store.records.find(job_id)
-            if job is None:
-                return JobNotFound(job_id)
-            if not _may_have_copy(store, job, at):
-                return NotAllowedInState(job_id, verb="speculate", state=shown(job, at).state)
-            copy = speculative_copy(job, store.records.next_seq(), at, head_start)
-            store.records.add_copy(copy, job)
-            return Speculated(job.id, copy.id, at, copy.version)
+        with self._step(now) as store:
+            return lifecycle.speculate(store, job_id, head_start)
 
     # ------------------------------------------------------------------ looking
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        with self._step(now) as (store, at):
-            found = [store.records.find(job_id) for job_id in ids]
-            return [None if job is None else shown(job, at) for job in found]
+        with self._step(now) as store:
+            found = [store.find(job_id) for job_id in ids]
+            return [None if job is None else shown(job, store.now) for job in found]
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        with self._step(now) as (store, at):
-            return page_of(store.records, query, at)
+        with self._step(now) as store:
+            return page_of(store, query, store.now)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        with self._step(now) as (store, at):
-            return {queue: _counts(store, queue, at) for queue in sorted(queues or store.records.queues())}
+        with self._step(now) as store:
+            return {queue: _counts(store, queue) for queue in sorted(queues or store.queues())}
 
     async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
-        with self._step(now) as (store, at):
-            names = store.records.queues() | store.gates.configured()
-            return [_queue_info(store, queue, at) for queue in sorted(names)]
+        with self._step(now) as store:
+            names = store.queues() | store.gates.configured()
+            return [_queue_info(store, queue) for queue in sorted(names)]
 
     async def do_info(self) -> DriverInfo:
         return DriverInfo(
@@ -239,28 +226,28 @@ class MemoryDriver(Driver):
     async def do_report_worker(
         self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
     ) -> None:
-        with self._step(now) as (store, at):
-            store.presence.report(report, samples, ttl, at)
+        with self._step(now) as store:
+            store.registry.report(report, samples, ttl, store.now)
 
     async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        with self._step(now) as (store, at):
-            return store.presence.forget(worker_id, at)
+        with self._step(now) as store:
+            return store.registry.forget(worker_id, store.now)
 
     async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        with self._step(now) as (store, at):
-            return store.presence.workers(at)
+        with self._step(now) as store:
+            return store.registry.workers(store.now)
 
     async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        with self._step(now) as (store, _):
-            return store.presence.types()
+        with self._step(now) as store:
+            return store.registry.types()
 
     async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        with self._step(now) as (store, at):
-            return store.presence.hold(role, holder, ttl, at)
+        with self._step(now) as store:
+            return store.registry.hold(role, holder, ttl, store.now)
 
     async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        with self._step(now) as (store, at):
-            return store.presence.release(role, holder, at)
+        with self._step(now) as store:
+            return store.registry.release(role, holder, store.now)
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return self._store.listeners.listen(queues, worker_id)
@@ -268,123 +255,39 @@ class MemoryDriver(Driver):
     # ------------------------------------------------------------------ schedules
 
     async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        with self._step(now) as (store, at):
-            return store.presence.put(schedule, at)
+        with self._step(now) as store:
+            return store.registry.put(schedule, store.now)
 
     async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        with self._step(now) as (store, at):
-            return store.presence.advance(name, tick, fired, at)
+        with self._step(now) as store:
+            return store.registry.advance(name, tick, fired, store.now)
 
     async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        with self._step(now) as (store, _):
-            return store.presence.delete(name)
+        with self._step(now) as store:
+            return store.registry.delete(name)
 
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        with self._step(now) as (store, _):
-            return store.presence.schedules()
+        with self._step(now) as store:
+            return store.registry.schedules()
 
     # ------------------------------------------------------------------ one step
 
-    @contextmanager
-    def _step(self, now: datetime | None) -> Iterator[tuple[Store, datetime]]:
-        """The store under its lock, and the one `now` of this step; afterwards the hints go out."""
-        store = self._store
-        with store.lock:
-            yield store, now or self.clock.now()
-            if woken := store.records.take_woken():
-                store.listeners.work(woken)
+    def _step(self, now: datetime | None) -> AbstractContextManager[Store]:
+        return self._store.step(now, self.clock)
 
 
-def _extend(
-    store: Store, lease: Lease, lease_for: timedelta, progress: Progress | None, now: datetime
-) -> Extended | LeaseLost:
-    job = held(store.records.jobs.get(lease.job_id), lease, now)
-    if isinstance(job, LeaseLost):
-        return job
-    record = extended(job, lease_for, now, progress)
-    store.records.put(record)
-    return Extended(record.lease, record.cancel_requested, now, record.version)
-
-
-def _cancel(store: Store, job_id: str, now: datetime) -> CancelAnswer:
-    job = store.records.find(job_id)
-    if job is None:
-        return CancelAnswer(job_id, CancelResult.NOT_FOUND, None, now, 0)
-    if job.state in TERMINAL:
-        return CancelAnswer(job.id, CancelResult.ALREADY_OVER, job.state, now, job.version)
-    is_running = job.state is JobState.RUNNING
-    result = CancelResult.REQUESTED if is_running else CancelResult.CANCELLED
-    if job.cancel_requested:
-        return CancelAnswer(job.id, result, job.state, now, job.version)
-    after = cancelled(job, now)
-    store.records.put(after)
-    store.drop_copy_of(after, now)
-    if is_running:
-        store.listeners.cancel(job.id, job.claimed_by)
-    else:
-        store.end(after, now)
-    return CancelAnswer(after.id, result, after.state, now, after.version)
-
-
-def _requeue(
-    store: Store, job_id: str, edit: Edit, reset_counts: bool, run_at: datetime | None, now: datetime
-) -> Requeued | JobNotFound | ConflictError:
-    job = store.records.find(job_id)
-    if job is None or job.speculates_on is not None:
-        return JobNotFound(job_id)
-    if job.state not in TERMINAL:
-        return NotAllowedInState(job.id, verb="requeue", state=shown(job, now).state)
-    slot = store.records.key_slot(job)
-    if slot is not None and (there := slot.waiting or slot.blocked) is not None:
-        return DuplicateJob(job.id, there)
-    after = requeued(
-        job,
-        edit,
-        run_at,
-        now,
-        reset_counts=reset_counts,
-        blocked=slot is not None and slot.running is not None,
-    )
-    store.records.put(after)
-    store.idempotency.lives_again(job.id, now)
-    return Requeued(after.id, after.state, now, after.version)
-
-
-def _delete(store: Store, job_id: str, now: datetime) -> Deleted | JobNotFound | ConflictError:
-    job = store.records.find(job_id)
-    if job is None or job.speculates_on is not None:
-        return JobNotFound(job_id)
-    if job.state not in TERMINAL:
-        return NotAllowedInState(job.id, verb="delete", state=shown(job, now).state)
-    store.records.drop(job)
-    return Deleted(job.id, now)
-
-
-def _may_have_copy(store: Store, job: JobRecord, now: datetime) -> bool:
-    return (
-        job.state is JobState.RUNNING
-        and job.lease_expires_at is not None
-        and job.lease_expires_at > now
-        and not job.cancel_requested
-        and job.key is None
-        and job.speculates_on is None
-        and store.records.live_copy_of(job.id) is None
-        and not store.records.run_had_copy(job)
-    )
-
-
-def _counts(store: Store, queue: str, now: datetime) -> Counts:
-    store.promote((queue,), now)  # a due job reads ready
-    counted = store.records.counts(queue)
+def _counts(store: Store, queue: str) -> Counts:
+    store.promote((queue,))  # a due job reads ready
+    counted = store.counts(queue)
     return Counts(**{state.value: counted[state] for state in JobState})
 
 
-def _queue_info(store: Store, queue: str, now: datetime) -> QueueInfo:
-    counts = _counts(store, queue, now)
+def _queue_info(store: Store, queue: str) -> QueueInfo:
+    counts = _counts(store, queue)
     return QueueInfo(
         queue=queue,
         rules=store.gates.rules(queue),
         counts=counts,
-        oldest_ready_at=store.records.oldest_ready_at(queue),
-        throttled_until=store.gates.throttled_until(queue, now),
+        oldest_ready_at=store.oldest_ready_at(queue),
+        throttled_until=store.gates.throttled_until(queue, store.now),
     )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.memory.records import AFTER_ALL, Records
 from taskharbor.drivers.messages import Claim
-from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.errors import RateLimited
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.limits import RateLimit, Window, free_at
 from taskharbor.model.queue import (
     EVERY_QUEUE,
+    NO_RULES,
     QueueRules,
     QueueSettings,
-    Retention,
-    fail_queue_of,
-    retention_of,
     rules_of,
 )
 
@@ -48,13 +45,7 @@ class Gates:
         return set(self._rules)
 
     def rules(self, queue: str) -> QueueRules:
-        return self._rules.get(queue) or _OPEN
-
-    def retention(self, queue: str) -> Retention:
-        return retention_of(self.rules(queue), self.rules(EVERY_QUEUE))
-
-    def fail_queue(self, queue: str) -> str | None:
-        return fail_queue_of(self.rules(queue), self.rules(EVERY_QUEUE))
+        return self._rules.get(queue, NO_RULES)
 
     # ------------------------------------------------------------------ in
 
@@ -62,27 +53,13 @@ class Gates:
     def limit_enqueues(self) -> bool:
         return any(rules.enqueue_rate is not None for rules in self._rules.values())
 
-    def admit(self, arriving: Counter[str], now: datetime) -> None:
-        """Spend the enqueue budgets for so many new jobs per queue, all or none."""
-        wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
-        limited = [
-            (queue, count, rate)
-            for queue, count in wanted.items()
-            if (rate := self.rules(queue).enqueue_rate)
-        ]
-        for queue, count, rate in limited:
-            if count > rate.count:
-                raise InvalidArgument(
-                    f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
-                    f"of queue {queue!r}; send them in parts"
-                )
-        spends: list[tuple[Window, int]] = []
-        for queue, count, rate in limited:
-            window = self._window(("enqueue", queue))
+    def admit(self, spends: list[tuple[str, RateLimit, int]], now: datetime) -> None:
+        """Spend these enqueue budgets, all or none."""
+        windows = [(self._window(("enqueue", queue)), count) for queue, _, count in spends]
+        for (queue, rate, count), (window, _) in zip(spends, windows, strict=True):
             if wait := window.wait_us(rate, count, micros(now)):
                 raise RateLimited(queue, timedelta(microseconds=wait))
-            spends.append((window, count))
-        for window, count in spends:
+        for window, count in windows:
             window.spend(count, micros(now))
 
     # ------------------------------------------------------------------ out
@@ -132,6 +109,3 @@ class Gates:
 
     def _window(self, budget: Budget) -> Window:
         return self._windows.setdefault(budget, Window())
-
-
-_OPEN = QueueRules()

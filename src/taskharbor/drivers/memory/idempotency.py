@@ -1,4 +1,4 @@
-"""Idempotency keys: which job answers for a (queue, key), for 24 hours after its end."""
+"""Idempotency keys: which job a (queue, key) leads to, until 24 hours after that job's end."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Idempotency:
             self._job_of[key] = target
             self._keys_of.setdefault(target, []).append(key)
 
-    def ended(self, job_id: str, now: datetime) -> None:
+    def end(self, job_id: str, now: datetime) -> None:
         """The job is over: its keys are remembered for a while."""
         for key in self._keys_of.get(job_id, ()):
             self._stop(key)
             self._ends[key] = now + IDEMPOTENCY_WINDOW
             self._by_end.add((self._ends[key], key))
 
-    def lives_again(self, job_id: str, now: datetime) -> None:
+    def revive(self, job_id: str, now: datetime) -> None:
         """The job was requeued: keys still remembered hold until its next end; the others stay forgotten."""
         for key in list(self._keys_of.get(job_id, ())):
             if self._ends.get(key, now) > now:

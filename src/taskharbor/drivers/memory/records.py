@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
+from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
 from taskharbor.drivers.memory.ordered import Ordered
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -16,17 +17,6 @@ Ready = tuple[int, datetime, int, str]  # (−priority, eligible_at, seq, id): t
 Timed = tuple[datetime, int, str]  # (instant, seq, id)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 AFTER_ALL = 1 << 62  # above every seq: (t, AFTER_ALL) bounds all entries of instant t
-
-
-class KeySlot:
-    """The live jobs of one (queue, key): one that waits or is blocked, and one that runs."""
-
-    __slots__ = ("blocked", "running", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: str | None = None
-        self.running: str | None = None
-        self.blocked: str | None = None
 
 
 class Records:
@@ -54,24 +44,22 @@ class Records:
 
     # ------------------------------------------------------------------ looking
 
-    def resolve(self, job_id: str) -> str:
-        """The id that carries this one now."""
-        while job_id in self.aliases:
-            job_id = self.aliases[job_id]
-        return job_id
+    def get(self, job_id: str) -> JobRecord | None:
+        return self.jobs.get(job_id)
 
     def find(self, job_id: str) -> JobRecord | None:
-        return self.jobs.get(self.resolve(job_id))
+        return self.jobs.get(self.aliases.get(job_id, job_id))
 
-    def key_slot(self, job: JobRecord) -> KeySlot | None:
-        return None if job.key is None else self._keys.get((job.queue, job.key))
+    def slot(self, queue: str, key: bytes) -> KeySlot:
+        return self._keys.get((queue, key), NO_JOBS)
 
-    def slot_of(self, queue: str, key: bytes) -> KeySlot:
-        return self._keys.get((queue, key)) or KeySlot()
+    def copy_of(self, job: JobRecord) -> JobRecord | None:
+        copy_id, _ = self.copies.get(job.id, ("", 0))
+        copy = self.jobs.get(copy_id)
+        return None if copy is None or copy.state.is_terminal else copy
 
-    def blocked_behind(self, job: JobRecord) -> JobRecord | None:
-        slot = self.key_slot(job)
-        return self.jobs[slot.blocked] if slot is not None and slot.blocked is not None else None
+    def run_had_copy(self, job: JobRecord) -> bool:
+        return job.id in self.copies and self.copies[job.id][1] == job.fence
 
     def queues(self) -> set[str]:
         return {queue for (queue, _), listed in self.listed.items() if listed}
@@ -91,15 +79,6 @@ class Records:
                     heads.append(entry[1])
                     entry = next(entries.above((entry[0], _END_OF_TIME)), None)
         return min(heads, default=None)
-
-    def live_copy_of(self, job_id: str) -> JobRecord | None:
-        copy_id, _ = self.copies.get(job_id, ("", 0))
-        copy = self.jobs.get(copy_id)
-        return None if copy is None or copy.state.is_terminal else copy
-
-    def run_had_copy(self, job: JobRecord) -> bool:
-        """Whether the run of this job that goes on now has or had a copy."""
-        return job.id in self.copies and self.copies[job.id][1] == job.fence
 
     # ------------------------------------------------------------------ writing
 
@@ -127,18 +106,19 @@ class Records:
         self._unindex(self.jobs.pop(job.id))
         for alias in self._aliases_of.pop(job.id, ()):
             self.aliases.pop(alias, None)
+        self.copies.pop(job.id, None)
 
-    def merge_away(self, job: JobRecord, target: str) -> None:
-        """Forget a record whose id stands for another job from now on."""
+    def merge_away(self, job: JobRecord, target: JobRecord) -> None:
+        """Forget a record and let its id lead to another job."""
         self._unindex(self.jobs.pop(job.id))
         self.alias(job.id, target)
 
-    def alias(self, job_id: str, target: str) -> None:
-        """Let an id stand for another job, with whatever already stood for it."""
-        followers = self._aliases_of.setdefault(target, [])
+    def alias(self, job_id: str, target: JobRecord) -> None:
+        """Let an id and its own aliases lead to another job."""
+        followers = self._aliases_of.setdefault(target.id, [])
         followers += [job_id, *self._aliases_of.pop(job_id, ())]
         for follower in followers:
-            self.aliases[follower] = target
+            self.aliases[follower] = target.id
 
     # ------------------------------------------------------------------ indexes
 
@@ -184,15 +164,14 @@ class Records:
 
     def _enter_slot(self, job: JobRecord) -> None:
         if job.key is not None and (name := _SLOT.get(job.state)) is not None:
-            setattr(self._keys.setdefault((job.queue, job.key), KeySlot()), name, job.id)
+            self._keys[job.queue, job.key] = self.slot(job.queue, job.key)._replace(**{name: job.id})
 
     def _leave_slot(self, job: JobRecord) -> None:
         if job.key is None or (name := _SLOT.get(job.state)) is None:
             return
-        slot = self._keys[job.queue, job.key]
-        setattr(slot, name, None)
-        if slot.waiting is slot.running is slot.blocked is None:
-            del self._keys[job.queue, job.key]
+        slot = self._keys.pop((job.queue, job.key))._replace(**{name: None})
+        if slot != NO_JOBS:
+            self._keys[job.queue, job.key] = slot
 
 
 _SLOT = {

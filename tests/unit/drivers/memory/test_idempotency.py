@@ -15,7 +15,7 @@ def remembered(*keys: bytes) -> Idempotency:
     kept = Idempotency()
     for key in keys:
         kept.remember(NewJob(id="", type="t", queue="q", idempotency_key=key), key.decode())
-        kept.ended(key.decode(), NOW)
+        kept.end(key.decode(), NOW)
     return kept
 
 
@@ -37,8 +37,8 @@ def test_a_job_that_lives_again_keeps_its_key_while_it_is_remembered_and_not_aft
     end = NOW + IDEMPOTENCY_WINDOW
     soon, late = remembered(b"a"), remembered(b"a")
 
-    soon.lives_again("a", end - US)
-    late.lives_again("a", end)
+    soon.revive("a", end - US)
+    late.revive("a", end)
 
     assert soon.job_of("q", b"a", end) == "a"
     assert late.job_of("q", b"a", NOW) is None
@@ -48,10 +48,10 @@ def test_forgetting_one_key_of_a_job_leaves_the_others_with_it():
     kept, end = Idempotency(), NOW + IDEMPOTENCY_WINDOW
     for key in (b"a", b"b"):
         kept.remember(NewJob(id="", type="t", queue="q", idempotency_key=key), "job")
-    kept.ended("job", NOW)
+    kept.end("job", NOW)
     assert kept.prune(1, end) == 1
 
-    kept.ended("job", end)  # it lived again and has another end
+    kept.end("job", end)  # it lived again and has another end
 
     answers = {kept.job_of("q", key, end + IDEMPOTENCY_WINDOW - US) for key in (b"a", b"b")}
     assert answers == {None, "job"}

@@ -1,4 +1,4 @@
-"""Looking at records: as they read at an instant, page by page."""
+"""`find`: jobs in enqueue order, page by page."""
 
 from __future__ import annotations
 
@@ -14,17 +14,9 @@ from taskharbor.drivers.memory.records import AFTER_ALL, Records
 from taskharbor.drivers.messages import Page, Query
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import waiting_state
+from taskharbor.model.transitions import shown
 
 _EXAMINED_PER_PAGE = 5000
-
-
-def shown(job: JobRecord, now: datetime) -> JobRecord:
-    """The record as it reads: due means ready, and the token is nobody's business."""
-    state = job.state
-    if state is JobState.SCHEDULED or state is JobState.READY:
-        state = waiting_state(job.run_at, now)
-    return job if state is job.state and job.token is None else replace(job, state=state, token=None)
 
 
 def page_of(records: Records, query: Query, now: datetime) -> Page:

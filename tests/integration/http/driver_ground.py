@@ -1,4 +1,5 @@
-"""For tests of the HTTP driver: a proxy that loses requests or replies, and servers with fixed answers."""
+"""What the tests of the HTTP driver stand on: a proxy that loses what it is told to, and servers that say
+what they are told to."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 
-class Presence:
-    """Who is at work, and who leads."""
+class Registry:
+    """What a store knows besides jobs."""
 
     def __init__(self) -> None:
         self._workers: dict[str, WorkerInfo] = {}
