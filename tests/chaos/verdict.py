@@ -151,7 +151,7 @@ def _runs_explained(findings: Findings, record: JobRecord, runs: list[Run]) -> N
             findings.problem("Z6", f"job {record.id} ran again ({later.fence}) and nothing says why")
         elif attempt is not None and attempt.outcome == "stalled":
             findings.duplicates.append(
-                Duplicate(record.id, later.fence, earlier.fence, attempt.worker or "unknown")
+                Duplicate(record.id, later.fence, earlier.fence, attempt.worker_id or "unknown")
             )
     if record.starts < len(runs):
         findings.problem("I4", f"job {record.id} ran {len(runs)} times and counts {record.starts} starts")

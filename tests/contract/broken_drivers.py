@@ -59,7 +59,7 @@ class OwnerGuardDriver(_LeaseTouching):
 
     def tampered(self, lease: Lease, now: datetime | None) -> Lease:
         job = self._store.jobs.get(lease.job_id)
-        is_named = job is not None and lease.claimed_by in (None, job.claimed_by)
+        is_named = job is not None and lease.worker_id in (None, job.worker_id)
         return replace(lease, token=job.token) if job is not None and job.token and is_named else lease
 
 

@@ -68,12 +68,12 @@ _held = transitions.held
 def _any_token(job, lease, now):
     if job is None or job.token is None:
         return _held(job, lease, now)
-    return _held(job, replace(lease, token=job.token, claimed_by=None), now)
+    return _held(job, replace(lease, token=job.token, worker_id=None), now)
 
 
 def _same_name(job, lease, now):
-    name = (lease.claimed_by or "").rsplit("-", 1)[0]
-    if job is None or job.token is None or not (job.claimed_by or "").startswith(name):
+    name = (lease.worker_id or "").rsplit("-", 1)[0]
+    if job is None or job.token is None or not (job.worker_id or "").startswith(name):
         return _held(job, lease, now)
     return _any_token(job, lease, now)
 

@@ -38,7 +38,7 @@ _SWAPS: dict[type, type] = {
 _CHANGEABLE = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # A comparison with one of these words in it, or in such a function, decides who may write, and until when.
-_CRITICAL = re.compile(r"token|expire|trusted|until|lease_for|claimed_by")
+_CRITICAL = re.compile(r"token|expire|trusted|until|lease_for|worker_id")
 _CRITICAL_FUNCTION = re.compile(r"expire|lease|running")
 
 

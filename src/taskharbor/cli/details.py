@@ -42,7 +42,7 @@ def _job_facts(job: View, now: datetime) -> Iterator[tuple[str, Any]]:
     if job["failed_at"] != job["finished_at"]:  # of a dead letter the two are one
         yield "last failure", _moment(job["failed_at"], now)
     yield "due", _moment(job["run_at"], now)
-    yield "worker", job["claimed_by"]
+    yield "worker", job["worker_id"]
     yield "lease ends", _moment(job["lease_expires_at"], now)
     yield "cancel", "requested" if job["cancel_requested"] else None
     progress = job["progress"]
@@ -72,7 +72,7 @@ def why_lines(why: View) -> Iterator[str]:
 def _attempt_lines(attempt: View, now: datetime) -> Iterator[str]:
     span = datetime.fromisoformat(attempt["ended_at"]) - datetime.fromisoformat(attempt["started_at"])
     ran = span_text(span.total_seconds())
-    yield f"    {attempt['outcome']} {ago(attempt['ended_at'], now)} after {ran} under {attempt['worker']}"
+    yield f"    {attempt['outcome']} {ago(attempt['ended_at'], now)} after {ran} under {attempt['worker_id']}"
     for line in (attempt["error"] or "").splitlines():
         yield f"      {line}"
 

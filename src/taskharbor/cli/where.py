@@ -74,7 +74,7 @@ class Where:
             states=self.states,
             type=_exact(self.type),
             key=None if key is None else key.encode("utf-8", "surrogateescape"),
-            claimed_by=_exact(self.worker),
+            worker_id=_exact(self.worker),
             failure_kind=self.kind,
             newest_first=newest_first,
             payloads=False,
@@ -86,7 +86,7 @@ class Where:
             _matches(self.queue, job.queue)
             and _matches(self.type, job.type)
             and _matches(self.key, key)
-            and _matches(self.worker, job.claimed_by)
+            and _matches(self.worker, job.worker_id)
             and _matches(self.error and f"*{self.error}*", job.last_error)
             and all(ago.fits(job.created_at, now) for ago in self.age)
             and all(ago.fits(job.finished_at, now) for ago in self.ended)

@@ -166,17 +166,19 @@ def _completed(at: Situation) -> Why:
     last = job.history[-1] if job.history else None
     if last is None or last.outcome != "superseded":
         return _answer(at, Reason.COMPLETED, text)
-    fact = f"its run by {last.worker} took so long that a second one was started, and that one finished first"
+    fact = (
+        f"its run by {last.worker_id} took so long that a second one was started, and that one finished first"
+    )
     return _answer(at, Reason.COMPLETED, text, facts=(fact,))
 
 
 def _running(at: Situation) -> Why:
     job = at.job
     if job.lease_expires_at is not None and job.lease_expires_at <= at.now:
-        text = f"{job.claimed_by} fell silent: its lease ran out {_ago(at, job.lease_expires_at)}"
+        text = f"{job.worker_id} fell silent: its lease ran out {_ago(at, job.lease_expires_at)}"
         hint = "the next claim of its queue, or the scheduler's sweep, gives it to another worker"
         return _answer(at, Reason.LEASE_OVER, text, hint=hint)
-    since = f"runs under {job.claimed_by}, started {_ago(at, job.started_at)}"
+    since = f"runs under {job.worker_id}, started {_ago(at, job.started_at)}"
     progress = job.progress
     facts = () if progress is None else (f"says it is {progress.fraction:.0%} done {progress.text}".rstrip(),)
     if job.cancel_requested:
@@ -206,7 +208,7 @@ def _blocked(at: Situation) -> Why:
     holder = at.key_holder
     if holder is None:
         return _answer(at, Reason.KEY_HELD, "waited for another job of its key, which has just ended")
-    text = f"waits for job {holder.id} of the same key, which runs under {holder.claimed_by}"
+    text = f"waits for job {holder.id} of the same key, which runs under {holder.worker_id}"
     return _answer(at, Reason.KEY_HELD, text, facts=_notices(at))
 
 

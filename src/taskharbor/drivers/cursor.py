@@ -48,7 +48,7 @@ def check_query(query: Query) -> None:
         not query.states or any(not isinstance(state, JobState) for state in query.states)
     ):
         raise InvalidArgument("states must be a tuple with at least one JobState")
-    if "\x00" in f"{query.claimed_by}{query.failure_kind}":  # which not every store can even be asked for
+    if "\x00" in f"{query.worker_id}{query.failure_kind}":  # which not every store can even be asked for
         raise InvalidArgument("no worker and no kind of failure has a NUL in its name")
     seq_of(query)
 

@@ -204,7 +204,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[JobState, ...] | None = None
     type: str | None = None
     key: bytes | None = None
-    claimed_by: str | None = None
+    worker_id: str | None = None
     failure_kind: str | None = None
     newest_first: bool = False
     limit: int = 50

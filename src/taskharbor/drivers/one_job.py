@@ -102,6 +102,6 @@ async def _explained(driver: _Verbs, error: LeaseLost, now: datetime | None) -> 
     with suppress(TaskHarborError):  # the refusal is known, and that is what counts
         [record] = await driver.get([error.job_id], now=now, payloads=False)
         if record is not None:
-            owner = record.claimed_by if record.state is JobState.RUNNING else None
+            owner = record.worker_id if record.state is JobState.RUNNING else None
             error.tell(owner, record.state)
     return error

@@ -51,7 +51,7 @@ def job_view(job: JobRecord, *, is_full: bool = False, reveal: bool = False) -> 
         "failed_at": instant_text(job.failed_at),
         "last_error": job.last_error,
         "failure_kind": job.failure_kind,
-        "claimed_by": job.claimed_by,
+        "worker_id": job.worker_id,
         "lease_expires_at": instant_text(job.lease_expires_at),
         "cancel_requested": job.cancel_requested,
         "progress": _progress_view(job.progress),
@@ -216,7 +216,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {"json": _from_json, "msgpack": _
 def _attempt_view(attempt: AttemptRecord) -> View:
     return {
         "fence": attempt.fence,
-        "worker": attempt.worker,
+        "worker_id": attempt.worker_id,
         "started_at": instant_text(attempt.started_at),
         "ended_at": instant_text(attempt.ended_at),
         "outcome": attempt.outcome,

@@ -79,7 +79,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     token: str
     fence: int = 0
     expires_at: datetime | None = None
-    claimed_by: str | None = None
+    worker_id: str | None = None
     queue: str | None = None
 
 
@@ -87,7 +87,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     """One attempt that was not a first-try success, kept in the job's history."""
 
     fence: int
-    worker: str
+    worker_id: str
     started_at: datetime
     ended_at: datetime
     outcome: str  # completed, retried, failed, stalled, cancelled, released
@@ -130,7 +130,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token: str | None = None  # only reserve hands it out; looking never shows it
     fence: int = 0
     lease_expires_at: datetime | None = None
-    claimed_by: str | None = None
+    worker_id: str | None = None
     settled_token: str | None = None
     cancel_requested: bool = False
     last_error: str | None = None
@@ -151,7 +151,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The lease of a record fresh from `reserve`."""
         if self.token is None:
             raise ValueError(f"job {self.id} was not handed out under a lease")
-        return Lease(self.id, self.token, self.fence, self.lease_expires_at, self.claimed_by, self.queue)
+        return Lease(self.id, self.token, self.fence, self.lease_expires_at, self.worker_id, self.queue)
 
     @property
     def eligible_at(self) -> datetime:

@@ -81,8 +81,8 @@ def head_start(job: JobRecord, ranking: Sequence[WorkerInfo], threshold: timedel
         and takes(info.report, queue=job.queue, lane=job.requires, type_name=job.type)
     ]
     half = (len(able) + 1) // 2
-    faster, slower = able[:half], [name for name in able[half:] if name != job.claimed_by]
-    if not slower or not any(name != job.claimed_by for name in faster):
+    faster, slower = able[:half], [name for name in able[half:] if name != job.worker_id]
+    if not slower or not any(name != job.worker_id for name in faster):
         return None
     span = min(_PART_OF_THRESHOLD * threshold, LONGEST_HEAD_START)
     return HeadStart(slower=tuple(slower[-_MOST_HELD_BACK:]), span=span)
@@ -106,7 +106,7 @@ def avoided(worker_id: str | None, start: HeadStart | None, now: datetime) -> st
 
 def may_take(copy: JobRecord, original: JobRecord | None, worker_id: str, now: datetime) -> bool:
     """Whether this worker may have a waiting copy: beside its running original only, and not there."""
-    if original is None or original.state is not JobState.RUNNING or original.claimed_by == worker_id:
+    if original is None or original.state is not JobState.RUNNING or original.worker_id == worker_id:
         return False
     never, _, rest = (copy.avoid_worker or "").partition("\n")
     until, *slower = rest.split("\n")

@@ -110,7 +110,7 @@ def claimed(job: JobRecord, token: str, worker_id: str, expires_at: datetime, no
         token=token,
         fence=max(job.fence + 1, micros(now)),
         lease_expires_at=expires_at,
-        claimed_by=worker_id,
+        worker_id=worker_id,
         settled_token=None,
         starts=job.starts + 1,
         started_at=now,
@@ -124,7 +124,7 @@ def lease_error(job: JobRecord | None, lease: Lease, now: datetime) -> LeaseLost
     """Why this lease may not write, in the order every driver keeps; None when it may."""
     if job is None or job.state is not JobState.RUNNING or job.lease_expires_at is None:
         return JobNotInflight(lease.job_id)
-    if job.token != lease.token or lease.claimed_by not in (None, job.claimed_by):
+    if job.token != lease.token or lease.worker_id not in (None, job.worker_id):
         return LeaseMismatch(lease.job_id)
     if job.lease_expires_at <= now:
         return LeaseExpired(lease.job_id)
@@ -188,7 +188,7 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
 
 def stalled(job: JobRecord, reason: str, now: datetime, settled_token: str | None = None) -> JobRecord:
     """The job after its lease ran out or its process died: one stall more, attempts untouched."""
-    why = reason or f"the lease of {job.claimed_by} ran out: the worker fell silent"
+    why = reason or f"the lease of {job.worker_id} ran out: the worker fell silent"
     if job.cancel_requested:
         return _ended(job, JobState.CANCELLED, "cancelled", why, now, settled_token=settled_token)
     stalls = job.stalls + 1
@@ -356,7 +356,7 @@ def speculative_copy(
         max_stalls=1,
         fence=job.fence,  # its first claim then lies above the original's, for the handler's own writes
         speculates_on=job.id,
-        avoid_worker=avoided(job.claimed_by, head_start, now),
+        avoid_worker=avoided(job.worker_id, head_start, now),
     )
 
 
@@ -388,7 +388,7 @@ def dropped(copy: JobRecord, now: datetime) -> JobRecord:
         state=JobState.CANCELLED,
         token=None,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         finished_at=now,
         updated_at=now,
         version=copy.version + 1,
@@ -458,7 +458,7 @@ def _left(
         state=state,
         token=None,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         history=_history(job, outcome, error, now),
         updated_at=now,
         version=job.version + 1,
@@ -472,7 +472,7 @@ def _history(job: JobRecord, outcome: str, error: str | None, now: datetime) -> 
         return job.history
     entry = AttemptRecord(
         fence=job.fence,
-        worker=job.claimed_by or "",
+        worker_id=job.worker_id or "",
         started_at=job.started_at or now,
         ended_at=now,
         outcome=outcome,

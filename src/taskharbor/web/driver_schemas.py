@@ -109,7 +109,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
         "queue": NAME,
         "type": NAME,
         "key": KEY,
-        "claimed_by": NO_NUL,
+        "worker_id": NO_NUL,
         "failure_kind": NO_NUL,
         "limit": _count(1, MAX_PAGE),
         "states": {"minItems": 1},

@@ -91,7 +91,7 @@ async def _concerns(call: Call, driver: Driver, hint: Wakeup) -> bool:
 
 async def _cancelled(call: Call, driver: Driver, worker_id: str) -> list[str]:
     """The jobs of this worker that should stop: it may not have heard of it."""
-    query = Query(states=(JobState.RUNNING,), claimed_by=worker_id, limit=1000, payloads=False)
+    query = Query(states=(JobState.RUNNING,), worker_id=worker_id, limit=1000, payloads=False)
     found: list[str] = []
     for _ in range(_MOST_PAGES):
         page = await driver.find(query, now=call.service.now())

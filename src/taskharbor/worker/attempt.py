@@ -85,7 +85,7 @@ async def run_attempt(
         timing.clock,
         leased.ends,
         leased.note_progress,
-        record.claimed_by or "",
+        record.worker_id or "",
     )
     if leased.gpu is not None:
         ctx.gpu = leased.gpu

@@ -363,7 +363,7 @@ async def test_zero_attempts_mean_the_default(api: Api) -> None:
         "state=running,dead",
         "state=",
         "queue=%00",
-        "worker=a%0d%0aSet-Cookie:%20x=1",
+        "worker_id=a%0d%0aSet-Cookie:%20x=1",
         "type=%25",
         "queue=_",
         "q=(a%2B)%2B$",

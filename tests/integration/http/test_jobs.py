@@ -132,7 +132,7 @@ async def test_lists_go_on_by_their_link_and_show_each_job_once(api: Api) -> Non
         ("type=one", ["one"]),
         ("key=k", ["two"]),
         ("queue=null", []),
-        ("worker=nobody", []),
+        ("worker_id=nobody", []),
         ("created_after=2020-01-01T00:00:00Z&created_before=2200-01-01T00:00:00Z&type=one", ["one"]),
         ("created_before=2020-01-01T00:00:00Z", []),
         ("ended_after=2020-01-01T00:00:00Z", ["three"]),

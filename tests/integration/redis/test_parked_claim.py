@@ -68,7 +68,7 @@ async def test_a_job_that_comes_to_an_idle_worker_is_its_own_before_it_asks(own_
 
         [job] = (await driver.reserve(CLAIM)).jobs
 
-        assert (job.id, job.claimed_by) == (answer.id, CLAIM.worker_id)
+        assert (job.id, job.worker_id) == (answer.id, CLAIM.worker_id)
         assert job.lease_expires_at - job.started_at >= CLAIM.lease_for
         [settled] = await driver.settle([Ack(job.lease)])
         assert settled.state is JobState.COMPLETED
@@ -144,7 +144,7 @@ async def test_another_claim_than_the_one_that_stood_is_not_given_its_jobs(own_s
 
 async def is_taken(driver, claim, job_id):
     jobs = (await driver.reserve(claim)).jobs
-    return [(job.id, job.claimed_by) for job in jobs] == [(job_id, claim.worker_id)]
+    return [(job.id, job.worker_id) for job in jobs] == [(job_id, claim.worker_id)]
 
 
 async def test_a_server_that_went_away_ends_a_claim_that_stood(own_server):

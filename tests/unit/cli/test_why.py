@@ -70,7 +70,7 @@ def test_a_scheduled_retry_tells_what_went_wrong_and_what_else_will_hold_it() ->
 
 
 def test_a_blocked_job_names_the_one_that_holds_its_key() -> None:
-    holder = job(JobState.RUNNING, claimed_by="w-9")
+    holder = job(JobState.RUNNING, worker_id="w-9")
 
     answer = why(Situation(job=job(JobState.BLOCKED, key=b"k"), now=NOW, key_holder=holder))
 
@@ -167,10 +167,10 @@ def test_a_ready_job_knows_its_place() -> None:
 
 def test_a_running_job_names_its_worker_until_the_lease_is_over() -> None:
     running = job(
-        JobState.RUNNING, claimed_by="w-1", started_at=NOW - MINUTE, lease_expires_at=NOW + MINUTE,
+        JobState.RUNNING, worker_id="w-1", started_at=NOW - MINUTE, lease_expires_at=NOW + MINUTE,
         progress=Progress(0.4, "frames"),
     )  # fmt: skip
-    silent = job(JobState.RUNNING, claimed_by="w-1", started_at=NOW - MINUTE, lease_expires_at=NOW)
+    silent = job(JobState.RUNNING, worker_id="w-1", started_at=NOW - MINUTE, lease_expires_at=NOW)
 
     answer = why(Situation(job=running, now=NOW))
 
@@ -274,7 +274,7 @@ async def test_an_unknown_job_is_not_found(driver: MemoryDriver) -> None:
 def test_a_job_that_a_second_run_finished_says_so() -> None:
     run = AttemptRecord(
         fence=1,
-        worker="w-slow",
+        worker_id="w-slow",
         started_at=NOW - MINUTE,
         ended_at=NOW,
         outcome="superseded",

@@ -48,9 +48,9 @@ def test_the_smallest_rule_is_one():
 NOW = datetime(2031, 4, 5, tzinfo=UTC)
 
 
-def job(claimed_by: str) -> JobRecord:
+def job(worker_id: str) -> JobRecord:
     record = new_record(NewJob(id="1", type="work", queue="q", requires="gpu"), 1, NOW)
-    return replace(record, claimed_by=claimed_by)
+    return replace(record, worker_id=worker_id)
 
 
 def worker(name: str, latency: int | None, **said: object) -> WorkerInfo:
@@ -63,10 +63,10 @@ FOUR = [worker(name, number) for number, name in enumerate("abcd", 1)]
 
 
 @pytest.mark.parametrize(
-    ("claimed_by", "slower"), [("x", ("c", "d")), ("a", ("c", "d")), ("c", ("d",)), ("d", ("c",))]
+    ("worker_id", "slower"), [("x", ("c", "d")), ("a", ("c", "d")), ("c", ("d",)), ("d", ("c",))]
 )
-def test_the_slower_half_waits_and_the_worker_of_the_original_does_not_count(claimed_by, slower):
-    start = head_start(job(claimed_by), FOUR, SECOND)
+def test_the_slower_half_waits_and_the_worker_of_the_original_does_not_count(worker_id, slower):
+    start = head_start(job(worker_id), FOUR, SECOND)
 
     assert start is not None
     assert start.slower == slower
@@ -80,7 +80,7 @@ def test_of_three_workers_the_one_in_the_middle_need_not_wait():
 
 
 @pytest.mark.parametrize(
-    ("claimed_by", "ranking"),
+    ("worker_id", "ranking"),
     [
         ("x", []),
         ("x", FOUR[:1]),
@@ -92,8 +92,8 @@ def test_of_three_workers_the_one_in_the_middle_need_not_wait():
         ("x", [FOUR[0], worker("plain", 9, lanes=("any",))]),
     ],
 )
-def test_where_nobody_faster_is_free_nobody_waits(claimed_by, ranking):
-    assert head_start(job(claimed_by), ranking, SECOND) is None
+def test_where_nobody_faster_is_free_nobody_waits(worker_id, ranking):
+    assert head_start(job(worker_id), ranking, SECOND) is None
 
 
 def test_a_head_start_is_a_part_of_what_the_run_has_cost_and_never_long():

@@ -77,7 +77,7 @@ def test_a_settlement_is_one_legal_step_that_ends_the_lease(name):
     assert after.state is STATES[name]
     assert is_legal(before.state, after.state)
     assert (after.version, after.updated_at) == (before.version + 1, LATER)
-    assert (after.token, after.lease_expires_at, after.claimed_by) == (None, None, None)
+    assert (after.token, after.lease_expires_at, after.worker_id) == (None, None, None)
     assert (after.settled_token, after.fence, after.starts) == (TOKEN, before.fence, before.starts)
     assert (after.finished_at is not None) == after.state.is_terminal
 
@@ -150,10 +150,10 @@ def test_the_history_keeps_the_last_ten_and_no_first_try_success():
     [
         ({"state": JobState.READY}, Lease("", "wrong"), LATER, JobNotInflight),
         ({}, Lease("", "wrong"), LATER, LeaseMismatch),
-        ({}, Lease("", TOKEN, claimed_by="stranger"), NOW, LeaseMismatch),
+        ({}, Lease("", TOKEN, worker_id="stranger"), NOW, LeaseMismatch),
         ({}, Lease("", TOKEN), NOW + SECOND, LeaseExpired),
         ({}, Lease("", TOKEN), NOW + SECOND - US, None),
-        ({}, Lease("", TOKEN, claimed_by="worker"), NOW, None),
+        ({}, Lease("", TOKEN, worker_id="worker"), NOW, None),
     ],
 )
 def test_lease_errors_come_in_one_order(change, lease, at, error):

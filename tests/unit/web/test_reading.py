@@ -55,9 +55,9 @@ def test_a_misfit_names_the_place() -> None:
 
 
 def test_a_query_string_is_read_by_its_types() -> None:
-    read = read_query(b"limit=7&queue=null&sort=seq&worker=a%20b", JobsQuery)
+    read = read_query(b"limit=7&queue=null&sort=seq&worker_id=a%20b", JobsQuery)
 
-    assert (read.limit, read.queue, read.sort, read.worker) == (7, "null", "seq", "a b")
+    assert (read.limit, read.queue, read.sort, read.worker_id) == (7, "null", "seq", "a b")
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_long_bodies_take_time_in_proportion(kind: str) -> None:
 
 
 LONG_QUERIES = {
-    "one value": lambda n: "worker=" + "a" * n,
+    "one value": lambda n: "worker_id=" + "a" * n,
     "many fields": lambda n: "&".join(f"a{number}=1" for number in range(n)),
     "ampersands": lambda n: "&" * n,
-    "percents": lambda n: "worker=" + "%61" * n,
+    "percents": lambda n: "worker_id=" + "%61" * n,
     "states": lambda n: "state=" + "ready," * n,
     "a digit": lambda n: "limit=" + "1" * n,
 }

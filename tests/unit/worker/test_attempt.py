@@ -47,7 +47,7 @@ async def test_a_handler_sees_its_job_and_nothing_about_the_lease(yard):
     ctx, job = seen[0]
     assert (job.id, job.type, job.queue, job.payload) == (record.id, "work", "default", b"\x00raw")
     assert (job.run_at, job.timeout, job.created_at) == (None, timedelta(seconds=9), record.created_at)
-    assert not {"token", "lease_expires_at", "claimed_by"} & set(Job.__struct_fields__)
+    assert not {"token", "lease_expires_at", "worker_id"} & set(Job.__struct_fields__)
     assert (ctx.job, ctx.attempt, ctx.fence, ctx.gpu) == (job, 1, record.fence, None)
     assert ctx.deadline == record.created_at + timedelta(seconds=9)
 

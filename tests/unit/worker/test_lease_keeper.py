@@ -41,7 +41,7 @@ async def steal(yard, job_id):
     record = yard.driver._store.jobs[job_id]
     import msgspec
 
-    yard.driver._store.put(msgspec.structs.replace(record, token="f" * 32, claimed_by="thief"))
+    yard.driver._store.put(msgspec.structs.replace(record, token="f" * 32, worker_id="thief"))
 
 
 async def test_heartbeats_keep_a_long_job_alive_and_it_runs_once(yard):
@@ -104,7 +104,7 @@ async def test_a_refused_extension_stops_the_handler_and_nothing_is_reported(yar
         assert not task.done()
         record = await yard.job(job_id)
 
-    assert (record.state, record.claimed_by) == (JobState.RUNNING, "thief")
+    assert (record.state, record.worker_id) == (JobState.RUNNING, "thief")
     assert [(event.job_id, event.cause) for event in yard.heard(LeaseWasLost)] == [(job_id, "refused")]
     assert yard.heard(AttemptFinished) == []
     assert all(call[0] == [] for call in yard.driver.named("settle"))

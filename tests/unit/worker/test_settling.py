@@ -224,7 +224,7 @@ async def test_a_repeat_after_a_lost_reply_is_a_loss_when_somebody_else_settled(
         yard.driver.before.clear()
         records = yard.driver._store
         [record] = [job for job in records.jobs.values() if job.state is JobState.RUNNING]
-        other = msgspec.structs.replace(record, token="e" * 32, claimed_by="other")
+        other = msgspec.structs.replace(record, token="e" * 32, worker_id="other")
         records.put(other)
         await yard.driver.settle([Ack(other.lease)], now=yard.clock.now())
         raise DriverUnavailable("no reply", done=None)

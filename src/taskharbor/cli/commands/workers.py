@@ -50,7 +50,7 @@ async def _jobs_of(driver: Driver, workers: Sequence[WorkerInfo]) -> dict[str, J
     for start in range(0, len(ids), _PER_CALL):
         part = ids[start : start + _PER_CALL]
         found = zip(part, await driver.get(part, payloads=False), strict=True)
-        jobs |= {one: job for one, job in found if job is not None and job.claimed_by == holders[one]}
+        jobs |= {one: job for one, job in found if job is not None and job.worker_id == holders[one]}
     return jobs
 
 

@@ -58,7 +58,7 @@ def _fits(job: JobRecord, query: Query) -> bool:
         (query.states is None or job.state in query.states)
         and (query.type is None or job.type == query.type)
         and (query.key is None or job.key == query.key)
-        and (query.claimed_by is None or job.claimed_by == query.claimed_by)
+        and (query.worker_id is None or job.worker_id == query.worker_id)
         and (query.failure_kind is None or job.failure_kind == query.failure_kind)
     )
 

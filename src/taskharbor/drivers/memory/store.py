@@ -64,7 +64,7 @@ class Store(Records):
         self.put(new_record(job, self.next_seq(), self.now))
 
     def notify_cancel(self, job: JobRecord) -> None:
-        self.listeners.cancel(job.id, job.claimed_by)
+        self.listeners.cancel(job.id, job.worker_id)
 
     def remembered(self, queue: str, key: bytes) -> str | None:
         return self.idempotency.job_of(queue, key, self.now)

@@ -69,7 +69,7 @@ def numbered_acks(settlements: Sequence[Any]) -> Acks:
 def numbered(leases: Sequence[Lease]) -> tuple[list[int], list[str], list[str | None]]:
     """Few claims have made many leases: the number of its claim per lease, and token and worker per claim."""
     tokens = [lease.token for lease in leases]
-    workers = [lease.claimed_by for lease in leases]
+    workers = [lease.worker_id for lease in leases]
     if tokens and tokens.count(tokens[0]) == workers.count(workers[0]) == len(tokens):
         return [1] * len(tokens), tokens[:1], workers[:1]
     numbers: dict[tuple[str, str | None], int] = {}

@@ -385,7 +385,7 @@ def _repeated(leases: Sequence[Lease]) -> list[int]:
 
 def is_usable(lease: Lease) -> bool:
     """Whether the server can be asked about it; one that nobody can hold is refused without."""
-    return is_id(lease.job_id) and "\0" not in lease.token and "\0" not in (lease.claimed_by or "")
+    return is_id(lease.job_id) and "\0" not in lease.token and "\0" not in (lease.worker_id or "")
 
 
 def _arguments(
@@ -472,7 +472,7 @@ def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:
         created_at=at,
         updated_at=at,
         token=token,
-        claimed_by=worker,
+        worker_id=worker,
         lease_expires_at=expires_at,
     )
     # A lease that holds again by now was refused a moment ago: it ran out in between.
@@ -536,7 +536,7 @@ def _win(ledger: Ledger, original_id: str, result: bytes | None) -> None:
         after = won(original, result, ledger.at)
         ledger.put(after)
         if original.state is JobState.RUNNING:
-            ledger.tell_of_cancel(original.id, original.claimed_by)
+            ledger.tell_of_cancel(original.id, original.worker_id)
         end(ledger, after)
 
 
@@ -544,4 +544,4 @@ def drop_copy_of(ledger: Ledger, job_id: str) -> None:
     copy = ledger.copy_of(job_id)
     if copy is not None:
         ledger.put(dropped(copy, ledger.at))
-        ledger.tell_of_cancel(copy.id, copy.claimed_by)
+        ledger.tell_of_cancel(copy.id, copy.worker_id)

@@ -132,7 +132,7 @@ def _cancel(ledger: Ledger, job_id: str) -> CancelAnswer:
     ledger.put(after)
     drop_copy_of(ledger, after.id)
     if is_running:
-        ledger.tell_of_cancel(job.id, job.claimed_by)
+        ledger.tell_of_cancel(job.id, job.worker_id)
     else:
         end(ledger, after)
     return CancelAnswer(after.id, result, after.state, at, after.version)

@@ -219,7 +219,7 @@ class Ledger:
                 job.run_at,
             ),
             *(job.updated_at, job.attempts, job.stalls, job.starts, job.fence, job.cancel_requested),
-            *(job.token if is_running else job.settled_token, job.claimed_by, job.lease_expires_at),
+            *(job.token if is_running else job.settled_token, job.worker_id, job.lease_expires_at),
             *(job.started_at, job.finished_at, flags_of(job.update), job.last_error, job.failed_at),
             *(job.failure_kind, job.result, progress_text(job.progress), history_text(job.history)),
         )

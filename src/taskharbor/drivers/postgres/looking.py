@@ -59,7 +59,7 @@ class Looking:
             _EXAMINED_PER_PAGE,
             query.type,
             query.key,
-            query.claimed_by,
+            query.worker_id,
             query.failure_kind,
             None if query.states is None else [CODES[state] for state in query.states],
             query.limit + 1,

@@ -75,7 +75,7 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         settled_token=None if is_running else row[23],
         fence=row[24],
         lease_expires_at=row[25],
-        claimed_by=row[26],
+        worker_id=row[26],
         cancel_requested=row[27],
         last_error=row[28],
         failed_at=row[29],
@@ -127,7 +127,7 @@ def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
         token=lease.token,
         fence=lease.fence,
         lease_expires_at=lease.expires_at,
-        claimed_by=lease.worker,
+        worker_id=lease.worker,
         started_at=lease.at,
     )
 
@@ -217,7 +217,7 @@ def history_text(history: tuple[AttemptRecord, ...]) -> str | None:
     if not history:
         return None
     entries = [
-        (a.fence, a.worker, micros(a.started_at), micros(a.ended_at), a.outcome, a.error) for a in history
+        (a.fence, a.worker_id, micros(a.started_at), micros(a.ended_at), a.outcome, a.error) for a in history
     ]
     return msgspec.json.encode(entries).decode()
 

@@ -63,12 +63,12 @@ SWEPT_PER_CLAIM = 100
 class _Group:
     """Acks from one claim: what they share is sent once."""
 
-    __slots__ = ("claimed_by", "has_results", "ids", "places", "queue", "results", "token")
+    __slots__ = ("has_results", "ids", "places", "queue", "results", "token", "worker_id")
 
     def __init__(self, lease: Lease, queue: str, *, has_results: bool) -> None:
         self.queue = queue
         self.token = lease.token
-        self.claimed_by = lease.claimed_by
+        self.worker_id = lease.worker_id
         self.has_results = has_results
         self.places: list[int] = []
         self.ids: list[str] = []
@@ -91,10 +91,10 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
             last is None
             or lease.token != last.token
             or queue != last.queue
-            or lease.claimed_by != last.claimed_by
+            or lease.worker_id != last.worker_id
             or has_results is not last.has_results
         ):
-            name = (queue, lease.token, lease.claimed_by, has_results)
+            name = (queue, lease.token, lease.worker_id, has_results)
             last = groups.get(name)
             if last is None:
                 last = groups[name] = _Group(lease, queue, has_results=has_results)
@@ -286,7 +286,7 @@ class Attempts:
             arguments += (
                 queues.setdefault(group.queue, len(queues) + 1),
                 token_bytes(group.token),
-                group.claimed_by or "",
+                group.worker_id or "",
                 len(group.results),
                 head_fields(group.ids),
                 *group.results,
@@ -386,7 +386,7 @@ class Attempts:
                 numbers[queue] if queue else 0,
                 id_bytes(lease.job_id),
                 token_bytes(lease.token),
-                lease.claimed_by or "",
+                lease.worker_id or "",
                 b"" if step is None else b"p" + progress_bytes(step),
             )
         keys = [self._keys.data, *(self._keys.queue(name).leases for name in numbers)]

@@ -258,7 +258,7 @@ def head_of(job: JobRecord, kept_flags: int) -> bytes:
     if not (job.starts or job.fence or job.finished_at):
         return head
     token = job.token if job.state is JobState.RUNNING else job.settled_token
-    worker = (job.claimed_by or "").encode()
+    worker = (job.worker_id or "").encode()
     return (
         head
         + _LEASE.pack(
@@ -302,7 +302,7 @@ def story_of(job: JobRecord) -> bytes | None:
             None if job.failed_at is None else micros(job.failed_at),
             job.failure_kind,
             [
-                (a.fence, a.worker, micros(a.started_at), micros(a.ended_at), a.outcome, a.error)
+                (a.fence, a.worker_id, micros(a.started_at), micros(a.ended_at), a.outcome, a.error)
                 for a in job.history
             ],
             None if job.update is None else flags_text(job.update),
@@ -368,7 +368,7 @@ def record_of(
         settled_token=None if is_running else a_token,
         fence=fence,
         lease_expires_at=instant(until) if is_running else None,
-        claimed_by=head[92 : 92 + size].decode() if size else None,
+        worker_id=head[92 : 92 + size].decode() if size else None,
         cancel_requested=bool(flags & CANCEL),
         last_error=past.last_error,
         failed_at=None if past.failed_at is None else instant(past.failed_at),
@@ -440,7 +440,7 @@ def claimed_records(
             token=token,
             fence=fence,
             lease_expires_at=expires_at,
-            claimed_by=worker_id,
+            worker_id=worker_id,
             started_at=at,
         )
         jobs.append(job if what.is_plain else _with_options(job, what))

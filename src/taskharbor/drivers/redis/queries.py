@@ -72,7 +72,7 @@ class Queries:
             keys += (own.list, own.leases)
         sections, signs = _sections(query)
         after = seq_of(query)
-        is_filtered = any((query.type, query.key, query.claimed_by, query.failure_kind))
+        is_filtered = any((query.type, query.key, query.worker_id, query.failure_kind))
         reply = await self._primary.run(
             "find",
             keys,
@@ -151,7 +151,7 @@ def _fits(job: JobRecord, query: Query) -> bool:
     return (
         (query.type is None or job.type == query.type)
         and (query.key is None or job.key == query.key)
-        and (query.claimed_by is None or job.claimed_by == query.claimed_by)
+        and (query.worker_id is None or job.worker_id == query.worker_id)
         and (query.failure_kind is None or job.failure_kind == query.failure_kind)
     )
 

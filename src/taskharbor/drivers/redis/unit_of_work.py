@@ -202,8 +202,8 @@ class UnitOfWork:
 
     def tell_of_cancel(self, job: JobRecord) -> None:
         """Hint the worker that runs a job that it was cancelled."""
-        if job.claimed_by is not None:
-            self.cancel_hints.append((job.claimed_by, job.id))
+        if job.worker_id is not None:
+            self.cancel_hints.append((job.worker_id, job.id))
 
     def _add_flag(self, job_id: str, flag: int) -> None:
         self._flags[job_id] = self._flags.get(job_id, 0) | flag

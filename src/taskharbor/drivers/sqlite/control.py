@@ -54,8 +54,8 @@ def _request_cancel(step: Step, records: Records, job: JobRecord) -> CancelAnswe
         lease_alone(step, job.seq)
         step.run("cancel_request", seq=job.seq, now=step.us)
         Ends(step, records).drop_copy_of(job)
-        if job.claimed_by is not None:
-            step.hints.cancels.append((job.claimed_by, job.id))
+        if job.worker_id is not None:
+            step.hints.cancels.append((job.worker_id, job.id))
     return CancelAnswer(job.id, CancelResult.REQUESTED, job.state, step.now, version)
 
 

@@ -81,8 +81,8 @@ class Ends:
         copy = self._records.live_copy_of(job)
         if copy is not None:
             self._records.put(copy, dropped(copy, self._step.now))
-            if copy.claimed_by is not None:
-                self._step.hints.cancels.append((copy.claimed_by, copy.id))
+            if copy.worker_id is not None:
+                self._step.hints.cancels.append((copy.worker_id, copy.id))
 
     def _win(self, original_id: str, result: bytes | None) -> None:
         """The copy was faster: its original is completed, whatever it is doing."""
@@ -91,6 +91,6 @@ class Ends:
             return
         after = won(original, result, self._step.now)
         self._records.put(original, after)
-        if original.claimed_by is not None:
-            self._step.hints.cancels.append((original.claimed_by, original.id))
+        if original.worker_id is not None:
+            self._step.hints.cancels.append((original.worker_id, original.id))
         self.end(after)

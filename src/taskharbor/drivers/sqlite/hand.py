@@ -254,7 +254,7 @@ class Hand:
             token=self._token,
             fence=self._step.us,
             lease_expires_at=self._expires_at,
-            claimed_by=self._claim.worker_id,
+            worker_id=self._claim.worker_id,
             started_at=now,
         )
         return with_traits(model, traits)

@@ -33,7 +33,7 @@ class Held(NamedTuple):
 
     def fits(self, lease: Lease) -> bool:
         """Whether this is what that lease proves."""
-        return lease.token == self.token and (lease.claimed_by is None or lease.claimed_by == self.worker)
+        return lease.token == self.token and (lease.worker_id is None or lease.worker_id == self.worker)
 
 
 _rows_decoder = msgspec.json.Decoder(list[Held])

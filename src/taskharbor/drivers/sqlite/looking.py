@@ -108,7 +108,7 @@ def _seqs_in(step: Step, query: Query, low: int, high: int, limit: int) -> list[
         high=high,
         queue=query.queue,
         type=query.type,
-        claimed_by=query.claimed_by,
+        worker_id=query.worker_id,
         failure_kind=query.failure_kind,
         key=None if query.key is None else base64.b64encode(query.key).decode(),
         states=None if query.states is None else json_text([state.value for state in query.states]),

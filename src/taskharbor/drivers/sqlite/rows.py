@@ -223,7 +223,7 @@ def _running(record: JobRecord, row: tuple[Any, ...]) -> JobRecord:
         token=token,
         fence=fence or started_at,
         lease_expires_at=instant(expires_at),
-        claimed_by=worker,
+        worker_id=worker,
         settled_token=None,
         cancel_requested=bool(flags & Flags.CANCEL),
         starts=record.starts + 1,

@@ -91,7 +91,7 @@ def _complete(step: Step, acks: dict[int, Ack]) -> dict[int, int]:
 def _proven(row: Held, seqs: list[int], acks: dict[int, Ack]) -> list[int]:
     """Those of these seqs whose leases this row bears out: `row.fits`, written out for many."""
     token, workers = row.token, (None, row.worker)
-    return [seq for seq in seqs if (lease := acks[seq].lease).token == token and lease.claimed_by in workers]
+    return [seq for seq in seqs if (lease := acks[seq].lease).token == token and lease.worker_id in workers]
 
 
 def _end(step: Step, rows: list[Held], seqs: list[int], acks: dict[int, Ack]) -> int:

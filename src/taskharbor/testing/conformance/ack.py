@@ -55,7 +55,7 @@ async def test_an_acknowledged_job_is_completed(driver: Driver) -> None:
         updated_at=START + SECOND,
         version=before.version + 1,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         settled_token=job.token,
     )
 
@@ -98,10 +98,10 @@ async def test_the_name_of_another_worker_acknowledges_nothing(driver: Driver) -
     assert job.token is not None
 
     async with unchanged(driver, job.id):
-        answer = await refused(driver, Ack(Lease(job.id, job.token, claimed_by=OTHER_WORKER)))
+        answer = await refused(driver, Ack(Lease(job.id, job.token, worker_id=OTHER_WORKER)))
 
     assert isinstance(answer, LeaseMismatch)
-    await settle_one(driver, Ack(Lease(job.id, job.token, claimed_by=WORKER)))
+    await settle_one(driver, Ack(Lease(job.id, job.token, worker_id=WORKER)))
 
 
 @pytest.mark.parametrize("foreign_at", [0, 1, 2])
@@ -110,7 +110,7 @@ async def test_a_lease_in_a_foreign_name_is_refused_beside_good_ones(driver: Dri
     await driver.enqueue(new_jobs(3), now=START)
     jobs = await reserve(driver, limit=3)
     leases = [job.lease for job in jobs]
-    leases[foreign_at] = msgspec.structs.replace(leases[foreign_at], claimed_by=OTHER_WORKER)
+    leases[foreign_at] = msgspec.structs.replace(leases[foreign_at], worker_id=OTHER_WORKER)
 
     extended = await driver.extend_leases(leases, LEASE, now=START)
     settled = await driver.settle([Ack(lease) for lease in leases], now=START)
@@ -192,7 +192,7 @@ async def test_a_worker_cannot_be_mistaken_for_its_own_earlier_attempt(driver: D
     async with unchanged(driver, first.id, now=END):
         answer = await refused(driver, Ack(first.lease, b"first"), now=END)
 
-    assert (second.id, second.claimed_by) == (first.id, first.claimed_by)
+    assert (second.id, second.worker_id) == (first.id, first.worker_id)
     assert isinstance(answer, LeaseMismatch)
     await settle_one(driver, Ack(second.lease), now=END)
 

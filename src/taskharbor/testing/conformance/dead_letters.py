@@ -84,7 +84,7 @@ async def test_a_failed_job_says_why(driver: Driver) -> None:
         updated_at=now,
         version=before.version + 1,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         settled_token=job.token,
         history=after.history,
     )

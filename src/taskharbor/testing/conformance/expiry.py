@@ -55,7 +55,7 @@ async def test_an_expired_job_can_be_reserved_from_its_end_on(driver: Driver, la
     taken = await reserve_one(driver, now=END + late, worker_id=OTHER_WORKER)
 
     assert early == []
-    assert (taken.id, taken.claimed_by, taken.starts) == (job.id, OTHER_WORKER, 2)
+    assert (taken.id, taken.worker_id, taken.starts) == (job.id, OTHER_WORKER, 2)
 
 
 async def test_a_job_with_heartbeats_is_never_reclaimed(driver: Driver) -> None:
@@ -91,11 +91,11 @@ async def test_a_reclaimed_job_is_ready_with_one_stall_more(driver: Driver) -> N
         updated_at=END,
         version=before.version + 1,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         history=after.history,
     )
-    assert [(entry.outcome, entry.worker, entry.fence) for entry in after.history] == [
-        ("stalled", before.claimed_by, before.fence)
+    assert [(entry.outcome, entry.worker_id, entry.fence) for entry in after.history] == [
+        ("stalled", before.worker_id, before.fence)
     ]
 
 

@@ -83,9 +83,9 @@ async def test_an_expired_attempt_is_remembered_with_the_worker_that_fell_silent
     record = await get_one(driver, job.id, now=END + MINUTE)
     first, second = record.history
 
-    assert (first.fence, first.worker, first.outcome) == (job.fence, WORKER, "stalled")
+    assert (first.fence, first.worker_id, first.outcome) == (job.fence, WORKER, "stalled")
     assert (first.started_at, first.ended_at) == (START, END + SECOND)
-    assert (second.fence, second.worker, second.outcome) == (again.fence, OTHER_WORKER, "stalled")
+    assert (second.fence, second.worker_id, second.outcome) == (again.fence, OTHER_WORKER, "stalled")
     assert (second.started_at, second.ended_at) == (END + SECOND, END + SECOND + LEASE)
     assert first.error
     assert WORKER in first.error

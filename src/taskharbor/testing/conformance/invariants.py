@@ -39,7 +39,7 @@ def check_record(job: JobRecord) -> None:
     """The fields of one record agree with each other."""
     is_running = job.state is JobState.RUNNING
     assert (job.lease_expires_at is not None) == is_running, job
-    assert (job.claimed_by is not None) == is_running, job
+    assert (job.worker_id is not None) == is_running, job
     assert (job.finished_at is not None) == job.state.is_terminal, job
     assert (job.update is not None) == (job.state is JobState.BLOCKED), job
     assert (job.started_at is not None) == (job.starts > 0), job

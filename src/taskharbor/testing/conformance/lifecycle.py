@@ -69,7 +69,7 @@ async def test_handles_see_each_others_work_at_once(driver: Driver) -> None:
     async with driver.another() as client, driver.another() as worker:
         answer = await enqueue_one(client)
         job = await reserve_one(worker)
-        assert (await get_one(driver, answer.id)).claimed_by == job.claimed_by
+        assert (await get_one(driver, answer.id)).worker_id == job.worker_id
         await settle_one(client, Ack(job.lease))
 
     assert (await driver.count(now=START))[QUEUE] == Counts(completed=1)

@@ -139,15 +139,15 @@ async def test_filters_say_what_they_mean(driver: Driver) -> None:
     other = (await running(driver, queue=OTHER_QUEUE, worker_id=OTHER_WORKER)).id
     ready = (await enqueue_one(driver, type="kit.a")).id
     [failing] = [job for job in await find_all(driver) if job.id == failed]
-    assert failing.claimed_by == OTHER_WORKER
+    assert failing.worker_id == OTHER_WORKER
 
     assert await found_ids(driver) == [keyed, failed, other, ready]
     assert await found_ids(driver, queue=OTHER_QUEUE) == [other]
     assert await found_ids(driver, type="kit.a") == [keyed, ready]
     assert await found_ids(driver, type="kit.a", states=(JobState.READY,)) == [ready]
     assert await found_ids(driver, key=b"key") == [keyed]
-    assert await found_ids(driver, claimed_by=OTHER_WORKER) == [failed, other]
-    assert await found_ids(driver, claimed_by=OTHER_WORKER, queue=QUEUE) == [failed]
+    assert await found_ids(driver, worker_id=OTHER_WORKER) == [failed, other]
+    assert await found_ids(driver, worker_id=OTHER_WORKER, queue=QUEUE) == [failed]
     assert await found_ids(driver, states=(JobState.READY, JobState.RUNNING), queue=QUEUE) == [
         keyed,
         failed,
@@ -170,7 +170,7 @@ async def test_filters_mean_the_same_in_either_order(driver: Driver) -> None:
         {"queue": QUEUE},
         {"type": "kit.a"},
         {"key": b"key"},
-        {"claimed_by": OTHER_WORKER},
+        {"worker_id": OTHER_WORKER},
         {"failure_kind": "error"},
         {"states": (JobState.RUNNING,)},
     ]

@@ -103,7 +103,7 @@ async def test_no_verb_works_with_another_token(driver: Driver) -> None:
 async def test_no_verb_works_with_the_name_of_another_holder(driver: Driver) -> None:
     """N06: the token implies who claimed it; a lease that says otherwise is another lease."""
     job = await running(driver)
-    foreign = msgspec.structs.replace(job.lease, claimed_by=OTHER_WORKER)
+    foreign = msgspec.structs.replace(job.lease, worker_id=OTHER_WORKER)
 
     for name in NAMES_ITS_HOLDER:
         with row(name):

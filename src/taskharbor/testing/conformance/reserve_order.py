@@ -66,7 +66,7 @@ async def test_a_reserved_job_is_running(driver: Driver) -> None:
     record = await get_one(driver, job.id)
 
     assert record.state is JobState.RUNNING
-    assert (record.claimed_by, record.started_at, record.starts) == (WORKER, START, 1)
+    assert (record.worker_id, record.started_at, record.starts) == (WORKER, START, 1)
     assert (record.updated_at, record.version) == (START, 2)
     assert (await driver.count(now=START))[QUEUE].running == 1
 
@@ -82,13 +82,13 @@ async def test_a_reserved_job_carries_its_lease(driver: Driver) -> None:
 
     assert job.lease.token
     assert job.lease.fence == job.fence > 0
-    assert (job.lease.job_id, job.lease.expires_at, job.lease.claimed_by) == (job.id, now + LEASE, WORKER)
+    assert (job.lease.job_id, job.lease.expires_at, job.lease.worker_id) == (job.id, now + LEASE, WORKER)
     assert after == msgspec.structs.replace(
         before,
         state=JobState.RUNNING,
         fence=job.fence,
         lease_expires_at=now + LEASE,
-        claimed_by=WORKER,
+        worker_id=WORKER,
         starts=1,
         started_at=now,
         updated_at=now,

@@ -100,7 +100,7 @@ async def test_a_retry_keeps_what_went_wrong(driver: Driver) -> None:
         updated_at=now,
         version=before.version + 1,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         settled_token=job.token,
         history=after.history,
     )
@@ -227,7 +227,7 @@ async def test_a_released_job_is_ready_and_nothing_is_counted(driver: Driver) ->
         updated_at=START + SECOND,
         version=before.version + 1,
         lease_expires_at=None,
-        claimed_by=None,
+        worker_id=None,
         settled_token=first.token,
         history=after.history,
     )

@@ -319,8 +319,8 @@ async def test_odd_worker_ids_work(driver: Driver, worker_id: str) -> None:
     """Q10 R004-6: nothing is parsed out of them."""
     job = await running(driver, worker_id=worker_id)
 
-    assert (await get_one(driver, job.id)).claimed_by == worker_id
-    assert await found_ids(driver, claimed_by=worker_id) == [job.id]
+    assert (await get_one(driver, job.id)).worker_id == worker_id
+    assert await found_ids(driver, worker_id=worker_id) == [job.id]
     await settle_one(driver, Ack(job.lease))
 
 

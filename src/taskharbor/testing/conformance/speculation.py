@@ -176,7 +176,7 @@ async def test_the_ack_of_a_copy_completes_the_original(driver: Driver) -> None:
     record = await get_one(driver, original.id)
     assert answer.state is JobState.COMPLETED
     assert (record.state, record.result, record.finished_at) == (JobState.COMPLETED, b"by the copy", START)
-    assert (record.claimed_by, record.lease_expires_at) == (None, None)
+    assert (record.worker_id, record.lease_expires_at) == (None, None)
     assert (record.attempts, record.stalls, record.version) == (0, 0, original.version + 1)
     assert record.settled_token != original.token, "the loser must not take it for its own success"
     assert await driver.count(now=START) == {QUEUE: Counts(completed=1)}

@@ -181,7 +181,7 @@ def _grant(claim: Event, record: JobRecord, at: int | None) -> Event:
         at=_first(at, record.started_at),
         version=record.version,
         token=record.token or "",
-        worker=record.claimed_by or "",
+        worker=record.worker_id or "",
         queue=record.queue,
         until=_micros(record.lease_expires_at),
         span=claim.span,
@@ -299,7 +299,7 @@ def _told_get(asked: list[Event], answer: list[JobRecord | None], at: int | None
             at=at,
             version=record.version,
             state=record.state.value,
-            worker=record.claimed_by or "",
+            worker=record.worker_id or "",
             until=_micros(record.lease_expires_at),
             facts=facts_of(record),
         )

@@ -27,9 +27,9 @@ class Ending(Gated):
     def _leave(self, job: Any, outcome: str, why: str | None, now: datetime) -> None:
         """The attempt is over: into the history with it, away with the lease."""
         if outcome != "completed" or job.starts > 1:
-            entry = AttemptRecord(job.fence, job.claimed_by, job.started_at, now, outcome, why)
+            entry = AttemptRecord(job.fence, job.worker_id, job.started_at, now, outcome, why)
             job.history = (*job.history, entry)[-10:]
-        job.token = job.lease_expires_at = job.claimed_by = None
+        job.token = job.lease_expires_at = job.worker_id = None
         self._touch(job, now)
 
     def _end(self, job: Any, state: JobState, now: datetime) -> None:
@@ -118,7 +118,7 @@ class Ending(Gated):
 
     def _drop_copy(self, job_id: str, now: datetime) -> None:
         for copy in self._copies(job_id):
-            copy.token = copy.lease_expires_at = copy.claimed_by = None
+            copy.token = copy.lease_expires_at = copy.worker_id = None
             self._touch(copy, now)
             self._end(copy, JobState.CANCELLED, now)
 

@@ -161,7 +161,7 @@ class ReferenceModel(Ending):
             return True
         original = self.jobs[job.speculates_on]
         slower, until = self.head_starts.get(job.id, ((), now))
-        is_elsewhere = worker_id not in (self.made_beside[job.id], original.claimed_by)
+        is_elsewhere = worker_id not in (self.made_beside[job.id], original.worker_id)
         return (
             original.state is JobState.RUNNING and is_elsewhere and (worker_id not in slower or now >= until)
         )
@@ -172,7 +172,7 @@ class ReferenceModel(Ending):
         if claim.rate is not None:
             self.worker_rates[claim.worker_id] = claim.rate
         self._move(job, JobState.RUNNING)
-        job.token, job.claimed_by, job.lease_expires_at = token, claim.worker_id, now + claim.lease_for
+        job.token, job.worker_id, job.lease_expires_at = token, claim.worker_id, now + claim.lease_for
         job.fence = max(job.fence + 1, (now - EPOCH) // MICROSECOND)
         job.starts += 1
         job.started_at = now
@@ -207,7 +207,7 @@ class ReferenceModel(Ending):
         job = self.jobs.get(lease.job_id)
         if job is None or job.state is not JobState.RUNNING:
             return JobNotInflight(lease.job_id)
-        if job.token != lease.token or lease.claimed_by not in (None, job.claimed_by):
+        if job.token != lease.token or lease.worker_id not in (None, job.worker_id):
             return LeaseMismatch(lease.job_id)
         return LeaseExpired(lease.job_id) if job.lease_expires_at <= now else None
 
@@ -399,9 +399,9 @@ class ReferenceModel(Ending):
         new = NewJob(id=copy_id, queue=job.queue, run_at=place, max_attempts=1, max_stalls=1, **values)
         copy = self._create(new, now)
         copy.fence, copy.speculates_on = job.fence, job.id
-        copy.avoid_worker = avoided(job.claimed_by, start, now)
+        copy.avoid_worker = avoided(job.worker_id, start, now)
         self.copied_runs.add((job.id, job.fence))
-        self.made_beside[copy_id] = job.claimed_by
+        self.made_beside[copy_id] = job.worker_id
         if start is not None:
             self.head_starts[copy_id] = start.slower, now + start.span
         return Speculated(job.id, copy_id, now, 1)

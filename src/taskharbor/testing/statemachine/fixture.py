@@ -132,7 +132,7 @@ class PairMachine(RuleBasedStateMachine):
         lease = leases[which % len(leases)]
         if forgery == "token":
             return msgspec.structs.replace(lease, token=WRONG_TOKEN)
-        return msgspec.structs.replace(lease, claimed_by="nobody") if forgery == "worker" else lease
+        return msgspec.structs.replace(lease, worker_id="nobody") if forgery == "worker" else lease
 
     def _end(self, end: str, which: int, forgery: str) -> Settlement:
         return plans.ENDS[end](self._lease(which, forgery), self.pair.now)

@@ -200,7 +200,7 @@ QUERIES = st.sampled_from(
         Query(states=(JobState.RUNNING, JobState.COMPLETED), limit=3, newest_first=True),
         Query(states=(JobState.FAILED, JobState.CANCELLED), type="mail"),
         Query(key=KEYS[0], limit=2),
-        Query(claimed_by="w1"),
+        Query(worker_id="w1"),
         Query(failure_kind="stalled"),
     ]
 )

@@ -41,7 +41,7 @@ class ProgressOut(Out, frozen=True, kw_only=True):
 
 class AttemptOut(Out, frozen=True, kw_only=True):
     fence: int
-    worker: str
+    worker_id: str
     started_at: InstantText
     ended_at: InstantText
     outcome: str
@@ -71,7 +71,7 @@ class JobOut(Out, frozen=True, kw_only=True):
     failed_at: InstantText | None
     last_error: str | None
     failure_kind: str | None
-    claimed_by: str | None
+    worker_id: str | None
     lease_expires_at: InstantText | None
     cancel_requested: bool
     progress: ProgressOut | None

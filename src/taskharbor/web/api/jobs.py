@@ -44,7 +44,7 @@ async def list_jobs(call: Call) -> Response:
         states=_states(asked.state),
         type=asked.type,
         key=None if asked.key is None else asked.key.encode(),
-        claimed_by=asked.worker,
+        worker_id=asked.worker_id,
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,

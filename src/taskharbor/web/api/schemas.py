@@ -174,7 +174,7 @@ class JobsQuery(TimesQuery, frozen=True, kw_only=True):
     state: Annotated[str, Meta(description="One or more states, with commas.")] | None = None
     type: Name | None = None
     key: Key | None = None
-    worker: Text | None = None
+    worker_id: Text | None = None
     failure_kind: Name | None = None
     sort: Literal["seq", "-seq"] = "-seq"
     limit: Limit = 50

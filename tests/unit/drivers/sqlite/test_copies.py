@@ -18,9 +18,9 @@ async def test_the_worker_of_the_slower_run_is_told_to_stop(tmp_path, winner):
         await driver.speculate(original.id, now=START)
         copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
         first, second = (original, copy) if winner == "original" else (copy, original)
-        assert second.claimed_by is not None
+        assert second.worker_id is not None
 
-        async with listening(driver, worker_id=second.claimed_by) as wakeups:
+        async with listening(driver, worker_id=second.worker_id) as wakeups:
             await settle_one(driver, Ack(first.lease))
 
             told = await hint(wakeups, lambda wakeup: wakeup.kind is WakeupKind.CANCEL)

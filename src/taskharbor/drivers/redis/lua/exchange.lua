@@ -39,7 +39,7 @@ local before = 2 + 2 * queue_count
 local groups, last = {}, before
 for g = 1, group_count do
   local results, heads = tonumber(ARGV[at + 3]), ARGV[at + 4]
-  local group = { queue = tonumber(ARGV[at]), token = ARGV[at + 1], claimed_by = ARGV[at + 2], first = last,
+  local group = { queue = tonumber(ARGV[at]), token = ARGV[at + 1], worker_id = ARGV[at + 2], first = last,
     count = #heads / 17, results = results > 0 and at + 4 }
   for i = 1, group.count do
     fields[last + i] = sub(heads, 17 * i - 16, 17 * i)
@@ -122,7 +122,7 @@ end
 -- Jobs of one claim share the start and the end of their heads, which are decoded once.
 local function ack_group(group)
   local queue, set = group.queue, set_of(group.queue)
-  local token, claimed_by, name = group.token, group.claimed_by, ARGV[3 + queue]
+  local token, worker_id, name = group.token, group.worker_id, ARGV[3 + queue]
   local places, listed, n, forget = set.places, set.listed, set.n, set.forget
   local front, new_front, version, flags, back, new_back, refusal
 
@@ -139,7 +139,7 @@ local function ack_group(group)
     back = sub(head, 48)
     local worker_end = 45 + byte(back, 45)
     new_back = sub(back, 1, 20) .. now8 .. token .. '\0'
-    if sub(back, 29, 44) ~= token or (claimed_by ~= '' and claimed_by ~= sub(back, 46, worker_end)) then
+    if sub(back, 29, 44) ~= token or (worker_id ~= '' and worker_id ~= sub(back, 46, worker_end)) then
       return 'M'
     elseif unpack_from('>I8', back, 21) <= now then
       return 'E'

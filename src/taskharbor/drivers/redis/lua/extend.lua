@@ -13,14 +13,14 @@ end
 local expires, queue_count = now + tonumber(ARGV[3]), tonumber(ARGV[4])
 local reply = { text(now) }
 
-local function extend(queue, id, token, claimed_by, progress)
+local function extend(queue, id, token, worker_id, progress)
   local head = call('HGET', data, 'h' .. id)
   if not head or byte(head, 1) ~= RUNNING then
     return 'N'
   end
   local worker_end = 92 + byte(head, 92)
   local worker = sub(head, 93, worker_end)
-  if sub(head, 76, 91) ~= token or (claimed_by ~= '' and claimed_by ~= worker) then
+  if sub(head, 76, 91) ~= token or (worker_id ~= '' and worker_id ~= worker) then
     return 'M'
   end
   if unpack_from('>I8', head, 68) <= now then

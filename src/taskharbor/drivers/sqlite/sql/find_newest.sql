@@ -1,6 +1,6 @@
 -- find_newest: the seqs of one block that fit a listing, newest first. Copies are never listed.
 --   :low :high bounds of seq, both part of it   :queue :type or null   :states JSON array of names, or null
---   :claimed_by :failure_kind or null   :key base64 or null   :now   :limit
+--   :worker_id :failure_kind or null   :key base64 or null   :now   :limit
 --   returns seq
 select b.seq
 from th_body b
@@ -12,7 +12,7 @@ where b.seq between :low and :high
   and b.copy_of is null
   and (:queue is null or b.queue = :queue)
   and (:type is null or b.type = :type)
-  and (:claimed_by is null or g.worker = :claimed_by)
+  and (:worker_id is null or g.worker = :worker_id)
   and (:failure_kind is null or p.failure_kind = :failure_kind)
   and (:key is null or json_extract(b.traits, '$.key') = :key)
   and (:states is null or case
