@@ -1,6 +1,6 @@
 """The HTTP API: `create_app(harbor)` makes an ASGI application that serves it at any path.
 
-Names are looked up when they are asked for: tokens are made without the server's dependencies.
+Names are imported on first use: creating a token must not need the dependencies of the server.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Principal", "ServerConfig", "create_app"]
 
-_HOMES = {"App": "app", "Principal": "auth", "ServerConfig": "config", "create_app": "app"}
+_MODULES = {"App": "app", "Principal": "auth", "ServerConfig": "config", "create_app": "app"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""create_app(harbor): the HTTP API as an ASGI application, to serve alone or to mount anywhere."""
+"""create_app(harbor): the HTTP API as an ASGI application, to serve alone or to mount in another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from taskharbor.harbor import Harbor
 from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, schedules, workers
 from taskharbor.web.auth import Authenticate
-from taskharbor.web.call import Call
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.driver_routes import DriverVerbs
 from taskharbor.web.endpoint import Endpoint, Operation, endpoints_of
@@ -23,12 +22,13 @@ from taskharbor.web.guard import Guard
 from taskharbor.web.openapi import openapi_operation
 from taskharbor.web.problems import KINDS, Problem, problem_response
 from taskharbor.web.reply import REQUEST_ID, deliver
+from taskharbor.web.request import Request
 from taskharbor.web.service import Service
 
 _log = logging.getLogger("taskharbor.server")
-_FAREWELL_SECONDS = 2.0
-_TRY_AGAIN_SECONDS = 5.0
-_NOT_SPOKEN_HERE = 1003
+_STOP_SECONDS = 2.0
+_RETRY_SECONDS = 5.0
+_UNSUPPORTED_DATA = 1003
 
 OPERATIONS: list[Operation] = [
     *enqueue.OPERATIONS,
@@ -52,20 +52,20 @@ def create_app(
 ) -> App:
     """The API of a harbor. Mount it in any ASGI application, at any path.
 
-    The store is opened at the first request, or at the start where the lifespan is run: mounted
-    applications do not get theirs run, so `async with app.running():` in your own does the same.
+    The store is opened when the lifespan starts, or else at the first request. The lifespan of a mounted
+    application is not run; `async with app.running():` in your own lifespan does the same.
 
     Args:
-        harbor: What is served.
+        harbor: The harbor to serve.
         config: Limits, and the token file.
-        authenticate: Lets a host application say who calls; without it, tokens decide.
-        local_callers_are_admin: Without either, serve callers whose address is of this machine, as admin.
-            Only where the server below tells true addresses: behind a proxy on this machine, or a server
-            that believes forwarded addresses, that is everybody.
-        prefix: The path under which callers find it, for hosts that do not say (Litestar); links need it.
+        authenticate: How the host application identifies callers, instead of tokens.
+        local_callers_are_admin: Without either, serve callers from this machine, as admin. Safe only if the
+            server reports true addresses: behind a proxy on this machine, or a server that trusts
+            forwarded addresses, everyone is local.
+        prefix: The path it is mounted at, for hosts that do not report it (Litestar); links need it.
 
     Raises:
-        ConfigurationError: nothing says who may call.
+        ConfigurationError: no way to authenticate callers was given.
     """
     service = Service(
         harbor, config or ServerConfig(), authenticate, local_callers_are_admin=local_callers_are_admin
@@ -78,7 +78,7 @@ def create_app(
 
 
 class App:
-    """The ASGI application. `service` is what its routes share."""
+    """The ASGI application. Its routes share `service`."""
 
     def __init__(self, service: Service, prefix: str | None = None) -> None:
         self.service = service
@@ -86,62 +86,62 @@ class App:
         self._guard = Guard(service)
         endpoints = _endpoints(service)
         self._at_path = {path: endpoint for path, endpoint in endpoints.items() if "{" not in path}
-        """Where most requests go: one look, before the router tries its patterns in turn."""
+        """Paths without parameters: found by one lookup, before the router tries its patterns."""
         self._router = Router(
             [Route(path, endpoint=endpoint) for path, endpoint in endpoints.items() if "{" in path],
-            default=self._nothing_there,
+            default=self._not_found,
             redirect_slashes=False,
             lifespan=lambda _app: self.running(),
         )
 
     def stop(self) -> None:
-        """End event streams and long waits, so that a server can stop in good order."""
+        """End event streams and long polls, so that the server can shut down gracefully."""
         self.service.stop()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the store, run the scheduler beside if so configured; close both in the end."""
+        """Open the store and, if configured, run a scheduler; stop and close both at the end."""
         service = self.service
         try:
             await service.driver()
         except DriverUnavailable as error:
             service.harbor.driver.outage.failed("open; requests get 503", error)
-        keeping_time = asyncio.ensure_future(_keep_time(service)) if service.config.scheduler else None
+        scheduler = asyncio.ensure_future(_run_scheduler(service)) if service.config.scheduler else None
         measuring = nullcontext() if service.metrics is None else service.metrics.measuring()
         try:
             async with measuring:
                 yield
         finally:
             service.stop()
-            if keeping_time is not None:
-                keeping_time.cancel()
-                await asyncio.wait((keeping_time,), timeout=_FAREWELL_SECONDS)
-            if service.afterwards:
-                await asyncio.wait(tuple(service.afterwards), timeout=_FAREWELL_SECONDS)
+            if scheduler is not None:
+                scheduler.cancel()
+                await asyncio.wait((scheduler,), timeout=_STOP_SECONDS)
+            if service.background:
+                await asyncio.wait(tuple(service.background), timeout=_STOP_SECONDS)
             service.audit.close()
             await service.harbor.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": _NOT_SPOKEN_HERE})
+            await send({"type": "websocket.close", "code": _UNSUPPORTED_DATA})
             return
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        problem = self._guard.look_at(scope)
+        problem = self._guard.check(scope)
         if problem is not None:
-            call = Call(self.service, scope, receive)
-            self.service.audit.note(call, "guard", KINDS[problem.kind][0], is_change=False)
+            request = Request(self.service, scope, receive)
+            self.service.audit.note(request, "guard", KINDS[problem.kind][0], is_change=False)
             await _answer(problem, scope, receive, send)
             return
         scope, path = self._placed(scope)
         await (self._at_path.get(path) or self._router)(scope, receive, send)
 
     def _placed(self, scope: Scope) -> tuple[Scope, str]:
-        """The scope with its paths as ASGI wants them, and the path below where we are mounted.
+        """The scope with paths as ASGI defines them, and the path below the mount point.
 
-        Starlette leaves its own path before ours and says so in `root_path`. Litestar takes its own away
-        without a word, sometimes with the slash before ours, and puts a slash behind.
+        Starlette keeps the mount path and reports it in `root_path`. Litestar cuts it off without
+        reporting it, sometimes with the leading slash of the rest, and appends a slash.
         """
         root, path = scope.get("root_path", ""), scope["path"]
         if root and (path == root or path.startswith(root + "/")):
@@ -155,8 +155,10 @@ class App:
             scope = {**scope, "root_path": root, "path": root + path}
         return scope, path
 
-    async def _nothing_there(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _answer(Problem("not-found", "there is nothing at this path"), scope, receive, send)
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _answer(
+            Problem("not-found", "no such path; GET /api/openapi.json lists them all"), scope, receive, send
+        )
 
 
 async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,8 +166,8 @@ async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send) 
     await deliver(reply, scope, receive, send)
 
 
-async def _keep_time(service: Service) -> None:
-    """The scheduler beside the server, on a handle of its own, tried again while the store is away."""
+async def _run_scheduler(service: Service) -> None:
+    """Run a scheduler on its own driver; try again while the store is unavailable."""
     while not service.stopping.is_set():
         try:
             await service.harbor.schedules.astore()
@@ -173,9 +175,9 @@ async def _keep_time(service: Service) -> None:
                 await Scheduler(driver, name="server", events=service.harbor.events).arun()
         except DriverUnavailable as error:
             service.harbor.driver.outage.failed("open, for the scheduler", error)
-        except Exception:  # noqa: BLE001 - logged as a whole; requests are served all the same
-            _log.exception("the scheduler beside the server has ended; it starts again")
-        await service.pause(_TRY_AGAIN_SECONDS)
+        except Exception:  # noqa: BLE001 - logged with its traceback; requests are still served
+            _log.exception("the scheduler of this server stopped unexpectedly; restarting it")
+        await service.pause(_RETRY_SECONDS)
 
 
 def _endpoints(service: Service) -> dict[str, Endpoint]:

@@ -1,12 +1,12 @@
-"""Who calls, and what they may do: roles, queues, and where a caller's token is read from.
+"""Authentication: who calls, with which role, for which queues.
 
-    viewer    looks at everything; secrets in payloads are hidden
-    producer  puts jobs in, and looks at jobs whose id it knows
-    worker    does jobs, and looks
-    operator  looks, puts jobs in, cancels, retries, pauses, configures
+    viewer    reads everything; secrets in payloads are hidden
+    producer  enqueues jobs, and reads jobs whose id it knows
+    worker    runs jobs, and reads everything
+    operator  reads, enqueues, cancels, retries, pauses, configures
     admin     everything
 
-A token may be narrowed to some queues: then everything else is as if it were not there.
+A token may be limited to some queues: then everything else looks as if it did not exist.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from starlette.requests import HTTPConnection
 
 from taskharbor.drivers.wire import Role
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.web.problems import Problem
-from taskharbor.web.seldom import Seldom
 from taskharbor.web.tokens import Token, TokenFile
+
+if TYPE_CHECKING:
+    from taskharbor.web.request import Request
 
 _log = logging.getLogger("taskharbor.server")
 
-Right = Role | Literal["reader"]
-"""What an operation asks for: a role, or `reader`, who looks at single jobs by their id."""
+Permission = Role | Literal["reader"]
+"""What an operation needs: a role, or `reader`, which may read single jobs by id."""
 
-GRANTS: dict[Role, frozenset[Right]] = {
+GRANTS: dict[Role, frozenset[Permission]] = {
     "viewer": frozenset({"viewer", "reader"}),
     "producer": frozenset({"producer", "reader"}),
     "worker": frozenset({"worker", "viewer", "reader"}),
@@ -42,59 +45,63 @@ GRANTS: dict[Role, frozenset[Right]] = {
 }
 
 HEAD = "taskharbor.head"
-"""In the scope: the headers that we look at ourselves, read once. The last one of a name counts."""
+"""In the scope: the headers that this package uses, collected once by guard.py."""
 
+RECHECK_SECONDS = 1.0
+"""A host's own hook may be slow, so an open stream asks it at most this often."""
+
+LOG_PAUSE_SECONDS = 60.0
 _TOKEN_IN_URL = re.compile(rb"taskharbor_[0-9a-f]{12}_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A caller who has been recognised."""
+    """An authenticated caller."""
 
     name: str
-    """What the audit log calls them: the id of a token, `loopback`, or what a hook says."""
+    """Their name in the audit log: the id of a token, `loopback`, or a name from the hook."""
 
     role: Role | None
-    """None: somebody who is known, and may do nothing here. A host's hook says so of its users."""
+    """None for a user of the host application who has no access here."""
 
     queues: frozenset[str] | None = None
-    """The queues they may touch; None for all."""
+    """The queues they may use; None for all."""
 
-    def may(self, right: Right) -> bool:
-        return self.role is not None and right in GRANTS[self.role]
+    def may(self, permission: Permission) -> bool:
+        return self.role is not None and permission in GRANTS[self.role]
 
     def may_use(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether payloads and results are shown as they are; to viewers secrets are hidden."""
+        """Whether payloads and results are shown in full; viewers do not see secrets."""
         return self.role is not None and self.role != "viewer"
 
 
 NOBODY = Principal(name="nobody", role="viewer", queues=frozenset())
-"""Who a caller is until they are known, and for ever where nobody asks."""
+"""The caller before authentication, and on routes that need none."""
 
 LOOPBACK = Principal(name="loopback", role="admin")
 
 Authenticate = Callable[[HTTPConnection], "Principal | None | Awaitable[Principal | None]"]
-"""A host application's own way to know its users."""
+"""How a host application identifies its users."""
 
 
 def require_queue(principal: Principal, queue: str) -> None:
-    """Raises Problem `forbidden` unless the caller may touch this queue."""
+    """Raises Problem `forbidden` unless the caller may use this queue."""
     if principal.queues is not None and queue not in principal.queues:
-        raise Problem("forbidden", f"this token is for other queues than {queue!r}")
+        raise Problem("forbidden", f"this token is not for the queue {queue!r}")
 
 
 def require_every_queue(principal: Principal) -> None:
-    """Raises Problem `forbidden` for a caller who is narrowed to some queues."""
+    """Raises Problem `forbidden` for a caller limited to some queues."""
     if principal.queues is not None:
-        raise Problem("forbidden", "this concerns the whole harbor, and this token only some queues")
+        raise Problem("forbidden", "this affects every queue, and this token is limited to some")
 
 
 class Authenticator:
-    """Finds out who calls: by a hook, by a token, or by coming from this very machine."""
+    """Identifies the caller: by the host's hook, by a token, or by a local address."""
 
     def __init__(
         self,
@@ -105,26 +112,26 @@ class Authenticator:
     ) -> None:
         if tokens is None and hook is None and not local_callers_are_admin:
             raise ConfigurationError(
-                "nothing says who may call: give ServerConfig(tokens=FILE), or authenticate=, or, where no "
-                "proxy stands between this application and its callers, local_callers_are_admin=True"
+                "no way to authenticate callers: pass ServerConfig(tokens=FILE), or authenticate=, or, if no "
+                "proxy is in front of this application, local_callers_are_admin=True"
             )
         self._tokens = tokens
         self._hook = hook
-        self._warned = Seldom()
+        self._warned = LogThrottle()
         self._principals: dict[str, tuple[Token, Principal]] = {}
 
     @property
     def is_open_to_loopback(self) -> bool:
-        """Whether nobody has to show anything, and so only this machine is served."""
+        """Whether no authentication is needed, and so only this machine is served."""
         return self._tokens is None and self._hook is None
 
     @property
     def is_slow(self) -> bool:
-        """Whether asking who calls may take long: a host's hook may look into a database."""
+        """Whether authentication may take long: a host's hook may query a database."""
         return self._hook is not None
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
-        """The caller. Raises Problem `unauthenticated`: one and the same for every reason."""
+        """The caller. Raises Problem `unauthenticated`, with the same text for every reason."""
         if self._hook is not None:
             found = self._hook(connection)
             principal = await found if inspect.isawaitable(found) else found
@@ -145,9 +152,9 @@ class Authenticator:
         try:
             token = tokens.find(_token_text(connection))
         except ConfigurationError as error:
-            # Somebody is editing it, or broke it: nobody gets in until it can be read.
+            # The file is being edited, or is broken: no one gets in until it can be read.
             if self._warned.may("file"):
-                _log.error("%s; every request is refused meanwhile", error)
+                _log.error("%s; every request is refused until this is fixed", error)
             return None
         return None if token is None else self._principal(token)
 
@@ -155,7 +162,7 @@ class Authenticator:
         query = connection.scope.get("query_string", b"")
         if _TOKEN_IN_URL.search(query) and self._warned.may("url"):
             _log.warning(
-                "a token came in a query string, where logs keep it: revoke it, and send it as a header"
+                "a token was sent in a query string, which logs keep: revoke it, and send it in a header"
             )
 
     def _principal(self, token: Token) -> Principal:
@@ -170,15 +177,15 @@ class Authenticator:
 
 def _token_text(connection: HTTPConnection) -> str:
     head: dict[bytes, bytes] = connection.scope[HEAD]
-    said = head.get(b"authorization")
-    if said is None:
+    value = head.get(b"authorization")
+    if value is None:
         return head.get(b"x-api-key", b"").decode("latin-1")
-    scheme, _, text = said.partition(b" ")
+    scheme, _, text = value.partition(b" ")
     return text.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
 
 def _is_local(connection: HTTPConnection) -> bool:
-    """From this machine. Whoever has no address may be anybody: a proxy stands behind a socket file, too."""
+    """From this machine. A caller without an address may be remote: proxies use Unix sockets, too."""
     client = connection.scope.get("client")
     return client is not None and _is_loopback(client[0])
 
@@ -189,3 +196,48 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class AccessCheck:
+    """Whether the caller of a request that waits or streams may still be served.
+
+    A token can be revoked, expire or get other rights while its stream is open. So the caller is
+    authenticated again before anything is handed out.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._clock = request.service.clock
+        self._asked_at = self._clock.monotonic()
+
+    async def check(self) -> None:
+        """Raises Problem `unauthenticated` once the caller's rights have changed."""
+        authenticator = self._request.service.authenticator
+        if authenticator.is_slow and self._clock.monotonic() < self._asked_at + RECHECK_SECONDS:
+            return
+        now = await authenticator.principal_of(self._request)
+        self._asked_at = self._clock.monotonic()
+        if now != self._request.principal:
+            raise Problem("unauthenticated", "the rights of this caller have changed; call again")
+
+    async def holds(self) -> bool:
+        try:
+            await self.check()
+        except Problem:
+            return False
+        return True
+
+
+class LogThrottle:
+    """Lets one log line of each kind pass per minute: callers without a token can cause these lines."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._until: dict[str, float] = {}
+
+    def may(self, kind: str) -> bool:
+        now = self._clock.monotonic()
+        if now < self._until.get(kind, float("-inf")):
+            return False
+        self._until[kind] = now + LOG_PAUSE_SECONDS
+        return True

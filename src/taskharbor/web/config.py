@@ -1,4 +1,4 @@
-"""ServerConfig: what a server allows, and how much of it."""
+"""ServerConfig: the settings and limits of a server."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The limits of one server. The defaults suit a small production."""
+    """Settings and limits of one server. The defaults suit a small installation."""
 
     tokens: Path | None = None
     """The token file. Without one, only callers on this machine are served, as admin."""
 
     allowed_hosts: tuple[str, ...] | None = None
-    """Host names that requests may name. Left out: any with tokens, only loopback names without."""
+    """Host names that requests may use. Default: any with tokens, only loopback names without."""
 
     scheduler: bool = False
-    """Run a scheduler beside the server, as the command does."""
+    """Also run a scheduler, as the command `taskharbor server` does."""
 
     metrics: bool = False
-    """Count what the server does, and answer GET /metrics; needs prometheus-client."""
+    """Serve GET /metrics; needs prometheus-client."""
 
     any_type: bool = False
-    """Take jobs of types that the harbor has no task for, though it has tasks."""
+    """Accept jobs of types for which the harbor has no task."""
 
     accepts_now: bool = False
-    """Let callers of the driver routes say what time it is: for servers under test only."""
+    """Let callers of the driver routes set the time: only for servers under test."""
 
     max_batch_bytes: int = 16 * 1024 * 1024
-    """The largest body of a batch or a driver verb; other bodies go by the payload limit."""
+    """The largest body of a batch or a driver verb; other bodies are limited by the payload limit."""
 
     max_answer_bytes: int = 16 * 1024 * 1024
-    """About the most bytes of jobs in one answer: longer lists come in more pages, more ids in more calls."""
+    """Roughly the most bytes of jobs in one answer; longer lists need more pages, more ids more calls."""
 
     max_bytes_under_way: int = 64 * 1024 * 1024
-    """Bodies over 64 KiB that are held at the same time, all callers together; one caller has half of it. One
-    more waits for a moment, and is then told to come back. As much may wait unread in answers."""
+    """Memory for bodies over 64 KiB, all callers together; one caller may use half. A request that does not
+    fit waits briefly, then gets 503. Unread answers may use as much again."""
 
     max_header_bytes: int = 16 * 1024
     request_seconds: float = 10.0
@@ -50,43 +50,43 @@ class ServerConfig:
     """The longest that a caller may wait for a result."""
 
     max_connections: int = 1000
-    """Connections at the same time. For one more, the one goes that keeps us waiting longest; where all are
-    busy, it gets an answer that says to come back later."""
+    """Open connections. For one more, the longest idle one is closed; if all are busy, the new one gets
+    503 with Retry-After."""
 
     max_connections_per_address: int | None = None
-    """The same for one address; 0 for no such limit. Left out: half of all, and none for this machine's own,
-    where a proxy may stand."""
+    """The same for one address; 0 for no limit. Default: half of max_connections, and no limit for this
+    machine, where a proxy may run."""
 
     write_seconds: float = 30.0
-    """How long a caller may leave an answer unread: within this time it reads all of it, or 16 KiB."""
+    """A caller must read its answer, or at least 16 KiB of it, within this time."""
 
     max_streams: int = 200
-    """Event streams at the same time; one more is told to come back later."""
+    """Open event streams; one more gets 503 with Retry-After."""
 
     max_streams_per_token: int = 50
-    """The most of them that one token may have."""
+    """The same for one token."""
 
     max_wakeup_streams: int = 800
-    """Streams of hints, one per worker process, at the same time; a worker without one looks by itself."""
+    """Open wake-up streams, one per worker process; a worker without one polls."""
 
     max_wakeup_streams_per_token: int = 400
-    """The most of them that one token may have."""
+    """The same for one token."""
 
     rate_per_second: float = 100.0
-    """Requests per second and token; 0 for no limit. Twice as many may come at once."""
+    """Requests per second and token; 0 for no limit. A burst may have twice as many."""
 
     driver_rate_per_second: float = 1000.0
-    """The same for the driver's verbs, which programs call and not people: counted apart.
-    Those that attempts consist of are not counted at all."""
+    """The same for driver verbs, counted separately. Verbs that run jobs (claim, extend, settle) are not
+    limited."""
 
     cursor_key: str = ""
-    """What cursors are signed with. Left out: the token file's, else one that ends with this process."""
+    """The key that signs cursors. Default: that of the token file, else a new one per process."""
 
     max_queues_per_token: int = 1000
-    """Different queues that one token may enqueue to before it is told to stop inventing names."""
+    """Different queues that one token may enqueue to."""
 
     max_schedules: int = 1000
-    """Schedules that may be made through this server."""
+    """Schedules that may exist; one more is refused."""
 
     def __post_init__(self) -> None:
         if self.max_connections < 1:

@@ -1,6 +1,6 @@
-"""The driver contract over HTTP: `POST /api/driver/{verb}`, for workers without a way to the store.
+"""The driver contract over HTTP: `POST /api/driver/{verb}`, for workers that cannot reach the store.
 
-body → queues → done once, however often it is sent → answer, or the error as problem and data
+parse → check queues → do it once, even if it is sent again → answer, or the error as problem and data
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ from taskharbor.drivers.error_codec import failure_of
 from taskharbor.drivers.wire import PROTOCOL, VERBS, Hello, Verb
 from taskharbor.errors import DriverClosed, DriverUnavailable, TaskHarborError
 from taskharbor.model.checks import check_name, check_worker_id
-from taskharbor.web.body_sizes import largest_body
-from taskharbor.web.call import Call
+from taskharbor.web.answer_limit import LimitedDriver
+from taskharbor.web.body_limits import largest_body
 from taskharbor.web.driver_claims import Claims
-from taskharbor.web.driver_rights import Narrowed, WorkerNames, check_amounts, check_queues, told_to_audit
-from taskharbor.web.driver_wakeups import HintStream, wakeup_lines
-from taskharbor.web.duplicates import own_duplicates
+from taskharbor.web.driver_wakeups import WakeupStream, wakeup_lines
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.portions import Portioned
+from taskharbor.web.parsing import refuse_double_keys
+from taskharbor.web.permissions import AccessRule, access_rule
 from taskharbor.web.problems import Problem, problem_of
-from taskharbor.web.reading import refuse_double_keys
-from taskharbor.web.redaction import shown_to
-from taskharbor.web.repeats import Kept, Repeats
+from taskharbor.web.queue_scope import (
+    QueueScopedDriver,
+    WorkerNames,
+    audit_details,
+    check_amounts,
+    check_queues,
+)
+from taskharbor.web.redaction import hide_foreign_duplicates, shown_to
+from taskharbor.web.replay_cache import CachedReply, ReplayCache
 from taskharbor.web.reply import Reply
-from taskharbor.web.rights import Rights, rights_of
+from taskharbor.web.request import Request
 from taskharbor.web.service import Service
 
 _PREFIX = "/api/driver"
-_NO_NOW = "this server keeps its own time; an explicit `now` is for servers under test. Nothing was done"
+_NO_NOW = "this server uses its own clock; `now` is accepted only by servers under test. Nothing was done"
 _CALL = wire.CALL_HEADER.lower().encode()
 _REPEAT = wire.REPEAT_HEADER.lower().encode()
 _PROTOCOL = wire.PROTOCOL_HEADER.lower().encode()
@@ -49,12 +54,12 @@ _FIRST_TRY = r"[!-~]{1,200} [0-9]{1,9}(\.[0-9]{1,9})?"
 _is_call_id = re.compile(_CALL_ID.encode()).fullmatch
 _is_first_try = re.compile(_FIRST_TRY.encode()).fullmatch
 _REQUEST_HEADERS = (
-    (wire.PROTOCOL_HEADER, f"^{PROTOCOL}$", "The version of these messages; without it, the server's own."),
-    (wire.CALL_HEADER, f"^{_CALL_ID}$", "The id of the call: one that is sent again has the same."),
+    (wire.PROTOCOL_HEADER, f"^{PROTOCOL}$", "The protocol version; default: the server's own."),
+    (wire.CALL_HEADER, f"^{_CALL_ID}$", "The id of the call; a call that is sent again keeps it."),
     (
         wire.REPEAT_HEADER,
         f"^{_FIRST_TRY}$",
-        "On a call that is sent again: who was asked first, and how many seconds ago.",
+        "On a call that is sent again: the boot id of the first server, and the seconds since.",
     ),
 )
 _PROBLEMS = (
@@ -72,14 +77,14 @@ _PROBLEMS = (
 
 
 class DriverVerbs:
-    """The verbs as operations, one per path."""
+    """The driver verbs as operations, one per path."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._repeats = Repeats(service.entropy.bytes(8).hex(), service.clock)
-        self._claims = Claims(service, self._repeats)
+        self._replay_cache = ReplayCache(service.entropy.bytes(8).hex(), service.clock)
+        self._claims = Claims(service, self._replay_cache)
         self._worker_names = WorkerNames(service.clock)
-        self._headers = {wire.PROTOCOL_HEADER: str(PROTOCOL), wire.BOOT_HEADER: self._repeats.boot}
+        self._headers = {wire.PROTOCOL_HEADER: str(PROTOCOL), wire.BOOT_HEADER: self._replay_cache.boot}
 
     def operations(self) -> list[Operation]:
         return [self._operation(verb) for verb in VERBS.values()]
@@ -89,11 +94,11 @@ class DriverVerbs:
             method="POST",
             path=f"{_PREFIX}/{verb.name}",
             name=f"driver.{verb.name}",
-            summary=f"The verb {verb.name} of the driver contract",
+            summary=f"The driver verb {verb.name}",
             handler=partial(self._answer, verb),
             meter=None if _rights(verb).roles[:1] == ("worker",) else "driver",
             body=verb.request,
-            answer=NoneType if verb.answer is None else verb.answer,  # null is said too
+            answer=NoneType if verb.answer is None else verb.answer,  # null is documented, too
             media_type="application/x-ndjson" if verb.name == "wakeups" else "application/json",
             headers=_REQUEST_HEADERS,
             problems=_PROBLEMS,
@@ -101,9 +106,9 @@ class DriverVerbs:
 
     # ------------------------------------------------------------------ one call
 
-    async def _answer(self, verb: Verb, call: Call) -> Response:
+    async def _answer(self, verb: Verb, request: Request) -> Response:
         try:
-            return await self._do(verb, call)
+            return await self._do(verb, request)
         except TaskHarborError as error:
             problem = _with_failure(error)
         except Problem as error:
@@ -111,21 +116,21 @@ class DriverVerbs:
         problem.headers |= self._headers
         raise problem
 
-    async def _do(self, verb: Verb, call: Call) -> Response:
-        self._check_headers(call)
-        sent = await call.body(largest_body(verb.name, self._service.config, self._service.harbor.driver))
+    async def _do(self, verb: Verb, request: Request) -> Response:
+        self._check_headers(request)
+        sent = await request.body(largest_body(verb.name, self._service.config, self._service.harbor.driver))
         arguments = self._arguments(verb, sent)
         if _rights(verb).is_audited:
-            call.audited = told_to_audit(verb.name, arguments)
-        check_queues(call.principal, verb, arguments)
+            request.audited = audit_details(verb.name, arguments)
+        check_queues(request.principal, verb, arguments)
         driver = await self._service.driver()
-        if verb.name != "forget_worker":  # that of another is not there
-            await self._worker_names.check(call.principal, driver, arguments)
+        if verb.name != "forget_worker":  # a worker of other queues looks unknown to it
+            await self._worker_names.check(request.principal, driver, arguments)
         if verb.name in ("enqueue", "put_schedule"):
-            await check_amounts(call, driver, verb.name, arguments)
+            await check_amounts(request, driver, verb.name, arguments)
         if verb.name == "wakeups":
-            return self._stream(call, driver, arguments)
-        body = await self._once(verb, call, sent, partial(self._body, verb, call, driver, arguments))
+            return self._stream(request, driver, arguments)
+        body = await self._once(verb, request, sent, partial(self._body, verb, request, driver, arguments))
         return Reply(body, headers=self._headers)
 
     def _arguments(self, verb: Verb, body: bytes) -> dict[str, Any]:
@@ -143,48 +148,56 @@ class DriverVerbs:
                 raise Problem("forbidden", _NO_NOW)
         return arguments
 
-    def _check_headers(self, call: Call) -> None:
-        """One who says nothing may have written the call by hand."""
-        call_id, repeat, spoken = call.head(_CALL), call.head(_REPEAT), call.head(_PROTOCOL)
+    def _check_headers(self, request: Request) -> None:
+        """All of them are optional: a person may call a verb with curl."""
+        call_id, repeat, spoken = request.head(_CALL), request.head(_REPEAT), request.head(_PROTOCOL)
         if call_id is not None and not _is_call_id(call_id):
             raise Problem("validation", f"{wire.CALL_HEADER} is up to 200 characters of ASCII without spaces")
         if repeat is not None and not _is_first_try(repeat):
             raise Problem(
-                "validation", f"{wire.REPEAT_HEADER} is who was asked first, and seconds since then"
+                "validation", f"{wire.REPEAT_HEADER} is the boot id of the first server and the seconds since"
             )
         if spoken is not None and spoken != _WE_SPEAK:
             other = spoken[:20].decode("latin-1")
-            raise Problem("validation", f"this server speaks protocol {PROTOCOL}, not {other!r}")
+            raise Problem(
+                "validation",
+                f"this server speaks protocol {PROTOCOL}, the caller {other!r}; upgrade the older side",
+            )
 
     async def _once(
-        self, verb: Verb, call: Call, sent: bytes, do: Callable[[Kept | None], Awaitable[bytes]]
+        self, verb: Verb, request: Request, sent: bytes, do: Callable[[CachedReply | None], Awaitable[bytes]]
     ) -> bytes:
-        call_id = call.head(_CALL) if verb.is_change else None
+        call_id = request.head(_CALL) if verb.is_change else None
         if call_id is None:
             return await do(None)
-        key = (call.principal.name, verb.name, call_id, hash(sent))
-        repeat = call.head(_REPEAT)
+        key = (request.principal.name, verb.name, call_id, hash(sent))
+        repeat = request.head(_REPEAT)
         if repeat is None:
-            return await self._repeats.once(key, do)
-        return await self._repeats.again(key, repeat, verb.may_repeat, do)
+            return await self._replay_cache.once(key, do)
+        return await self._replay_cache.again(key, repeat, verb.may_repeat, do)
 
     async def _body(
-        self, verb: Verb, call: Call, driver: Driver, arguments: dict[str, Any], kept: Kept | None
+        self,
+        verb: Verb,
+        request: Request,
+        driver: Driver,
+        arguments: dict[str, Any],
+        kept: CachedReply | None,
     ) -> bytes:
         match verb.name:
             case "hello":
                 return wire.encode(self._hello(driver))
             case "reserve" | "exchange":
-                return wire.encode(await self._claims.claimed(verb.name, call, driver, arguments, kept))
-        principal = call.principal
+                return wire.encode(await self._claims.claimed(verb.name, request, driver, arguments, kept))
+        principal = request.principal
         shown = None if principal.sees_payloads else partial(shown_to, principal)
-        portioned: Any = Portioned(driver, self._service.portions, shown)
+        scope: Any = LimitedDriver(driver, self._service.answer_limit, shown)
         if principal.queues is None:
-            answer = await getattr(portioned, verb.name)(**arguments)
+            answer = await getattr(scope, verb.name)(**arguments)
         else:
-            answer = await Narrowed(principal, portioned).call(verb.name, arguments)
+            answer = await QueueScopedDriver(principal, scope).call(verb.name, arguments)
         if verb.name == "enqueue":
-            answer = await own_duplicates(call, driver, arguments["jobs"], answer)
+            answer = await hide_foreign_duplicates(request, driver, arguments["jobs"], answer)
         return wire.encode(shown_to(principal, answer))
 
     def _hello(self, driver: Driver) -> Hello:
@@ -197,22 +210,22 @@ class DriverVerbs:
             max_payload=driver.max_payload,
         )
 
-    def _stream(self, call: Call, driver: Driver, arguments: dict[str, Any]) -> Response:
-        for queue in arguments["queues"]:  # before the stream begins: then it is too late to refuse
+    def _stream(self, request: Request, driver: Driver, arguments: dict[str, Any]) -> Response:
+        for queue in arguments["queues"]:  # before the stream begins: later it cannot be refused
             check_name(queue, "queue")
         check_worker_id(arguments["worker_id"])
-        place = self._service.wakeup_streams.take(call.principal)
+        slot = self._service.wakeup_streams.take(request.principal)
         headers = {**self._headers, "X-Accel-Buffering": "no"}
-        return HintStream(wakeup_lines(call, driver, **arguments), place, headers)
+        return WakeupStream(wakeup_lines(request, driver, **arguments), slot, headers)
 
 
-def _rights(verb: Verb) -> Rights:
-    return rights_of(f"driver.{verb.name}")
+def _rights(verb: Verb) -> AccessRule:
+    return access_rule(f"driver.{verb.name}")
 
 
 def _with_failure(error: TaskHarborError) -> Problem:
-    """The error as a problem for people, and as data for the driver at the other end."""
-    if isinstance(error, DriverClosed):  # the server's own handle, not the caller's
+    """The error as a problem for people, and as data for the HTTP driver."""
+    if isinstance(error, DriverClosed):  # the server's driver is closed, not the caller's
         error = DriverUnavailable("the server is closing its store", done=False)
     problem = problem_of(error)
     problem.failure = failure_of(error)

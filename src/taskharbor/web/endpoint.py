@@ -1,6 +1,6 @@
-"""Operations and endpoints: what can be called, and everything that happens around a handler.
+"""Operations and endpoints: the routes, and everything that happens around a handler.
 
-authenticate → rate → role → handler → answer, or problem → audit
+authenticate → rate limit → permission → handler → answer, or problem → audit
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from starlette.types import Receive, Scope, Send
 
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.web.auth import LOOPBACK, Principal
-from taskharbor.web.call import Call, Disconnected
+from taskharbor.web.permissions import AccessRule, access_rule
 from taskharbor.web.problems import Problem, problem_of, problem_response
 from taskharbor.web.reply import Reply, deliver
-from taskharbor.web.rights import Rights, rights_of
+from taskharbor.web.request import Disconnected, Request
 from taskharbor.web.service import Service
 
 _log = logging.getLogger("taskharbor.server")
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path: who may call it, what goes in, what comes out."""
+    """One method of one path: who may call it, its input and its answer."""
 
     method: str
     path: str
     handler: Handler
     summary: str
     meter: Literal["token", "driver"] | None = "token"
-    """The rate of the caller that it counts against, if any: the API's, or that of the driver's verbs."""
+    """Which rate limit of the caller applies, if any: that of the API or that of the driver verbs."""
 
     name: str
-    """What the table of rights, the audit log and the OpenAPI document call it."""
+    """Its name in the table of permissions, the audit log and the OpenAPI document."""
 
     old_path: str | None = None
-    """A path that means the same for callers who know it; the document does not have it."""
+    """An alias for older callers; the OpenAPI document leaves it out."""
 
     query: type[msgspec.Struct] | None = None
     body: Any = None
@@ -52,15 +52,15 @@ class Operation:
     status: int = 200
     media_type: str = "application/json"
     headers: tuple[tuple[str, str, str], ...] = ()
-    """Headers of a request that mean something here: name, pattern of the value, meaning."""
+    """Request headers that matter here: name, pattern of the value, meaning."""
 
     problems: tuple[str, ...] = ()
-    """The kinds of problem it may answer with, besides those that every operation has."""
+    """Problems it may answer with, besides those of every operation."""
 
     @property
-    def rights(self) -> Rights:
-        """Who may call it: its row in the one table."""
-        return rights_of(self.name)
+    def access_rule(self) -> AccessRule:
+        """Who may call it: its row in the table of permissions."""
+        return access_rule(self.name)
 
 
 class Endpoint:
@@ -70,65 +70,69 @@ class Endpoint:
         self._service = service
         self._authenticator = service.authenticator
         self._by_method = {operation.method: operation for operation in operations}
-        look = self._by_method.get("GET")
-        if look is not None and look.media_type == "application/json":  # the head of a stream never ends
-            self._by_method.setdefault("HEAD", look)
+        get = self._by_method.get("GET")
+        if get is not None and get.media_type == "application/json":  # HEAD of a stream would never end
+            self._by_method.setdefault("HEAD", get)
         self._allowed = ", ".join(sorted(self._by_method))
-        self._rights = {method: operation.rights for method, operation in self._by_method.items()}
+        self._rights = {method: operation.access_rule for method, operation in self._by_method.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = Call(self._service, scope, receive)
+        request = Request(self._service, scope, receive)
         try:
-            await self._serve(call, scope, receive, send)
+            await self._serve(request, scope, receive, send)
         finally:
-            call.done()
+            request.done()
 
-    async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         operation = self._by_method.get(scope["method"])
         try:
             if operation is None:
                 raise _no_such_method(self._allowed)
-            rights = self._rights[scope["method"]]
-            if not rights.is_open:
-                principal = call.principal = await self._authenticator.principal_of(call)
-                self._let_in(principal, operation, rights)
-            response = await operation.handler(call)
-            if not rights.is_open:  # those that are open to all ask no store, or tell of it themselves
+            rule = self._rights[scope["method"]]
+            if not rule.is_open:
+                principal = request.principal = await self._authenticator.principal_of(request)
+                self._check_access(principal, operation, rule)
+            response = await operation.handler(request)
+            if not rule.is_open:  # open ones ask no store, or report its outage themselves
                 self._service.harbor.driver.outage.answered()
         except Disconnected:
             return
-        except Exception as error:  # noqa: BLE001 - the last stop before the caller, who gets a problem
-            response = _told(error, call)
+        except Exception as error:  # noqa: BLE001 - the caller gets every error as a problem
+            response = _problem_reply(error, request)
         if operation is not None:
             is_change = self._rights[operation.method].is_audited
-            self._service.audit.note(call, operation.name, response.status_code, is_change=is_change)
+            self._service.audit.note(request, operation.name, response.status_code, is_change=is_change)
         await deliver(response, scope, receive, send)
 
-    def _let_in(self, principal: Principal, operation: Operation, rights: Rights) -> None:
+    def _check_access(self, principal: Principal, operation: Operation, rule: AccessRule) -> None:
         if operation.meter is not None and principal is not LOOPBACK:
-            buckets = self._service.buckets if operation.meter == "token" else self._service.driver_buckets
-            wait = buckets.wait_seconds(principal.name)
+            limiter = (
+                self._service.rate_limit if operation.meter == "token" else self._service.driver_rate_limit
+            )
+            wait = limiter.wait_seconds(principal.name)
             if wait:
-                raise _too_often(operation.meter, wait, buckets.per_second)
-        rights.check(principal, operation.name)
+                raise _too_often(operation.meter, wait, limiter.per_second)
+        rule.check(principal, operation.name)
 
 
-def _told(error: Exception, call: Call) -> Reply:
-    """What went wrong, to the caller; what nobody foresaw, to the log."""
+def _problem_reply(error: Exception, request: Request) -> Reply:
+    """The error as a problem; an unexpected one is logged with its traceback."""
     if isinstance(error, Problem):
         problem = error
     elif isinstance(error, TaskHarborError):
         problem = problem_of(error)
         if isinstance(error, DriverUnavailable):
-            call.service.harbor.driver.outage.failed("a request", error)
+            request.service.harbor.driver.outage.failed("a request", error)
     else:
-        _log.error("request %s failed in a way that was not foreseen", call.request_id, exc_info=error)
-        problem = Problem("internal", "something went wrong here; the log has it under this request id")
-    return problem_response(problem, instance=call.scope["path"], request_id=call.request_id)
+        _log.error("request %s failed with an unexpected error", request.request_id, exc_info=error)
+        problem = Problem(
+            "internal", "an unexpected error; the server's log has the traceback under this request id"
+        )
+    return problem_response(problem, instance=request.scope["path"], request_id=request.request_id)
 
 
 def _no_such_method(allowed: str) -> Problem:
-    return Problem("method-not-allowed", f"this path answers {allowed}", headers={"Allow": allowed})
+    return Problem("method-not-allowed", f"this path allows {allowed}", headers={"Allow": allowed})
 
 
 def _too_often(meter: str, wait_seconds: float, per_second: float) -> Problem:

@@ -1,10 +1,10 @@
-"""Feed: what changes in the store, told as it changes. One look per second serves every listener.
+"""Feed: changes in the store as events. One poll per second serves all subscribers.
 
-    look ──► compare with the last look ──► events, numbered ──► every subscription that may see them
-                                                └──► kept for five minutes, for those who come back
+    poll ──► compare with the last poll ──► numbered events ──► every subscription that may see them
+                                                └──► kept for five minutes, for clients that reconnect
 
-It only needs the looking verbs of a driver, so it works on every store, and it looks only while
-somebody listens.
+It uses only the reading verbs of a driver, so it works on every store, and polls only while there are
+subscribers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskharbor.web.auth import Principal
 
 _log = logging.getLogger("taskharbor.server")
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 KEPT_SECONDS = 300.0
 MAX_KEPT = 10_000
 MAX_UNREAD = 1000
@@ -35,7 +35,7 @@ _MOST_DIGITS = 18
 
 
 class Event(NamedTuple):
-    """One thing that happened. `number` rises by one with each; `queue` says who may see it."""
+    """One change. `number` rises by one with each; `queue` decides who may see it."""
 
     number: int
     kind: str
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 class Subscription:
-    """One listener: what it may and wants to hear, and what it has not read yet."""
+    """One subscriber: what it may see and asked for, and its unread events."""
 
     def __init__(self, principal: Principal, queues: frozenset[str], jobs: frozenset[str]) -> None:
         self.principal = principal
@@ -61,7 +61,7 @@ class Subscription:
             return event.job_id in self.jobs
         return event.queue is None or not self.queues or event.queue in self.queues
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         try:
             self.unread.put_nowait(event)
         except asyncio.QueueFull:
@@ -82,14 +82,14 @@ class Feed:
         self._clock = clock
         self._now = now
         self.epoch = epoch
-        """Names this server's life: numbers of an earlier one mean nothing here."""
+        """Identifies this run of the server: event numbers of another run mean nothing here."""
 
         self._number = 0
         self._past: deque[tuple[float, Event]] = deque(maxlen=MAX_KEPT)
         self._queues: dict[str, View] = {}
         self._jobs: dict[str, tuple[int, View]] = {}
         self._subscriptions: set[Subscription] = set()
-        self._looking = asyncio.Lock()
+        self._polling = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -97,22 +97,22 @@ class Feed:
         return len(self._subscriptions)
 
     async def subscribe(self, subscription: Subscription, last_id: str | None) -> None:
-        """Begin to listen: with what was missed since `last_id`, or with a snapshot of how things are.
+        """Subscribe. First come the events missed since `last_id`, or a snapshot of the current state.
 
         Raises:
-            DriverUnavailable: the store is away; nothing was begun.
+            DriverUnavailable: the store cannot be reached; there is no subscription.
         """
-        await self._look(subscription.jobs)
+        await self._poll(subscription.jobs)
         missed = self._missed(last_id)
         if missed is None:
-            subscription.tell(self._snapshot(subscription))
+            subscription.send(self._snapshot(subscription))
         else:
             for event in missed:
                 if subscription.wants(event):
-                    subscription.tell(event)
+                    subscription.send(event)
         self._subscriptions.add(subscription)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+            self._task = asyncio.get_running_loop().create_task(self._keep_polling())
 
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)
@@ -120,42 +120,42 @@ class Feed:
     def id_of(self, event: Event) -> str:
         return f"{self.epoch}-{event.number}"
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ polling
 
-    async def _keep_looking(self) -> None:
+    async def _keep_polling(self) -> None:
         while self._subscriptions:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(POLL_SECONDS)
             if not self._subscriptions:
                 return
             try:
-                await self._look(frozenset())
+                await self._poll(frozenset())
             except TaskHarborError as error:
-                _log.debug("the feed could not look at the store: %s", error)
-                self._happened("notice", {"text": "the store does not answer; the numbers are old"})
+                _log.debug("the event feed could not read the store: %s", error)
+                self._happened("notice", {"text": "the store does not answer; the figures are out of date"})
 
-    async def _look(self, more_jobs: Iterable[str]) -> None:
-        """Compare the store with the last look, and tell what is different."""
-        async with self._looking:
+    async def _poll(self, more_jobs: Iterable[str]) -> None:
+        """Compare the store with the last poll, and send what is different."""
+        async with self._polling:
             driver = await self._driver()
             followed = sorted({*more_jobs, *(one for sub in self._subscriptions for one in sub.jobs)})
-            await self._look_at_queues(driver)
-            await self._look_at_jobs(driver, followed)
+            await self._poll_queues(driver)
+            await self._poll_jobs(driver, followed)
 
-    async def _look_at_queues(self, driver: Driver) -> None:
+    async def _poll_queues(self, driver: Driver) -> None:
         now = self._clock.now()
         found = {info.queue: info for info in await driver.queues(now=self._now())}
         found.pop(EVERY_QUEUE, None)
         views = {name: queue_view(info, now) for name, info in found.items()}
         for name, view in views.items():
             before = self._queues.get(name)
-            # The age of the oldest job grows by itself: alone it is no news.
+            # The age of the oldest job always grows: that alone is not a change.
             if before is None or {**before, "oldest_s": None} != {**view, "oldest_s": None}:
                 self._happened("queue", view, queue=name)
         for name in self._queues.keys() - views.keys():
             self._happened("queue_gone", {"name": name}, queue=name)
         self._queues = views
 
-    async def _look_at_jobs(self, driver: Driver, ids: list[str]) -> None:
+    async def _poll_jobs(self, driver: Driver, ids: list[str]) -> None:
         for job_id, job in zip(
             ids, await driver.get(ids, payloads=False, now=self._now()) if ids else [], strict=True
         ):
@@ -167,10 +167,10 @@ class Feed:
                 view = {**job_view(job), "asked_id": job_id}
                 self._jobs[job_id] = (job.version, view)
                 self._happened("job", view, queue=job.queue, job_id=job_id)
-        if len(self._jobs) > MAX_KEPT:  # of those that nobody follows any more
+        if len(self._jobs) > MAX_KEPT:  # drop those that no one follows any more
             self._jobs = {job_id: self._jobs[job_id] for job_id in ids if job_id in self._jobs}
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ sending
 
     def _happened(
         self, kind: str, data: View, *, queue: str | None = None, job_id: str | None = None
@@ -183,10 +183,10 @@ class Feed:
             self._past.popleft()
         for subscription in self._subscriptions:
             if subscription.wants(event):
-                subscription.tell(event)
+                subscription.send(event)
 
     def _missed(self, last_id: str | None) -> list[Event] | None:
-        """What came after that event; None when it is not known any more, or never was ours."""
+        """The events after that one; None if it is too old or from another run of the server."""
         epoch, _, text = (last_id or "").rpartition("-")
         if epoch != self.epoch or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
             return None

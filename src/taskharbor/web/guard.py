@@ -1,7 +1,7 @@
-"""Guard: what is wrong with a request before anybody looks where it goes.
+"""Guard: checks the headers of every request before routing: size, duplicates, Host, Origin.
 
-Without tokens, everybody on this machine is served, and that includes the pages in its browsers: so
-the name by which a request calls us, and the page that sent it, are looked at.
+Without tokens, every caller on this machine is served, and that includes web pages in its browsers. So the
+Host header and the page that sent a request are checked (DNS rebinding, cross-site requests).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskharbor.web.reply import REQUEST_ID
 from taskharbor.web.service import Service
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_LOOKED_AT = frozenset(
+_HEADERS = frozenset(
     {
         b"authorization",
         b"baggage",
@@ -46,11 +46,11 @@ _OUR_OWN_PAGES = (b"same-origin", b"none")
 
 
 class Guard:
-    """Looks at the head of every request, once."""
+    """Checks the headers of every request."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._life = service.entropy.bytes(6).hex()
+        self._prefix = service.entropy.bytes(6).hex()
         self._requests = 0
         self._max_bytes = service.config.max_header_bytes
         named = service.config.allowed_hosts
@@ -59,36 +59,38 @@ class Guard:
         self._known: dict[bytes, bool] = {}
         self._hosts = None if named is None else frozenset(name.lower() for name in named)
 
-    def look_at(self, scope: Scope) -> Problem | None:
-        """Give the request its id, and say what is wrong with it, if anything is."""
-        size, said, twice = 0, dict[bytes, bytes](), None
+    def check(self, scope: Scope) -> Problem | None:
+        """Give the request its id. Returns what is wrong with it, if anything."""
+        size, found, twice = 0, dict[bytes, bytes](), None
         for name, value in scope["headers"]:
             size += len(name) + len(value) + 4
-            if name in _LOOKED_AT:
-                if name in said and name not in _MAY_REPEAT:
+            if name in _HEADERS:
+                if name in found and name not in _MAY_REPEAT:
                     twice = name
-                said[name] = value
-        scope[HEAD] = said
-        scope[REQUEST_ID] = self._request_id(said.get(b"x-request-id"))
+                found[name] = value
+        scope[HEAD] = found
+        scope[REQUEST_ID] = self._request_id(found.get(b"x-request-id"))
         if size > self._max_bytes:
-            return _too_much_head(self._max_bytes)
-        if twice is not None:  # who reads the first and who reads the last would read different requests
-            return Problem("malformed", f"the header {twice.decode()} is there twice")
-        host = said.get(b"host", b"")
-        if not self._is_our_name(host):
-            return Problem("malformed", "this server does not go by the name in the Host header")
-        if scope["method"] not in _SAFE_METHODS and _is_from_elsewhere(said, host):
-            return Problem("forbidden", "a page of another site sent this; nothing was done")
+            return _too_large(self._max_bytes)
+        if twice is not None:  # two parsers could pick different ones
+            return Problem("malformed", f"the header {twice.decode()} is given twice")
+        host = found.get(b"host", b"")
+        if not self._is_allowed_host(host):
+            return Problem(
+                "malformed", "the Host header names another host; see the setting server.allowed_hosts"
+            )
+        if scope["method"] not in _SAFE_METHODS and _is_cross_site(found, host):
+            return Problem("forbidden", "cross-site request refused; nothing was done")
         return None
 
-    def _request_id(self, said: bytes | None) -> str:
-        """The caller's own, or one that no other server and no other request has."""
-        if said is not None and _REQUEST_ID.fullmatch(said):
-            return said.decode()
+    def _request_id(self, given: bytes | None) -> str:
+        """The caller's own id, or a new unique one."""
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given.decode()
         self._requests += 1
-        return f"{self._life}-{self._requests:x}"
+        return f"{self._prefix}-{self._requests:x}"
 
-    def _is_our_name(self, host: bytes) -> bool:
+    def _is_allowed_host(self, host: bytes) -> bool:
         if self._hosts is None:
             return True
         known = self._known.get(host)
@@ -107,17 +109,17 @@ def _name_in(host: bytes) -> str | None:
     return None if name is None else name.decode("latin-1").lower()
 
 
-def _is_from_elsewhere(said: dict[bytes, bytes], host: bytes) -> bool:
-    site = said.get(b"sec-fetch-site")
+def _is_cross_site(found: dict[bytes, bytes], host: bytes) -> bool:
+    site = found.get(b"sec-fetch-site")
     if site is not None:
         return site not in _OUR_OWN_PAGES
-    origin = said.get(b"origin")
+    origin = found.get(b"origin")
     return origin is not None and origin.partition(b"://")[2].lower() != host.lower()
 
 
-def _too_much_head(limit: int) -> Problem:
+def _too_large(limit: int) -> Problem:
     return Problem(
         "headers-too-large",
-        f"the headers are over the limit of {limit} bytes",
+        f"the headers exceed the limit of {limit} bytes",
         headers={"Connection": "close"},
     )

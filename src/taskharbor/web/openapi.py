@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the operations and the types that they read and answer with."""
+"""The OpenAPI 3.1 document, made from the operations and their input and answer types."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from taskharbor.web.call import Call
 from taskharbor.web.driver_schemas import narrowed
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
 from taskharbor.web.reply import Reply
+from taskharbor.web.request import Request
 
 Document = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
 _IN_PATH = re.compile(r"\{(\w+)\}")
-_OF_ALL = (
+_PROBLEMS_OF_ALL = (
     "malformed",
     "method-not-allowed",
     "validation",
@@ -28,10 +28,10 @@ _OF_ALL = (
     "internal",
     "store-unavailable",
 )
-_OF_THE_KNOWN = ("unauthenticated", "forbidden", "rate-limited")
+_PROBLEMS_WITH_TOKEN = ("unauthenticated", "forbidden", "rate-limited")
 _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
     "id": ("The id of a job.", {"type": "string", "format": "uuid"}),
-    "queue": ("The name of a queue; * for the whole harbor where that makes sense.", {"type": "string"}),
+    "queue": ("The name of a queue; * for the whole harbor where that applies.", {"type": "string"}),
     "name": ("The name of a schedule.", {"type": "string"}),
 }
 
@@ -44,8 +44,8 @@ def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> 
         made = openapi_document(operations, accepts_now=accepts_now)
         return msgspec.json.encode({**made, "servers": [{"url": root or "/"}]})
 
-    async def openapi(call: Call) -> Response:
-        return Reply(document(call.scope.get("root_path", "")))
+    async def openapi(request: Request) -> Response:
+        return Reply(document(request.scope.get("root_path", "")))
 
     return Operation(
         method="GET",
@@ -72,7 +72,7 @@ def openapi_document(operations: Sequence[Operation], *, accepts_now: bool = Fal
         "info": {
             "title": "TaskHarbor",
             "version": __version__,
-            "description": "Background jobs: submit, look, cancel, operate.",
+            "description": "Background jobs: enqueue, inspect, cancel, operate.",
         },
         "paths": paths,
         "components": {
@@ -93,10 +93,10 @@ def _operation(operation: Operation) -> Document:
             *_headers(operation),
         ],
         "responses": {**_success(operation), **_problems(operation)},
-        "security": [] if operation.rights.is_open else [{"token": []}],
+        "security": [] if operation.access_rule.is_open else [{"token": []}],
     }
-    if not operation.rights.is_open:
-        document["description"] = f"It {operation.rights.needs}."
+    if not operation.access_rule.is_open:
+        document["description"] = f"It {operation.access_rule.needs}."
     if operation.body is not None:
         document["requestBody"] = {
             "required": not operation.is_body_optional,
@@ -151,7 +151,7 @@ def _headers(operation: Operation) -> list[Document]:
 
 
 def _without_null(schema: Document) -> Document:
-    """Behind a question mark, nothing is said by leaving it out."""
+    """In a query string, null is expressed by leaving the parameter out."""
     plain = {name: value for name, value in schema.items() if not (name == "default" and value is None)}
     choices = [part for part in plain.pop("anyOf", ()) if part != {"type": "null"}]
     if len(choices) == 1:
@@ -161,14 +161,18 @@ def _without_null(schema: Document) -> Document:
 
 def _success(operation: Operation) -> Document:
     if operation.answer is None:
-        return {str(operation.status): {"description": "Done; there is nothing to say."}}
+        return {str(operation.status): {"description": "Done; the answer has no body."}}
     said = {"description": "Done.", "content": {operation.media_type: {"schema": _schema(operation.answer)}}}
     is_found_or_made = operation.status == 201 and operation.method in ("POST", "PUT")
     return {"200": said, "201": said} if is_found_or_made else {str(operation.status): said}
 
 
 def _problems(operation: Operation) -> Document:
-    kinds = [*_OF_ALL, *(() if operation.rights.is_open else _OF_THE_KNOWN), *operation.problems]
+    kinds = [
+        *_PROBLEMS_OF_ALL,
+        *(() if operation.access_rule.is_open else _PROBLEMS_WITH_TOKEN),
+        *operation.problems,
+    ]
     return {str(status): _problem(status, kinds) for status in sorted({KINDS[kind][0] for kind in kinds})}
 
 

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem+json: one stable type per kind, and what to do about it."""
+"""Errors as RFC 9457 problem+json: one stable type per kind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "forbidden": (403, "Not allowed", False),
     "not-found": (404, "Not found", False),
     "method-not-allowed": (405, "Method not allowed", False),
-    "duplicate-job": (409, "A job already waits under this key", False),
+    "duplicate-job": (409, "A job with this key or id already exists", False),
     "wrong-state": (409, "Not possible in this state", False),
     "lease-lost": (409, "Lease lost", False),
-    "cannot-tell": (409, "Not known whether it was done", False),
+    "cannot-tell": (409, "Unknown whether it was done", False),
     "timeout": (408, "Request took too long", True),
     "payload-too-large": (413, "Payload too large", False),
     "answer-too-large": (413, "Answer too large", False),
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "draining": (503, "Shutting down", True),
 }
 
-# The first that fits: subclasses stand before their parents.
+# The first match counts: subclasses before their parents.
 _OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
     (errors.JobNotFound, "not-found"),
     (errors.DuplicateJob, "duplicate-job"),
@@ -47,7 +47,7 @@ _OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
     (errors.ConflictError, "wrong-state"),
     (errors.InvalidArgument, "validation"),
     (errors.PayloadError, "validation"),
-    (errors.SchemaOutOfDate, "store-unavailable"),  # the store's fault, and not the caller's
+    (errors.SchemaOutOfDate, "store-unavailable"),  # the fault of the store, not of the caller
     (errors.ConfigurationError, "validation"),
     (errors.DriverUnavailable, "store-unavailable"),
     (errors.DriverClosed, "store-unavailable"),
@@ -60,7 +60,7 @@ class FieldOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemOut(msgspec.Struct, frozen=True, kw_only=True):
-    """RFC 9457: `type` is stable for ever; `retryable` says whether the same request may succeed later."""
+    """RFC 9457. `type` never changes; `retryable`: the same request may succeed later."""
 
     type: str
     title: str
@@ -71,11 +71,11 @@ class ProblemOut(msgspec.Struct, frozen=True, kw_only=True):
     retryable: bool
     errors: list[FieldOut] = []
     failure: Failure | None = None
-    """On the driver's verbs: the error as data, to be raised again on the caller's side."""
+    """On driver verbs: the error as data, which the HTTP driver raises again."""
 
 
 class Problem(Exception):
-    """A request that is answered with a problem instead of a result."""
+    """An error that is answered as problem+json."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Problem(Exception):
         self.headers = headers or {}
         self.fields = fields or []
         self.failure = failure
-        """The error itself, for callers that raise it on their side."""
+        """The error as data, for the HTTP driver to raise."""
 
 
 def problem_of(error: errors.TaskHarborError) -> Problem:
-    """One of our errors as the problem it is to the caller."""
+    """The problem for one of our errors."""
     kind = next((kind for cls, kind in _OF_ERROR if isinstance(error, cls)), "internal")
     headers = {}
     if isinstance(error, errors.RateLimited):

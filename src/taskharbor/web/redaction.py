@@ -1,19 +1,23 @@
-"""What viewers see: the one place that hides secrets, for the routes and for the verbs of the driver.
+"""What is hidden from whom, on the routes and on the driver verbs.
 
-a job by a route      values under names like `password` are hidden; what cannot be read, whole
-a job by a verb       payload and result are hidden whole: a page of them would be long to read
-headers, labels       values under such names
-a schedule            the job it makes, like any other
-the store             where it is, to everybody but operators of all queues
+a job on a route        from viewers: values under names like `password`; a payload that cannot be decoded
+a job from a verb       from viewers: the whole payload and result, because decoding a page of them is slow
+headers, labels         from viewers: values under such names
+a schedule              from viewers: the job it makes, like any other job
+the store's location    from everyone but operators of all queues
+the id behind a key     from producers: an idempotency key can be guessed, a job's id cannot. So a producer
+                        gets the id of the job that already has the key only if it sent that same job
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.messages import DriverInfo, Page
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import DriverInfo, Enqueued, EnqueueResult, Page
 from taskharbor.drivers.views import View, job_view
 from taskharbor.model.codec import CODEC_HEADER
 from taskharbor.model.job import JobRecord, NewJob
@@ -21,12 +25,13 @@ from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.model.secrets import HIDDEN, redacted
 from taskharbor.web.auth import Principal
+from taskharbor.web.request import Request
 
 _HIDDEN = b'"***"'
 
 
 def shown_to(principal: Principal, answer: Any) -> Any:
-    """The answer of a verb as this caller may see it."""
+    """The answer of a driver verb as this caller may see it."""
     if isinstance(answer, DriverInfo):
         may_know = principal.may("operator") and principal.queues is None
         return answer if may_know else replace(answer, location="", details={})
@@ -71,7 +76,7 @@ def _hidden_template(job: NewJob) -> NewJob:
 
 
 def _hidden_headers(headers: dict[str, str]) -> dict[str, str]:
-    """Without the name of the codec: what stands in the place of a payload is JSON."""
+    """Without the codec header: what replaces the payload is JSON."""
     shown: dict[str, str] = redacted(headers)
     shown.pop(CODEC_HEADER, None)
     return shown
@@ -82,3 +87,34 @@ def _hidden_worker(worker: WorkerInfo) -> WorkerInfo:
     return (
         replace(worker, report=replace(report, labels=redacted(report.labels))) if report.labels else worker
     )
+
+
+# ------------------------------------------------------------------ ids behind idempotency keys
+
+
+async def hide_foreign_duplicates(
+    request: Request, driver: Driver, jobs: Sequence[NewJob], answers: Sequence[Enqueued]
+) -> Sequence[Enqueued]:
+    """The answers, with the id of somebody else's job replaced by the id that was sent, which is unused."""
+    if request.principal.may("viewer") and request.principal.queues is None:
+        return answers
+    known = [at for at, answer in enumerate(answers) if answer.result is EnqueueResult.DUPLICATE]
+    if not known:
+        return answers
+    shown = list(answers)
+    named: dict[str, list[int]] = {}
+    for at in known:
+        named.setdefault(answers[at].id, []).append(at)
+    async for job_id, record in request.service.answer_limit.each(
+        driver, list(named), now=request.service.now()
+    ):
+        for at in named[job_id]:
+            if record is not None and not _may_know(request.principal, record, jobs[at]):
+                shown[at] = replace(answers[at], id=jobs[at].id, version=0)
+    return shown
+
+
+def _may_know(principal: Principal, record: JobRecord, sent: NewJob) -> bool:
+    if not principal.may_use(record.queue):
+        return False
+    return principal.may("viewer") or (record.type, record.payload) == (sent.type, sent.payload)

@@ -1,8 +1,9 @@
-"""Reply: an answer that is complete, and how answers leave: with the headers that all of them carry."""
+"""Reply: a complete answer; `deliver` sends any answer with the headers that all of them carry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
@@ -11,11 +12,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from taskharbor.web.direct import DIRECT, Direct
-
 JSON = "application/json"
 REQUEST_ID = "taskharbor.request_id"
 """In the scope: the id of the request."""
+
+FAST_PATH = "taskharbor.fast_path"
+"""In the scope of a request on our own connections, which also enforce the time limit of a request."""
 
 _ON_ALL = [
     (b"cache-control", b"no-store"),
@@ -26,8 +28,19 @@ _ON_ALL = [
 _NOTHING: dict[str, str] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """Shortcuts past ASGI; see fast_path.py."""
+
+    body: Callable[[Receive], bytes | None]
+    """The whole body, if it has arrived."""
+
+    write: Callable[[Send, bytes, bytes], bool]
+    """Write a head, less its last headers, and a body. Returns False if that is not possible now."""
+
+
 class Reply(Response):
-    """A status, a body and a few headers, made without a detour: most calls are short."""
+    """A status, a body and a few headers. Built without Starlette's machinery: most answers are short."""
 
     def __init__(
         self,
@@ -38,25 +51,29 @@ class Reply(Response):
     ) -> None:
         self.status_code = status
         self.body = body
-        self.said = headers or _NOTHING
+        self.extra_headers = headers or _NOTHING
         self.media_type: str = media_type
         self.background = None
 
     @property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:  # type: ignore[override]
-        said = {"content-length": str(len(self.body)), "content-type": self.media_type, **self.said}
-        return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in said.items()]
+        headers = {
+            "content-length": str(len(self.body)),
+            "content-type": self.media_type,
+            **self.extra_headers,
+        }
+        return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
     def head(self, request_id: str) -> bytes | None:
-        """The head as it goes over the wire, less the empty line; None for one that needs a closer look."""
-        values = "".join(self.said.values())
-        if not values.isascii() or not values.isprintable() or "Connection" in self.said:
+        """Status line and headers as bytes, less the empty line; None if the headers need checking."""
+        values = "".join(self.extra_headers.values())
+        if not values.isascii() or not values.isprintable() or "Connection" in self.extra_headers:
             return None
-        said = "".join([f"{name}: {value}\r\n" for name, value in self.said.items()])
+        lines = "".join([f"{name}: {value}\r\n" for name, value in self.extra_headers.items()])
         return b"%bcontent-length: %d\r\n%bx-request-id: %b\r\n" % (
             _start(self.status_code, self.media_type),
             len(self.body),
-            said.encode(),
+            lines.encode(),
             request_id.encode(),
         )
 
@@ -76,11 +93,11 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
 
 
 async def deliver(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send an answer with the headers that all of them carry; a complete one in one piece where it can be."""
-    direct: Direct | None = scope.get(DIRECT)
-    if direct is not None and type(response) is Reply and scope["method"] != "HEAD":
+    """Send an answer with the headers that all carry; in one write where the connection allows it."""
+    fast_path: FastPath | None = scope.get(FAST_PATH)
+    if fast_path is not None and type(response) is Reply and scope["method"] != "HEAD":
         head = response.head(scope[REQUEST_ID])
-        if head is not None and direct.write(send, head, bytes(response.body)):
+        if head is not None and fast_path.write(send, head, bytes(response.body)):
             return
     await response(scope, receive, _with_headers(scope, send))
 

@@ -1,7 +1,7 @@
-"""Serve an App with uvicorn: bind, tell when ready, stop in good order.
+"""Serve an App with uvicorn: bind, notify systemd when ready, shut down gracefully.
 
-SIGTERM, SIGINT ──► streams and long waits end ──► running requests are answered ──► store closed
-a second one    ──► at once
+SIGTERM, SIGINT ──► streams and long polls end ──► running requests are answered ──► store closed
+a second signal ──► exit at once
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,27 +21,28 @@ import uvicorn
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App
-from taskharbor.web.descriptors import room_for
-from taskharbor.web.notify import notify
 from taskharbor.web.protocol import bounded, check_uvicorn
 from taskharbor.worker.signals import StopWishes, stop_signals
 
 _log = logging.getLogger("taskharbor.server")
+FILES_BESIDES = 128
+"""Files a server needs besides its connections: the store, logs, the scheduler."""
+
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
 _NEW_OBJECTS = 20_000
-"""Between two looks of the collector: one batch makes some thousands, and none of them in a circle."""
+"""Objects between two runs of the garbage collector: a batch makes thousands, none of them in a cycle."""
 
 
 def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> None:
-    """Serve until told to stop. Port 0 takes a free one, and the log says which.
+    """Serve until a signal or `stop`. Port 0 picks a free port, which the log names.
 
     Raises:
-        ConfigurationError: the address cannot be used, or is open to others while no token is set.
+        ConfigurationError: the address cannot be used, or is reachable by others while there are no tokens.
     """
-    refuse_open_door(app, host)
+    refuse_open_address(app, host)
     check_uvicorn()
-    app.service.connections.most = room_for(app.service.config.max_connections)
+    app.service.connections.most = raise_file_limit(app.service.config.max_connections)
     listener = bind(host, port)
     server = GracefulServer(app, listener, grace_seconds)
     try:
@@ -49,13 +51,13 @@ def serve(app: App, host: str, port: int, *, grace_seconds: float = 30.0) -> Non
         listener.close()
 
 
-def refuse_open_door(app: App, host: str) -> None:
-    """Without tokens everybody who reaches us is admin: so only this machine may reach us."""
-    if app.service.has_door or is_loopback(host):
+def refuse_open_address(app: App, host: str) -> None:
+    """Without tokens every caller is admin, so only this machine may reach the server."""
+    if app.service.has_callers or is_loopback(host):
         return
     raise ConfigurationError(
-        f"refusing to listen on {host}: without a token only this machine is served. "
-        "Make one with `taskharbor tokens create --role ROLE`, and start the server with --tokens FILE"
+        f"refusing to listen on {host}: without tokens, only callers on this machine are served. "
+        "Create a token with `taskharbor tokens create --role ROLE`, then start the server with --tokens FILE"
     )
 
 
@@ -69,7 +71,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ConfigurationError where there can be none."""
+    """A bound socket. Raises ConfigurationError if the address cannot be used."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -89,7 +91,7 @@ def _bound(listener: socket.socket, address: Any) -> socket.socket:
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn, with our way to stop and to say that we are ready."""
+    """uvicorn, with our way to shut down and to report readiness."""
 
     def __init__(self, app: App, listener: socket.socket, grace_seconds: float) -> None:
         self._app = app
@@ -113,16 +115,16 @@ class GracefulServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if not self.should_exit:
-            # What is there now stays for ever: the collector need not look at it again and again.
+            # What exists now lives as long as the process: the collector need not scan it again.
             gc.collect()
             gc.freeze()
             gc.set_threshold(_NEW_OBJECTS)
             _log.info("serving on http://%s", self._where)
-            notify("READY=1")
+            notify_systemd("READY=1")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours instead of uvicorn's, which would end the process by the signal and not by code 0."""
+        """Ours instead of uvicorn's, which would end the process by the signal and not with code 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -142,12 +144,12 @@ class GracefulServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Stop in good order; called again, at once."""
+        """Shut down gracefully; at once when called a second time."""
         if self.should_exit:
             self.force_exit = True
             return
-        _log.info("stopping: no new connections; requests that run are answered")
-        notify("STOPPING=1")
+        _log.info("stopping: no new connections are accepted; running requests are answered")
+        notify_systemd("STOPPING=1")
         self._app.stop()
         self.should_exit = True
 
@@ -155,3 +157,44 @@ class GracefulServer(uvicorn.Server):
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def raise_file_limit(connections: int) -> int:
+    """Raise this process's limit of open files to fit these connections. Returns how many do fit."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # pragma: no cover - not a Unix
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES_BESIDES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    except (OSError, ValueError):
+        raised = soft
+    if raised >= wanted:
+        return connections
+    fits = max(raised - FILES_BESIDES, raised // 2, 1)
+    _log.warning(
+        "this process may open %d files, too few for %d connections; accepting %d. Raise the limit with "
+        "`ulimit -n %d` or LimitNOFILE=%d, or set a lower --max-connections",
+        raised, connections, fits, wanted, wanted,
+    )  # fmt: skip
+    return fits
+
+
+def notify_systemd(state: str) -> None:
+    """Send READY=1 or STOPPING=1 to systemd (Type=notify). Does nothing without it; errors are ignored."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect(address)
+            channel.sendall(state.encode())
+    except OSError:
+        pass

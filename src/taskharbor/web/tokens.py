@@ -1,10 +1,10 @@
-"""Bearer tokens: made once, shown once, kept as hashes in a file that is read again when it changes.
+"""Bearer tokens: shown once when created, stored as hashes in a file that is reloaded when it changes.
 
     taskharbor_<id>_<secret>
 
 The file holds one JSON object: {"tokens": [{"id", "hash", "role", "queues", "expires_at", "note"}],
-"cursor_key"}. A secret has 256 random bits, so a plain SHA-256 of it is enough. `cursor_key` is what
-servers sign cursors with: all that read this file go on where another stopped.
+"cursor_key"}. A secret has 256 random bits, so a plain SHA-256 of it is enough. Servers sign cursors with
+`cursor_key`, so a cursor from one works on every server that reads this file.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from taskharbor.drivers.wire import Role
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.web.guarded_files import read_guarded, write_guarded
+from taskharbor.web.secure_files import read_secure, write_secure
 
 _SHAPE = re.compile(r"taskharbor_([0-9a-f]{12})_([0-9a-f]{64})")
 RECHECK_SECONDS = 2.0
-"""How often the file is looked at: a revoked token is refused within five seconds, whatever happens."""
+"""How often the file is checked: a revoked token must be refused within five seconds."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of a token: everything but its secret."""
+    """A token as it is stored: everything but its secret."""
 
     id: str
     hash: str
@@ -58,7 +58,7 @@ def new_token(
     expires_at: datetime | None = None,
     note: str = "",
 ) -> tuple[str, Token]:
-    """(the text to hand out, shown only now; what to keep)."""
+    """A new token: the text to hand out, which is not stored, and what is stored."""
     token_id, secret = entropy.bytes(6).hex(), entropy.bytes(32).hex()
     kept = Token(
         id=token_id,
@@ -81,15 +81,15 @@ class TokenFile:
         self._by_id: dict[str, Token] = {}
         self._cursor_key = ""
         self._seen: tuple[int, int, int] | None = None
-        self._next_look = float("-inf")
+        self._next_check = float("-inf")
         self.load()
 
     def find(self, text: str) -> Token | None:
-        """The token of this text, or None: unknown, wrong, expired and revoked all look alike."""
-        self._look_again()
+        """The token of this text; None if it is unknown, wrong, expired or revoked."""
+        self._reload_if_changed()
         match = _SHAPE.fullmatch(text)
         known = self._by_id.get(match[1]) if match else None
-        # A hash is always made and compared, so that an unknown id takes as long as a wrong secret.
+        # Always hash and compare, so that an unknown id takes as long as a wrong secret.
         expected = known.hash if known else _NOBODY
         is_right = hmac.compare_digest(_hash(match[2] if match else text), expected)
         if known is None or not is_right:
@@ -97,12 +97,12 @@ class TokenFile:
         return None if known.expires_at is not None and known.expires_at <= self._clock.now() else known
 
     def tokens(self) -> list[Token]:
-        self._look_again()
+        self._reload_if_changed()
         return sorted(self._by_id.values(), key=lambda token: token.created_at)
 
     @property
     def cursor_key(self) -> str:
-        """What to sign cursors with; empty in a file that nobody has put one into."""
+        """The key that signs cursors; empty if the file has none."""
         return self._cursor_key
 
     def add(self, token: Token) -> None:
@@ -121,9 +121,9 @@ class TokenFile:
             return is_known
 
     def load(self) -> None:
-        """Read the file as it is now; a missing one has no tokens, a broken one is an error and has none."""
+        """Read the file now. A missing file has no tokens. Raises ConfigurationError for a broken one."""
         self._by_id, self._seen = {}, None
-        found = read_guarded(self._path)
+        found = read_secure(self._path)
         if found is None:
             return
         content, facts = found
@@ -131,13 +131,13 @@ class TokenFile:
         try:
             read = msgspec.json.decode(content, type=_File)
         except msgspec.DecodeError as error:
-            raise ConfigurationError(f"the token file {self._path} is not readable: {error}") from None
+            raise ConfigurationError(f"the token file {self._path} is not valid: {error}") from None
         self._by_id, self._cursor_key = {token.id: token for token in read.tokens}, read.cursor_key
 
-    def _look_again(self) -> None:
-        if self._clock.monotonic() < self._next_look:
+    def _reload_if_changed(self) -> None:
+        if self._clock.monotonic() < self._next_check:
             return
-        self._next_look = self._clock.monotonic() + RECHECK_SECONDS
+        self._next_check = self._clock.monotonic() + RECHECK_SECONDS
         try:
             facts = os.stat(self._path)
             seen: tuple[int, int, int] | None = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
@@ -148,7 +148,7 @@ class TokenFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else changes the file meanwhile: of two who read and write at once, one would be lost."""
+        """Exclusive access: of two concurrent changes, one would be lost."""
         folder = os.open(self._path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -157,9 +157,9 @@ class TokenFile:
             os.close(folder)
 
     def _write(self, tokens: list[Token]) -> None:
-        """In one step, and for nobody else to read."""
+        """Replace the file in one step, readable by its owner only."""
         content = msgspec.json.format(msgspec.json.encode(_File(tuple(tokens), self._cursor_key))) + b"\n"
-        write_guarded(self._path, content)
+        write_secure(self._path, content)
         self.load()
 
 

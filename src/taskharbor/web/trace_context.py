@@ -1,4 +1,4 @@
-"""The caller's trace context, out of the head of a request and into the headers of its jobs."""
+"""Trace context: from the headers of a request into the headers of its jobs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec.structs import replace
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_headers
 from taskharbor.model.job import NewJob
-from taskharbor.web.call import Call
+from taskharbor.web.request import Request
 
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?")
 _NAMES = ("traceparent", "tracestate", "baggage")
 
 
-def traced(call: Call, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """The jobs with the context of the request, where they bring none and have room for it."""
-    parent = call.head(b"traceparent")
+def traced(request: Request, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """The jobs with the request's trace context, unless they have one or their headers are full."""
+    parent = request.head(b"traceparent")
     if parent is None or _TRACEPARENT.fullmatch(parent) is None:
         return jobs
-    said = {name: call.head(name.encode()) for name in _NAMES}
-    carried = {name: value.decode("latin-1") for name, value in said.items() if value is not None}
+    values = {name: request.head(name.encode()) for name in _NAMES}
+    carried = {name: value.decode("latin-1") for name, value in values.items() if value is not None}
     return [_carrying(job, carried) for job in jobs]
 
 

@@ -222,7 +222,7 @@ def _named(found: re.Match[str]) -> str:
 def test_the_table_of_roles_has_every_operation() -> None:
     listed = {(method, re.sub(r"/(queues|schedules)/[qs]\b", _named, path)) for method, path in ALLOWED}
     listed = {(method, path.replace(UNKNOWN, "{id}")) for method, path in listed}
-    there = {(one.method, one.path) for one in OPERATIONS if not one.rights.is_open}
+    there = {(one.method, one.path) for one in OPERATIONS if not one.access_rule.is_open}
     assert there - listed == {("GET", "/api/events")}
 
 
@@ -448,13 +448,13 @@ async def test_refusals_that_go_on_are_told_ever_more_seldom(
     monkeypatch.setattr("taskharbor.web.audit.FIRST_PAUSE_SECONDS", 3600.0)
     caplog.set_level(logging.INFO, "taskharbor.audit")
     log, pauses = api.app.service.audit, []
-    monkeypatch.setattr(log, "_tell_later", lambda caller, seconds: pauses.append(seconds))
+    monkeypatch.setattr(log, "_log_later", lambda caller, seconds: pauses.append(seconds))
     await api("GET", "/api/jobs")
     monkeypatch.setattr(log._refused["127.0.0.1"], "pause", 1.0)
     for _ in range(8):
         await api("GET", "/api/jobs")
-        log._tell_refused("127.0.0.1")
-    log._tell_refused("127.0.0.1")
+        log._log_refusals("127.0.0.1")
+    log._log_refusals("127.0.0.1")
 
     assert pauses[1:] == [2, 4, 8, 16, 32, 60, 60, 60]
     assert len(audited(caplog)) == 9
@@ -518,13 +518,13 @@ async def test_somebody_who_is_known_and_has_no_rights_is_forbidden_and_audited_
     assert {one["principal"] for one in audited(caplog)} == {"ann"}
 
 
-# ------------------------------------------------------------------ nothing says who may call
+# ------------------------------------------------------------------ no way to authenticate callers
 
 
 def test_an_application_that_nobody_guards_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="local_callers_are_admin=True"):
         create_app(Harbor("memory://"))
-    with pytest.raises(ConfigurationError, match="nothing says who may call"):
+    with pytest.raises(ConfigurationError, match="no way to authenticate callers"):
         create_app(Harbor("memory://"), ServerConfig())
 
 

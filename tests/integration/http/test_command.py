@@ -179,10 +179,10 @@ def test_systemd_is_told_when_the_server_is_ready_and_when_it_stops(folder: Fold
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--host", "0.0.0.0"), "only this machine is served"),
+        (("--host", "0.0.0.0"), "only callers on this machine are served"),
         (("--tokens", "nowhere.json"), "there is no token file"),
-        (("--tokens", "open.json"), "others may write"),
-        (("--tokens", "broken.json"), "not readable"),
+        (("--tokens", "open.json"), "other users can write"),
+        (("--tokens", "broken.json"), "is not valid"),
         (("--host", "no.such.host.invalid", "--tokens", "good.json"), "cannot listen on"),
     ],
 )

@@ -82,7 +82,7 @@ def test_one_connection_too_many_is_told_to_come_back_where_all_are_busy() -> No
         job_id = made.partition(b'"id":"')[2][:36]
         wait_until(lambda: len(one.service.connections) == 0)
         with callers(port, 2, wait % job_id):
-            wait_until(lambda: len(one.service.connections) == 2 and not one.service.connections._theirs)
+            wait_until(lambda: len(one.service.connections) == 2 and not one.service.connections._waiting)
 
             answer = talk(port, b"")
 

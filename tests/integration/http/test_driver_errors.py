@@ -96,7 +96,7 @@ async def test_a_server_refuses_a_protocol_that_it_does_not_speak():
         answer = await asyncio.to_thread(caller.makefile("rb").read)
 
     assert answer.startswith(b"HTTP/1.1 422")
-    assert b"speaks protocol 1, not '7'" in answer
+    assert b"speaks protocol 1, the caller '7'" in answer
 
 
 async def test_a_server_that_does_not_answer_in_time_may_have_done_it():
@@ -330,7 +330,7 @@ async def test_an_explicit_now_is_for_servers_under_test_only(tmp_path):
                     await driver.open()
                 except DriverUnavailable:
                     await asyncio.sleep(0.05)
-        with pytest.raises(StoreRefused, match="keeps its own time"):
+        with pytest.raises(StoreRefused, match="uses its own clock"):
             await driver.enqueue(new_jobs(1), now=START)
         await driver.enqueue(new_jobs(1))
         assert (await driver.count())["kit"].ready == 1

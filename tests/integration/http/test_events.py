@@ -23,7 +23,7 @@ STORES: dict[str, Callable[[Path], str]] = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(feed, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from taskharbor import Harbor
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App, create_app
 from taskharbor.web.config import ServerConfig
-from taskharbor.web.server import bind, refuse_open_door
+from taskharbor.web.server import bind, refuse_open_address
 from tests.integration.http.api import GENEROUS_SECONDS, make_token, served, talk, token_file
 
 JOB = b'{"type":"x"}'
@@ -242,16 +242,16 @@ def _until(caller: socket.socket, mark: bytes) -> bytes:
 def test_without_a_token_only_loopback_is_listened_on(host: str, tmp_path: Path) -> None:
     file = token_file(tmp_path)
     with pytest.raises(ConfigurationError, match="tokens create"):
-        refuse_open_door(app(), host)
+        refuse_open_address(app(), host)
     with pytest.raises(ConfigurationError, match="tokens create"):
-        refuse_open_door(app(tokens=tmp_path / "tokens.json"), host)
+        refuse_open_address(app(tokens=tmp_path / "tokens.json"), host)
     make_token(file, "viewer")
-    refuse_open_door(app(tokens=tmp_path / "tokens.json"), host)
+    refuse_open_address(app(tokens=tmp_path / "tokens.json"), host)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
 def test_loopback_needs_no_token(host: str) -> None:
-    refuse_open_door(app(), host)
+    refuse_open_address(app(), host)
 
 
 def test_a_port_that_is_taken_is_told_in_words() -> None:

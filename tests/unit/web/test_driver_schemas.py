@@ -302,12 +302,12 @@ def test_every_rule_speaks_of_a_field_that_there_is(both: Both) -> None:
 
 @pytest.mark.parametrize("component", sorted(PLACES))
 def test_the_document_and_the_checks_take_the_same(both: Both, component: str) -> None:
-    for verb, call, place in PLACES[component]:
+    for verb, call, slot in PLACES[component]:
         assert both.take(verb, call) == (True, True), verb
         for field, rule in FIELDS[component].items():
             good, bad = samples_of(rule)
             for value, is_good in [*((one, True) for one in good), *((one, False) for one in bad)]:
-                taken = both.take(verb, changed(call, (*place, field), value))
+                taken = both.take(verb, changed(call, (*slot, field), value))
                 assert taken == (is_good, is_good), (verb, field, value)
 
 

@@ -20,8 +20,8 @@ from taskharbor.web.api import answers
 from taskharbor.web.app import OPERATIONS, create_app
 from taskharbor.web.driver_routes import DriverVerbs
 from taskharbor.web.openapi import openapi_document
+from taskharbor.web.permissions import access_rule
 from taskharbor.web.problems import KINDS, ProblemOut, problem_of, problem_response
-from taskharbor.web.rights import rights_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 ID = "01900000-0000-7000-8000-000000000001"
@@ -109,7 +109,7 @@ def test_the_document_names_every_operation_once_and_all_its_problems() -> None:
         responses = document["paths"][operation.path][operation.method.lower()]["responses"]
         assert {str(KINDS[kind][0]) for kind in operation.problems} <= set(responses)
         assert str(operation.status) in responses
-        assert ("401" in responses) != operation.rights.is_open
+        assert ("401" in responses) != operation.access_rule.is_open
 
 
 def test_every_reference_in_the_document_leads_somewhere() -> None:
@@ -135,12 +135,17 @@ async def test_the_document_that_is_served_has_every_verb_of_the_driver() -> Non
         schema = document["components"]["schemas"][reference.rpartition("/")[2]]
         assert set(schema["properties"]) == set(verb.request.__struct_fields__)
         assert schema["additionalProperties"] is False
-        assert all(role in described["description"] for role in rights_of(f"driver.{verb.name}").roles)
+        assert all(role in described["description"] for role in access_rule(f"driver.{verb.name}").roles)
     assert len({one["operationId"] for path in document["paths"].values() for one in path.values()}) == len(
         [*OPERATIONS, *verbs]
     )
 
 
 def test_what_changes_something_is_no_get() -> None:
-    assert {one.method for one in OPERATIONS if one.rights.is_audited} <= {"POST", "PUT", "PATCH", "DELETE"}
-    assert {one.method for one in OPERATIONS if not one.rights.is_audited} == {"GET"}
+    assert {one.method for one in OPERATIONS if one.access_rule.is_audited} <= {
+        "POST",
+        "PUT",
+        "PATCH",
+        "DELETE",
+    }
+    assert {one.method for one in OPERATIONS if not one.access_rule.is_audited} == {"GET"}

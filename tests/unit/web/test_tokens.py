@@ -100,7 +100,7 @@ def test_a_broken_file_is_an_error_and_opens_no_door_until_it_is_mended(
 
     (tmp_path / "tokens.json").write_text('{"tokens": [{"id": 1}]}')
     clock.advance(timedelta(seconds=5))
-    with pytest.raises(ConfigurationError, match="not readable"):
+    with pytest.raises(ConfigurationError, match="is not valid"):
         file.find(text)
     assert file.find(text) is None
     (tmp_path / "tokens.json").write_bytes(good)
@@ -190,7 +190,7 @@ def test_a_file_or_a_link_of_another_user_opens_no_door(
         other = str(os.geteuid())
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
 
-    with pytest.raises(ConfigurationError, match=f"belongs to the user {other}"):
+    with pytest.raises(ConfigurationError, match=f"belongs to user {other}"):
         TokenFile(tmp_path / "tokens.json", clock)
 
 
@@ -200,7 +200,7 @@ def test_a_link_of_another_user_leads_nowhere(file: TokenFile, clock: SimulatedC
     (tmp_path / "link.json").symlink_to(tmp_path / "tokens.json")
     os.lchown(tmp_path / "link.json", 4711, 4711)
 
-    with pytest.raises(ConfigurationError, match="belongs to the user 4711"):
+    with pytest.raises(ConfigurationError, match="belongs to user 4711"):
         TokenFile(tmp_path / "link.json", clock)
 
 
@@ -208,5 +208,5 @@ def test_what_is_no_file_is_an_error_and_holds_nobody_up(tmp_path: Path, clock: 
     os.mkfifo(tmp_path / "pipe", 0o600)
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(ConfigurationError, match="is no file"):
+        with pytest.raises(ConfigurationError, match="is not a regular file"):
             TokenFile(tmp_path / name, clock)

@@ -10,59 +10,59 @@ from taskharbor.model.state import JobState
 from taskharbor.web.api.answers import JobsOut, RetriedOut, RetryDeadOut
 from taskharbor.web.api.jobs import answer_page, job_of, queue_asked, span
 from taskharbor.web.api.schemas import DeadQuery, NoQuery, RetryDeadIn
-from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, unsealed
-from taskharbor.web.reading import read_json, read_query
+from taskharbor.web.parsing import read_json, read_query
 from taskharbor.web.reply import json_answer
+from taskharbor.web.request import Request
 
 _MAX_BODY = 256 * 1024
 
 
-async def list_dead(call: Call) -> Response:
-    asked = read_query(call.scope["query_string"], DeadQuery)
+async def list_dead(request: Request) -> Response:
+    asked = read_query(request.scope["query_string"], DeadQuery)
     query = Query(
-        queue=queue_asked(call, asked.queue),
+        queue=queue_asked(request, asked.queue),
         states=(JobState.FAILED,),
         type=asked.type,
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(call, asked.cursor),
+        cursor=unsealed(request, asked.cursor),
     )
-    return await answer_page(call, query, asked)
+    return await answer_page(request, query, asked)
 
 
-async def retry_dead(call: Call) -> Response:
+async def retry_dead(request: Request) -> Response:
     """Let dead letters wait again; per id what became of it."""
-    read_query(call.scope["query_string"], NoQuery)
-    asked = read_json(await call.body(_MAX_BODY), RetryDeadIn)
+    read_query(request.scope["query_string"], NoQuery)
+    asked = read_json(await request.body(_MAX_BODY), RetryDeadIn)
     if asked.ids and (asked.queue or asked.type or asked.failure_kind):
         raise InvalidArgument("give ids, or say which jobs, not both")
-    ids = list(dict.fromkeys(asked.ids)) if asked.ids else await _matching(call, asked)
-    items = await _retried(call, ids, asked)
-    call.audited = {"jobs": sum(item.result == "retried" for item in items)}
+    ids = list(dict.fromkeys(asked.ids)) if asked.ids else await _matching(request, asked)
+    items = await _retried(request, ids, asked)
+    request.audited = {"jobs": sum(item.result == "retried" for item in items)}
     return json_answer(RetryDeadOut(items=items))
 
 
-async def delete_dead(call: Call) -> Response:
+async def delete_dead(request: Request) -> Response:
     """Forget one dead letter for good."""
-    read_query(call.scope["query_string"], NoQuery)
-    job = await job_of(call)
+    read_query(request.scope["query_string"], NoQuery)
+    job = await job_of(request)
     if job.state is not JobState.FAILED:
         raise NotAllowedInState(job.id, verb="delete", state=job.state)
-    driver = await call.service.driver()
-    [answer] = await driver.delete([job.id], now=call.service.now())
-    call.audited = {"job_id": job.id}
+    driver = await request.service.driver()
+    [answer] = await driver.delete([job.id], now=request.service.now())
+    request.audited = {"job_id": job.id}
     if not isinstance(answer, Deleted):
         raise answer
     return Response(status_code=204)
 
 
-async def _matching(call: Call, asked: RetryDeadIn) -> list[str]:
+async def _matching(request: Request, asked: RetryDeadIn) -> list[str]:
     """The oldest that fit, up to the limit; pages of the store may be short."""
-    driver = await call.service.driver()
-    queue, found, cursor = queue_asked(call, asked.queue), list[str](), None
+    driver = await request.service.driver()
+    queue, found, cursor = queue_asked(request, asked.queue), list[str](), None
     while True:
         query = Query(
             queue=queue,
@@ -70,24 +70,24 @@ async def _matching(call: Call, asked: RetryDeadIn) -> list[str]:
             type=asked.type,
             failure_kind=asked.failure_kind,
             limit=asked.limit - len(found),
-            cursor=unsealed(call, cursor),
+            cursor=unsealed(request, cursor),
         )
-        jobs, cursor = await find_page(call, driver, query)
+        jobs, cursor = await find_page(request, driver, query)
         found += [job.id for job in jobs]
         if cursor is None or len(found) >= asked.limit:
             return found
 
 
-async def _retried(call: Call, ids: list[str], asked: RetryDeadIn) -> list[RetriedOut]:
+async def _retried(request: Request, ids: list[str], asked: RetryDeadIn) -> list[RetriedOut]:
     """Only failed jobs are dead letters, though the store can requeue any finished one."""
-    service = call.service
+    service = request.service
     driver = await service.driver()
     done: dict[str, RetriedOut] = {}
     letters: list[str] = []
     for job_id, job in zip(
         ids, await driver.get(ids, payloads=False, now=service.now()) if ids else [], strict=True
     ):
-        if job is None or not call.principal.may_use(job.queue):
+        if job is None or not request.principal.may_use(job.queue):
             done[job_id] = _told(job_id, "not_found", None, str(JobNotFound(job_id)))
         elif job.state is not JobState.FAILED:
             note = str(NotAllowedInState(job_id, verb="retry_dead", state=job.state))

@@ -23,12 +23,12 @@ from taskharbor.model.job import NewJob, Update
 from taskharbor.tasks.request import JobRequest, template_of
 from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
-from taskharbor.web.call import Call
-from taskharbor.web.duplicates import own_duplicates
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem, problem_of
-from taskharbor.web.reading import read_json
+from taskharbor.web.redaction import hide_foreign_duplicates
 from taskharbor.web.reply import Reply, json_answer
+from taskharbor.web.request import Request
 from taskharbor.web.service import Service
 from taskharbor.web.trace_context import traced
 
@@ -41,56 +41,56 @@ _SHORT = 2 * MAX_DEPTH
 """So short a payload is within every limit, and cannot be nested too deep."""
 
 
-async def enqueue(call: Call) -> Response:
+async def enqueue(request: Request) -> Response:
     """Store one job: 201 when it is new, 200 when a key or an id led to one that is there."""
-    service, client = call.service, call.service.harbor.client
-    body = read_json(await call.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
+    service, client = request.service, request.service.harbor.client
+    body = read_json(await request.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
     try:
         job = new_job(service, body, body.id or client.new_id())
     except PayloadError as error:
         raise _at("$", error) from None
-    check_right(call, job.queue)
-    if body.idempotency_key is None and (key := idempotency_header(call)) is not None:
+    check_queue(request, job.queue)
+    if body.idempotency_key is None and (key := idempotency_header(request)) is not None:
         job = replace(job, idempotency_key=key.encode())
-    [job] = traced(call, (job,))
+    [job] = traced(request, (job,))
     answer = await client.aenqueue_one(job)
     if body.id is not None:
         await refuse_other_content(service, [body], [job], [answer])
-    await _refuse_key_of_another(call, job, answer)
-    call.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
+    await _refuse_key_of_another(request, job, answer)
+    request.audited = {"job_id": answer.id, "queue": job.queue, "result": answer.result.value}
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
-    headers = {"Location": f"{call.scope.get('root_path', '')}/api/jobs/{answer.id}"}
+    headers = {"Location": f"{request.scope.get('root_path', '')}/api/jobs/{answer.id}"}
     if answer.result is EnqueueResult.DUPLICATE:
         headers |= _REPLAYED
     return json_answer(view(answer), 201 if is_new else 200, headers)
 
 
-async def enqueue_batch(call: Call) -> Response:
+async def enqueue_batch(request: Request) -> Response:
     """Store up to 1,000 jobs in one step: all of them, or none."""
-    bodies = read_json(await call.body(call.service.config.max_batch_bytes), BatchIn).jobs
+    bodies = read_json(await request.body(request.service.config.max_batch_bytes), BatchIn).jobs
     try:
-        return await _enqueued(call, bodies)
+        return await _enqueued(request, bodies)
     except (Problem, InvalidArgument, PayloadError, ConfigurationError) as error:
-        raise placed(call.service, bodies, error) from None
+        raise placed(request.service, bodies, error) from None
 
 
-async def _enqueued(call: Call, bodies: Sequence[JobIn]) -> Response:
-    service = call.service
+async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
+    service = request.service
     ids = service.harbor.client.new_ids(len(bodies))
     jobs: Sequence[NewJob] = new_jobs(service, bodies, ids)
-    check_rights(call, jobs)
-    if (key := idempotency_header(call)) is not None:
+    check_queues_of(request, jobs)
+    if (key := idempotency_header(request)) is not None:
         jobs = [
             job
             if job.idempotency_key is not None
             else replace(job, idempotency_key=f"{key}/{index}".encode())
             for index, job in enumerate(jobs)
         ]
-    jobs = traced(call, jobs)
+    jobs = traced(request, jobs)
     answers = await service.harbor.client.aenqueue_jobs(jobs)
     await refuse_other_content(service, bodies, jobs, answers)
-    answers = await own_duplicates(call, await service.driver(), jobs, answers)
-    call.audited = {"jobs": len(answers)}
+    answers = await hide_foreign_duplicates(request, await service.driver(), jobs, answers)
+    request.audited = {"jobs": len(answers)}
     is_repeat = all(answer.result is EnqueueResult.DUPLICATE for answer in answers)
     return Reply(batch_text(answers), headers=_REPLAYED if is_repeat else None)
 
@@ -124,16 +124,16 @@ def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> l
     return jobs
 
 
-def check_rights(call: Call, jobs: Sequence[NewJob]) -> None:
+def check_queues_of(request: Request, jobs: Sequence[NewJob]) -> None:
     """Whether the caller may enqueue to these queues, and has not invented too many."""
     for queue in {job.queue for job in jobs}:
-        check_right(call, queue)
+        check_queue(request, queue)
 
 
-def check_right(call: Call, queue: str) -> None:
+def check_queue(request: Request, queue: str) -> None:
     check_name(queue, "queue")
-    call.require_queue(queue)
-    call.service.quota.spend(call.principal, queue)
+    request.require_queue(queue)
+    request.service.quota.spend(request.principal, queue)
 
 
 def encoded(service: Service, payload: bytes) -> bytes:
@@ -224,9 +224,9 @@ def _options(body: JobIn) -> dict[str, Any]:
 _OPTIONS = tuple(name for name in JobIn.__struct_fields__ if name not in ("type", "payload", "id", "update"))
 
 
-def idempotency_header(call: Call) -> str | None:
+def idempotency_header(request: Request) -> str | None:
     """The header, bare or in the quotes that its draft wants."""
-    raw = call.head(b"idempotency-key")
+    raw = request.head(b"idempotency-key")
     if raw is None:
         return None
     said = raw.decode("latin-1")
@@ -253,10 +253,10 @@ def placed(service: Service, bodies: Sequence[JobIn], error: Exception) -> Excep
     return error
 
 
-def _at(place: str, error: Problem | TaskHarborError) -> Problem:
+def _at(at: str, error: Problem | TaskHarborError) -> Problem:
     """The path of an error is within the payload, and the caller's begins with the body."""
     problem = error if isinstance(error, Problem) else problem_of(error)
-    path = f"{place}.payload{error.path.removeprefix('$')}" if isinstance(error, PayloadError) else place
+    path = f"{at}.payload{error.path.removeprefix('$')}" if isinstance(error, PayloadError) else at
     problem.detail = f"{problem.detail} ({path})"
     problem.fields = [{"path": path, "message": str(error)}]
     return problem
@@ -284,7 +284,7 @@ async def refuse_other_content(
         return
     driver = await service.driver()
     sent = {job.id: job for job in repeats}
-    async for job_id, record in service.portions.each(driver, list(sent), now=service.now()):
+    async for job_id, record in service.answer_limit.each(driver, list(sent), now=service.now()):
         job = sent[job_id]
         if record is not None and (record.type, record.queue, record.payload) != (
             job.type,
@@ -296,11 +296,11 @@ async def refuse_other_content(
             )
 
 
-async def _refuse_key_of_another(call: Call, job: NewJob, answer: Enqueued) -> None:
+async def _refuse_key_of_another(request: Request, job: NewJob, answer: Enqueued) -> None:
     """Raises Problem `duplicate-job` when the key leads to a job that the caller may not hear of."""
     if answer.result is not EnqueueResult.DUPLICATE:
         return
-    [shown] = await own_duplicates(call, await call.service.driver(), [job], [answer])
+    [shown] = await hide_foreign_duplicates(request, await request.service.driver(), [job], [answer])
     if shown is not answer:
         raise Problem(
             "duplicate-job", "this idempotency key or id belongs to a job of others; nothing was stored"

@@ -11,32 +11,32 @@ from starlette.types import Receive, Scope, Send
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_id, check_name
 from taskharbor.web.api.schemas import EventsQuery
-from taskharbor.web.call import Call
+from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.feed import Event, Feed, Subscription
+from taskharbor.web.limits import StreamSlot
+from taskharbor.web.parsing import read_query
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_query
-from taskharbor.web.streams import Place
-from taskharbor.web.welcome import Welcome
+from taskharbor.web.request import Request
 
 MAX_FOLLOWED = 100
 _CHECK_SECONDS = 2.0
 _COMMENT_SECONDS = 15.0
 
 
-async def events(call: Call) -> Response:
-    asked = read_query(call.scope["query_string"], EventsQuery)
-    service = call.service
+async def events(request: Request) -> Response:
+    asked = read_query(request.scope["query_string"], EventsQuery)
+    service = request.service
     if service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
-    subscription = Subscription(call.principal, _queues(call, asked.queues), _jobs(asked.jobs))
-    place = service.event_streams.take(call.principal)
+    subscription = Subscription(request.principal, _queues(request, asked.queues), _jobs(asked.jobs))
+    slot = service.event_streams.take(request.principal)
     try:
-        await service.feed.subscribe(subscription, call.headers.get("last-event-id"))
+        await service.feed.subscribe(subscription, request.headers.get("last-event-id"))
     except BaseException:
-        place.leave()
+        slot.release()
         raise
-    return EventStream(call, subscription, place)
+    return EventStream(request, subscription, slot)
 
 
 class EventStream(Response):
@@ -44,15 +44,15 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, call: Call, subscription: Subscription, place: Place) -> None:
+    def __init__(self, request: Request, subscription: Subscription, slot: StreamSlot) -> None:
         super().__init__()
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
-        self._call = call
+        self._call = request
         self._subscription = subscription
-        self._place = place
-        self._welcome = Welcome(call)
-        self._feed: Feed = call.service.feed
+        self._slot = slot
+        self._access = AccessCheck(request)
+        self._feed: Feed = request.service.feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -63,7 +63,7 @@ class EventStream(Response):
             await self._tell(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._place.leave()
+            self._slot.release()
             self._feed.unsubscribe(self._subscription)
 
     async def _tell(self, send: Send) -> None:
@@ -71,7 +71,7 @@ class EventStream(Response):
         stopping = asyncio.ensure_future(self._call.service.stopping.wait())
         clock, silent_since = self._call.service.clock, self._call.service.clock.monotonic()
         try:
-            while not gone.done() and not stopping.done() and await self._welcome.holds():
+            while not gone.done() and not stopping.done() and await self._access.holds():
                 chunk = await self._next_chunk(gone, stopping)
                 if not chunk and clock.monotonic() - silent_since >= _COMMENT_SECONDS:
                     chunk = b": still here\n\n"
@@ -109,11 +109,11 @@ class EventStream(Response):
         return head.encode() + event.data + b"\n\n"
 
 
-def _queues(call: Call, text: str) -> frozenset[str]:
+def _queues(request: Request, text: str) -> frozenset[str]:
     queues = frozenset(filter(None, text.split(",")))
     for queue in queues:
         check_name(queue, "queue")
-        call.require_queue(queue)
+        request.require_queue(queue)
     return queues
 
 

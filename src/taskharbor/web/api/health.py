@@ -8,29 +8,29 @@ from starlette.responses import Response
 
 from taskharbor.errors import TaskHarborError
 from taskharbor.web.api.answers import ProbeOut
-from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
+from taskharbor.web.request import Request
 
 _PATIENCE_SECONDS = 5.0
 
 
-async def livez(call: Call) -> Response:
+async def livez(request: Request) -> Response:
     """The event loop turns. The store is not asked: restarting us would not bring it back."""
     return json_answer({"status": "ok"})
 
 
-async def readyz(call: Call) -> Response:
+async def readyz(request: Request) -> Response:
     """The store answers, and we are not about to stop."""
-    if call.service.stopping.is_set():
+    if request.service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            await (await call.service.driver()).info()
-        call.service.harbor.driver.outage.answered()
+            await (await request.service.driver()).info()
+        request.service.harbor.driver.outage.answered()
     except (TaskHarborError, TimeoutError) as error:
-        call.service.harbor.driver.outage.failed("readyz", error)
+        request.service.harbor.driver.outage.failed("readyz", error)
         raise Problem(
             "store-unavailable", "the store does not answer", headers={"Retry-After": "1"}
         ) from None

@@ -22,14 +22,14 @@ from taskharbor.model.state import JobState
 from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut, WholeJobOut, WhyOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
 from taskharbor.web.api.schemas import JobQuery, JobsQuery, NoQuery, ResultQuery, RetryIn, TimesQuery
-from taskharbor.web.call import Call
+from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, link_to_next, unsealed
+from taskharbor.web.parsing import read_instant, read_json, read_query
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_instant, read_json, read_query
 from taskharbor.web.redaction import job_shown_to
 from taskharbor.web.reply import json_answer
-from taskharbor.web.welcome import Welcome
+from taskharbor.web.request import Request
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
 _MOST_PAGES = 10
@@ -37,10 +37,10 @@ _STATES = {state.value: state for state in JobState}
 _RESULT_FIELDS = ("id", "type", "queue", "state", "last_error", "failure_kind", "finished_at")
 
 
-async def list_jobs(call: Call) -> Response:
-    asked = read_query(call.scope["query_string"], JobsQuery)
+async def list_jobs(request: Request) -> Response:
+    asked = read_query(request.scope["query_string"], JobsQuery)
     query = Query(
-        queue=queue_asked(call, asked.queue),
+        queue=queue_asked(request, asked.queue),
         states=_states(asked.state),
         type=asked.type,
         key=None if asked.key is None else asked.key.encode(),
@@ -48,27 +48,27 @@ async def list_jobs(call: Call) -> Response:
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(call, asked.cursor),
+        cursor=unsealed(request, asked.cursor),
     )
-    return await answer_page(call, query, asked)
+    return await answer_page(request, query, asked)
 
 
-async def answer_page(call: Call, query: Query, asked: TimesQuery) -> Response:
+async def answer_page(request: Request, query: Query, asked: TimesQuery) -> Response:
     """One page of jobs, short and without payloads, with the way to the next one."""
-    jobs, cursor = await _page_in_time(call, query, asked)
+    jobs, cursor = await _page_in_time(request, query, asked)
     body = {"items": [job_view(job) for job in jobs], "next_cursor": cursor}
-    return json_answer(body, headers=link_to_next(call, cursor))
+    return json_answer(body, headers=link_to_next(request, cursor))
 
 
-async def get_job(call: Call) -> Response:
-    asked = read_query(call.scope["query_string"], JobQuery)
-    return json_answer(whole_view(call, await job_of(call), redact=asked.redact))
+async def get_job(request: Request) -> Response:
+    asked = read_query(request.scope["query_string"], JobQuery)
+    return json_answer(whole_view(request, await job_of(request), redact=asked.redact))
 
 
-async def why(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    job = await job_of(call)
-    found = await look_into(await call.service.driver(), job.id, now=call.service.now())
+async def why(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    job = await job_of(request)
+    found = await look_into(await request.service.driver(), job.id, now=request.service.now())
     view = {
         **msgspec.structs.asdict(found),
         "until": instant_text(found.until),
@@ -76,21 +76,21 @@ async def why(call: Call) -> Response:
     return json_answer(view)
 
 
-async def result(call: Call) -> Response:
-    asked = read_query(call.scope["query_string"], ResultQuery)
-    job = await _over_or_late(call, asked.wait_s)
-    whole = whole_view(call, job, redact=asked.redact)
+async def result(request: Request) -> Response:
+    asked = read_query(request.scope["query_string"], ResultQuery)
+    job = await _over_or_late(request, asked.wait_s)
+    whole = whole_view(request, job, redact=asked.redact)
     view = {name: whole[name] for name in _RESULT_FIELDS} | {"is_over": job.state.is_terminal}
     view |= {name: whole[name] for name in ("result", "result_base64") if name in whole}
     return json_answer(view)
 
 
-async def cancel(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    job = await job_of(call)
-    driver = await call.service.driver()
-    [answer] = await driver.cancel([job.id], now=call.service.now())
-    call.audited = {"job_id": job.id, "result": answer.result.value}
+async def cancel(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    job = await job_of(request)
+    driver = await request.service.driver()
+    [answer] = await driver.cancel([job.id], now=request.service.now())
+    request.audited = {"job_id": job.id, "result": answer.result.value}
     if answer.result is CancelResult.NOT_FOUND:
         raise JobNotFound(job.id)
     if answer.result is CancelResult.ALREADY_OVER:
@@ -98,32 +98,34 @@ async def cancel(call: Call) -> Response:
     return json_answer({"id": answer.id, "result": answer.result, "state": answer.state})
 
 
-async def retry(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    limit = call.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
-    raw = await call.optional_body(limit)
+async def retry(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    limit = request.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
+    raw = await request.optional_body(limit)
     asked = RetryIn() if not raw else read_json(raw, RetryIn)
-    job = await job_of(call)
-    driver = await call.service.driver()
+    job = await job_of(request)
+    driver = await request.service.driver()
     [answer] = await driver.requeue(
         [job.id],
         queue=asked.queue,
-        edit=_edit(call, asked),
+        edit=_edit(request, asked),
         reset_counts=asked.reset_counts,
         run_at=asked.run_at,
         delay=span(asked.delay_s),
-        now=call.service.now(),
+        now=request.service.now(),
     )
-    call.audited = {"job_id": job.id}
+    request.audited = {"job_id": job.id}
     if not isinstance(answer, Requeued):
         raise answer
     return json_answer({"id": answer.id, "state": answer.state, "version": answer.version})
 
 
-async def _page_in_time(call: Call, query: Query, asked: TimesQuery) -> tuple[list[JobRecord], str | None]:
+async def _page_in_time(
+    request: Request, query: Query, asked: TimesQuery
+) -> tuple[list[JobRecord], str | None]:
     """A page of jobs that fit in time. No store looks for times itself: a few of its pages are looked
     through, and what was found until then is answered with the way to go on."""
-    driver, found, cursor = await call.service.driver(), list[JobRecord](), None
+    driver, found, cursor = await request.service.driver(), list[JobRecord](), None
     times = {
         name: read_instant(name, text)
         for name in TimesQuery.__struct_fields__
@@ -131,11 +133,11 @@ async def _page_in_time(call: Call, query: Query, asked: TimesQuery) -> tuple[li
     }
     for _ in range(_MOST_PAGES):
         part = msgspec.structs.replace(query, limit=query.limit - len(found))
-        jobs, cursor = await find_page(call, driver, part)
+        jobs, cursor = await find_page(request, driver, part)
         found += [job for job in jobs if _is_in_time(job, times)]
         if cursor is None or len(found) == query.limit or not times:
             return found, cursor
-        query = msgspec.structs.replace(query, cursor=unsealed(call, cursor))
+        query = msgspec.structs.replace(query, cursor=unsealed(request, cursor))
     return found, cursor
 
 
@@ -152,54 +154,54 @@ def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
 # ------------------------------------------------------------------ shared
 
 
-async def job_of(call: Call) -> JobRecord:
+async def job_of(request: Request) -> JobRecord:
     """The job that the path names; one of a queue that is not the caller's is as good as none.
 
     Raises:
         JobNotFound: there is none, or the text is no id at all.
     """
-    job_id = call.parameter("id")
+    job_id = request.parameter("id")
     try:
         check_id(job_id)
     except InvalidArgument:
         raise Problem("not-found", "no job has this id: it is no lower-case UUID") from None
-    driver = await call.service.driver()
-    [job] = await driver.get([job_id], now=call.service.now())
-    if job is None or not call.principal.may_use(job.queue):
+    driver = await request.service.driver()
+    [job] = await driver.get([job_id], now=request.service.now())
+    if job is None or not request.principal.may_use(job.queue):
         raise JobNotFound(job_id)
     return job
 
 
-def whole_view(call: Call, job: JobRecord, *, redact: bool) -> View:
+def whole_view(request: Request, job: JobRecord, *, redact: bool) -> View:
     """Everything about a job. To viewers secrets are hidden, and what cannot be read is hidden whole."""
-    return job_shown_to(call.principal, job, redact=redact)
+    return job_shown_to(request.principal, job, redact=redact)
 
 
 def span(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-async def _over_or_late(call: Call, wait_s: float) -> JobRecord:
+async def _over_or_late(request: Request, wait_s: float) -> JobRecord:
     """The job once it is over, or as it is when the caller's patience or the server's life ends."""
-    service = call.service
+    service = request.service
     deadline = service.clock.monotonic() + min(wait_s, service.config.max_wait_seconds)
-    pause, welcome = _FIRST_PAUSE, Welcome(call)
-    gone = asyncio.ensure_future(call.disconnected()) if wait_s else None
+    pause, access = _FIRST_PAUSE, AccessCheck(request)
+    gone = asyncio.ensure_future(request.disconnected()) if wait_s else None
     try:
         while True:
-            job = await job_of(call)
+            job = await job_of(request)
             left = deadline - service.clock.monotonic()
             if job.state.is_terminal or left <= 0 or service.stopping.is_set() or (gone and gone.done()):
                 return job
             await service.pause(min(pause, left))
-            await welcome.check()
+            await access.check()
             pause = min(pause * _GROWTH, _LONGEST_PAUSE)
     finally:
         if gone is not None:
             gone.cancel()
 
 
-def _edit(call: Call, asked: RetryIn) -> Edit:
+def _edit(request: Request, asked: RetryIn) -> Edit:
     said: dict[str, Any] = {
         name: value
         for name in ("priority", "max_attempts", "max_stalls")
@@ -208,16 +210,16 @@ def _edit(call: Call, asked: RetryIn) -> Edit:
     if asked.timeout_s is not UNSET:
         said["timeout"] = timedelta(seconds=asked.timeout_s)
     if asked.payload is not UNSET:
-        said["payload"] = encoded(call.service, bytes(asked.payload))
+        said["payload"] = encoded(request.service, bytes(asked.payload))
     return Edit(**said) if said else NO_EDIT
 
 
-def queue_asked(call: Call, queue: str | None) -> str | None:
+def queue_asked(request: Request, queue: str | None) -> str | None:
     """The queue to look at; a caller with a single one means that."""
     if queue is not None:
-        call.require_queue(queue)
+        request.require_queue(queue)
         return queue
-    own = call.principal.queues
+    own = request.principal.queues
     return next(iter(own)) if own is not None and len(own) == 1 else None
 
 

@@ -15,9 +15,9 @@ from taskharbor.observe.meter import Meter
 from taskharbor.observe.metrics import Exposition
 from taskharbor.observe.store_gauges import StoreGauges
 from taskharbor.observe.store_times import time_store
-from taskharbor.web.call import Call
-from taskharbor.web.connections import REASONS, Connections
+from taskharbor.web.connection_limits import REASONS, ConnectionLimits
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.request import Request
 
 _FAREWELL_SECONDS = 2.0
 
@@ -25,7 +25,7 @@ _FAREWELL_SECONDS = 2.0
 class ServerMetrics:
     """The numbers of one server. Made before its store is opened: calls are timed from then on."""
 
-    def __init__(self, harbor: Harbor, connections: Connections) -> None:
+    def __init__(self, harbor: Harbor, connections: ConnectionLimits) -> None:
         self._meter = Meter()
         self._meter.listen(harbor.events)
         time_store(harbor.driver, self._meter)
@@ -50,8 +50,8 @@ class ServerMetrics:
             await asyncio.wait((keeping,), timeout=_FAREWELL_SECONDS)
 
     def operation(self) -> Operation:
-        async def metrics(call: Call) -> Response:
-            page, content_type = self._exposition.page(call.headers.get("accept"))
+        async def metrics(request: Request) -> Response:
+            page, content_type = self._exposition.page(request.headers.get("accept"))
             return Response(page, media_type=None, headers={"Content-Type": content_type})
 
         return Operation(

@@ -16,72 +16,72 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
 from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, RulesOut, ScaleOut
 from taskharbor.web.api.schemas import CancelWaitingIn, NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
-from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.parsing import read_json, read_query
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_json, read_query
 from taskharbor.web.reply import json_answer
+from taskharbor.web.request import Request
 
 _MAX_BODY = 16 * 1024
 
 
-async def list_queues(call: Call) -> Response:
+async def list_queues(request: Request) -> Response:
     """Every queue that has a job or settings; the harbor's own settings are under `/api/queues/*`."""
-    read_query(call.scope["query_string"], NoQuery)
-    found = await visible_queues(call)
-    now = call.service.clock.now()
+    read_query(request.scope["query_string"], NoQuery)
+    found = await visible_queues(request)
+    now = request.service.clock.now()
     return json_answer({"items": [queue_view(info, now) for info in found]})
 
 
-async def get_queue(call: Call) -> Response:
+async def get_queue(request: Request) -> Response:
     """One queue. A queue is a name: one that nobody has used yet is empty."""
-    read_query(call.scope["query_string"], NoQuery)
-    info = await _info(call, _queue_of(call))
-    return json_answer(queue_view(info, call.service.clock.now()))
+    read_query(request.scope["query_string"], NoQuery)
+    info = await _info(request, _queue_of(request))
+    return json_answer(queue_view(info, request.service.clock.now()))
 
 
-async def configure(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    queue = _queue_of(call)
-    asked = read_json(await call.body(_MAX_BODY), QueueIn)
+async def configure(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    queue = _queue_of(request)
+    asked = read_json(await request.body(_MAX_BODY), QueueIn)
     if isinstance(asked.fail_queue, str):
-        call.require_queue(asked.fail_queue)  # failures of a queue make jobs there
-    return await _store(call, QueueSettings(queue=queue, **_said(asked)))
+        request.require_queue(asked.fail_queue)  # failures of a queue make jobs there
+    return await _store(request, QueueSettings(queue=queue, **_said(asked)))
 
 
-async def pause(call: Call) -> Response:
-    return await _store(call, QueueSettings(queue=_queue_of(call), paused=True))
+async def pause(request: Request) -> Response:
+    return await _store(request, QueueSettings(queue=_queue_of(request), paused=True))
 
 
-async def resume(call: Call) -> Response:
-    return await _store(call, QueueSettings(queue=_queue_of(call), paused=False))
+async def resume(request: Request) -> Response:
+    return await _store(request, QueueSettings(queue=_queue_of(request), paused=False))
 
 
-async def cancel_waiting(call: Call) -> Response:
+async def cancel_waiting(request: Request) -> Response:
     """Cancel the waiting job of a key; a running one goes on."""
-    read_query(call.scope["query_string"], NoQuery)
-    queue = _queue_of(call)
+    read_query(request.scope["query_string"], NoQuery)
+    queue = _queue_of(request)
     if queue == EVERY_QUEUE:
         raise Problem("not-found", "a key belongs to one queue; name it")
-    asked = read_json(await call.body(_MAX_BODY), CancelWaitingIn)
-    driver = await call.service.driver()
-    was_there = await driver.cancel_waiting(queue, asked.key.encode(), now=call.service.now())
-    call.audited = {"queue": queue, "cancelled": was_there}
+    asked = read_json(await request.body(_MAX_BODY), CancelWaitingIn)
+    driver = await request.service.driver()
+    was_there = await driver.cancel_waiting(queue, asked.key.encode(), now=request.service.now())
+    request.audited = {"queue": queue, "cancelled": was_there}
     return json_answer({"cancelled": was_there})
 
 
-async def scale(call: Call) -> Response:
+async def scale(request: Request) -> Response:
     """How many workers the queue could use now. Running jobs count: their workers are needed."""
-    asked = read_query(call.scope["query_string"], ScaleQuery)
-    queue = _queue_of(call)
+    asked = read_query(request.scope["query_string"], ScaleQuery)
+    queue = _queue_of(request)
     if queue == EVERY_QUEUE:
         raise Problem("not-found", "workers are scaled by queue; name one")
-    info = await _info(call, queue)
+    info = await _info(request, queue)
     waiting = 0 if info.rules.paused else info.counts.ready
     work = waiting + info.counts.running
     if info.rules.max_running is not None:
         work = min(work, max(info.rules.max_running, info.counts.running))
-    view = queue_view(info, call.service.clock.now())
+    view = queue_view(info, request.service.clock.now())
     return json_answer(
         {
             "desired_workers": -(-work // asked.per_worker),
@@ -92,37 +92,37 @@ async def scale(call: Call) -> Response:
     )
 
 
-async def visible_queues(call: Call) -> list[QueueInfo]:
-    driver = await call.service.driver()
-    found = await driver.queues(now=call.service.now())
-    return [info for info in found if info.queue != EVERY_QUEUE and call.principal.may_use(info.queue)]
+async def visible_queues(request: Request) -> list[QueueInfo]:
+    driver = await request.service.driver()
+    found = await driver.queues(now=request.service.now())
+    return [info for info in found if info.queue != EVERY_QUEUE and request.principal.may_use(info.queue)]
 
 
-async def _info(call: Call, queue: str) -> QueueInfo:
-    driver = await call.service.driver()
-    found = {info.queue: info for info in await driver.queues(now=call.service.now())}
+async def _info(request: Request, queue: str) -> QueueInfo:
+    driver = await request.service.driver()
+    found = {info.queue: info for info in await driver.queues(now=request.service.now())}
     return found.get(queue) or QueueInfo(queue=queue, rules=NO_RULES, counts=Counts())
 
 
-async def _store(call: Call, settings: QueueSettings) -> Response:
-    driver = await call.service.driver()
-    rules = await driver.configure_queue(settings, now=call.service.now())
-    call.audited = {"queue": settings.queue}
+async def _store(request: Request, settings: QueueSettings) -> Response:
+    driver = await request.service.driver()
+    rules = await driver.configure_queue(settings, now=request.service.now())
+    request.audited = {"queue": settings.queue}
     view: View = rules_view(rules)
     return json_answer(view)
 
 
-def _queue_of(call: Call) -> str:
+def _queue_of(request: Request) -> str:
     """The queue of the path. A text that is no name leads nowhere, whatever it holds."""
-    queue = call.parameter("queue")
+    queue = request.parameter("queue")
     if queue == EVERY_QUEUE:
-        call.require_every_queue()
+        request.require_every_queue()
         return queue
     try:
         check_name(queue, "queue")
     except InvalidArgument:
         raise Problem("not-found", "no queue has this name: it is no name at all") from None
-    call.require_queue(queue)
+    request.require_queue(queue)
     return queue
 
 

@@ -13,72 +13,72 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, ticks
 from taskharbor.web.api.answers import EnqueuedOut, ScheduleOut, SchedulesOut
-from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_rights, new_job, view
+from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
 from taskharbor.web.api.schemas import NoQuery, ScheduleIn
-from taskharbor.web.call import Call
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.parsing import read_json, read_query
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_json, read_query
 from taskharbor.web.reply import json_answer
+from taskharbor.web.request import Request
 
 
-async def list_schedules(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    found = await _visible(call, await call.service.driver())
-    return json_answer({"items": [_view(call, entry) for entry in found]})
+async def list_schedules(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    found = await _visible(request, await request.service.driver())
+    return json_answer({"items": [_view(request, entry) for entry in found]})
 
 
-async def put_schedule(call: Call) -> Response:
+async def put_schedule(request: Request) -> Response:
     """Store a schedule under its name. A changed rule forgets the ticks that it missed."""
-    read_query(call.scope["query_string"], NoQuery)
-    name = _name_of(call)
-    limit = call.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
-    asked = read_json(await call.body(limit), ScheduleIn)
+    read_query(request.scope["query_string"], NoQuery)
+    name = _name_of(request)
+    limit = request.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
+    asked = read_json(await request.body(limit), ScheduleIn)
     if asked.job.run_at is not None or asked.job.id is not None or asked.job.idempotency_key is not None:
         raise InvalidArgument(
             "the job of a schedule has no id, run_at or idempotency_key: every tick has its own"
         )
-    driver = await call.service.driver()
-    there = {entry.schedule.name: entry for entry in await driver.schedules(now=call.service.now())}
+    driver = await request.service.driver()
+    there = {entry.schedule.name: entry for entry in await driver.schedules(now=request.service.now())}
     if name in there:
-        call.require_queue(there[name].schedule.template.queue)
-    elif len(there) >= call.service.config.max_schedules:
+        request.require_queue(there[name].schedule.template.queue)
+    elif len(there) >= request.service.config.max_schedules:
         raise Problem(
             "rate-limited",
             f"there are {len(there)} schedules already; nothing was stored",
             headers={"Retry-After": "3600"},
         )
-    schedule = _schedule(call, name, asked)
-    call.service.portions.check_schedules((entry.schedule for entry in there.values()), schedule)
-    entry = await driver.put_schedule(schedule, now=call.service.now())
-    call.audited = {"schedule": name}
-    return json_answer(_view(call, entry), 200 if name in there else 201)
+    schedule = _schedule(request, name, asked)
+    request.service.answer_limit.check_schedules((entry.schedule for entry in there.values()), schedule)
+    entry = await driver.put_schedule(schedule, now=request.service.now())
+    request.audited = {"schedule": name}
+    return json_answer(_view(request, entry), 200 if name in there else 201)
 
 
-async def delete_schedule(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    entry = await _entry(call)
-    driver = await call.service.driver()
-    await driver.delete_schedule(entry.schedule.name, now=call.service.now())
-    call.audited = {"schedule": entry.schedule.name}
+async def delete_schedule(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    entry = await _entry(request)
+    driver = await request.service.driver()
+    await driver.delete_schedule(entry.schedule.name, now=request.service.now())
+    request.audited = {"schedule": entry.schedule.name}
     return Response(status_code=204)
 
 
-async def pause(call: Call) -> Response:
-    return await _set_paused(call, is_paused=True)
+async def pause(request: Request) -> Response:
+    return await _set_paused(request, is_paused=True)
 
 
-async def resume(call: Call) -> Response:
-    return await _set_paused(call, is_paused=False)
+async def resume(request: Request) -> Response:
+    return await _set_paused(request, is_paused=False)
 
 
-async def run(call: Call) -> Response:
+async def run(request: Request) -> Response:
     """Make its job now, besides its ticks, paused or not."""
-    entry = await _entry(call)
-    handle = await call.service.harbor.client.aenqueue_job(
-        msgspec.structs.replace(entry.schedule.template, id=call.service.harbor.client.new_id())
+    entry = await _entry(request)
+    handle = await request.service.harbor.client.aenqueue_job(
+        msgspec.structs.replace(entry.schedule.template, id=request.service.harbor.client.new_id())
     )
-    call.audited = {"schedule": entry.schedule.name, "job_id": handle.id}
+    request.audited = {"schedule": entry.schedule.name, "job_id": handle.id}
     answer = handle.enqueued
     assert answer is not None  # noqa: S101 - a handle that an enqueue made carries its answer
     return json_answer(view(answer), 201)
@@ -87,9 +87,9 @@ async def run(call: Call) -> Response:
 # ------------------------------------------------------------------
 
 
-def _schedule(call: Call, name: str, asked: ScheduleIn) -> Schedule:
-    job = new_job(call.service, asked.job, "")
-    check_rights(call, [job])
+def _schedule(request: Request, name: str, asked: ScheduleIn) -> Schedule:
+    job = new_job(request.service, asked.job, "")
+    check_queues_of(request, [job])
     return Schedule(
         name=name,
         template=job,
@@ -101,30 +101,30 @@ def _schedule(call: Call, name: str, asked: ScheduleIn) -> Schedule:
     )
 
 
-async def _set_paused(call: Call, *, is_paused: bool) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    entry = await _entry(call)
-    driver = await call.service.driver()
+async def _set_paused(request: Request, *, is_paused: bool) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    entry = await _entry(request)
+    driver = await request.service.driver()
     changed = msgspec.structs.replace(entry.schedule, paused=is_paused)
-    call.audited = {"schedule": entry.schedule.name}
-    return json_answer(_view(call, await driver.put_schedule(changed, now=call.service.now())))
+    request.audited = {"schedule": entry.schedule.name}
+    return json_answer(_view(request, await driver.put_schedule(changed, now=request.service.now())))
 
 
-async def _visible(call: Call, driver: Driver) -> list[StoredSchedule]:
-    found = await driver.schedules(now=call.service.now())
-    return [entry for entry in found if call.principal.may_use(entry.schedule.template.queue)]
+async def _visible(request: Request, driver: Driver) -> list[StoredSchedule]:
+    found = await driver.schedules(now=request.service.now())
+    return [entry for entry in found if request.principal.may_use(entry.schedule.template.queue)]
 
 
-async def _entry(call: Call) -> StoredSchedule:
-    name = _name_of(call)
-    for entry in await _visible(call, await call.service.driver()):
+async def _entry(request: Request) -> StoredSchedule:
+    name = _name_of(request)
+    for entry in await _visible(request, await request.service.driver()):
         if entry.schedule.name == name:
             return entry
     raise Problem("not-found", f"no schedule is named {name!r}")
 
 
-def _name_of(call: Call) -> str:
-    name = call.parameter("name")
+def _name_of(request: Request) -> str:
+    name = request.parameter("name")
     try:
         check_name(name, "schedule name")
     except InvalidArgument:
@@ -132,8 +132,8 @@ def _name_of(call: Call) -> str:
     return name
 
 
-def _view(call: Call, entry: StoredSchedule) -> View:
-    now = call.service.clock.now()
+def _view(request: Request, entry: StoredSchedule) -> View:
+    now = request.service.clock.now()
     return schedule_view(entry, _next_tick(entry, now), now=now)
 
 

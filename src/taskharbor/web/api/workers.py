@@ -10,27 +10,27 @@ from taskharbor.model.presence import WorkerInfo
 from taskharbor.web.api.answers import StatsOut, WorkersOut
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.api.schemas import NoQuery
-from taskharbor.web.call import Call
-from taskharbor.web.driver_rights import visible_workers
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.reading import read_query
+from taskharbor.web.parsing import read_query
+from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import worker_shown_to
 from taskharbor.web.reply import json_answer
+from taskharbor.web.request import Request
 
 
-async def list_workers(call: Call) -> Response:
-    read_query(call.scope["query_string"], NoQuery)
-    return json_answer({"items": [worker_view(worker) for worker in await _visible_workers(call)]})
+async def list_workers(request: Request) -> Response:
+    read_query(request.scope["query_string"], NoQuery)
+    return json_answer({"items": [worker_view(worker) for worker in await _visible_workers(request)]})
 
 
-async def stats(call: Call) -> Response:
+async def stats(request: Request) -> Response:
     from taskharbor import __version__
 
-    read_query(call.scope["query_string"], NoQuery)
-    driver = await call.service.driver()
-    queues, workers = await visible_queues(call), await _visible_workers(call)
+    read_query(request.scope["query_string"], NoQuery)
+    driver = await request.service.driver()
+    queues, workers = await visible_queues(request), await _visible_workers(request)
     info = await driver.info()
-    types = await driver.types(now=call.service.now()) if call.principal.queues is None else []
+    types = await driver.types(now=request.service.now()) if request.principal.queues is None else []
     return json_answer(
         {
             "version": __version__,
@@ -52,12 +52,12 @@ async def stats(call: Call) -> Response:
     )
 
 
-async def _visible_workers(call: Call) -> list[WorkerInfo]:
+async def _visible_workers(request: Request) -> list[WorkerInfo]:
     """Those that serve at least one queue of the caller's."""
-    driver = await call.service.driver()
-    found = await driver.workers(now=call.service.now())
-    visible = visible_workers(call.principal, found)
-    return [worker_shown_to(call.principal, worker) for worker in visible]
+    driver = await request.service.driver()
+    found = await driver.workers(now=request.service.now())
+    visible = visible_workers(request.principal, found)
+    return [worker_shown_to(request.principal, worker) for worker in visible]
 
 
 OPERATIONS = [

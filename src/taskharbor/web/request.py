@@ -9,24 +9,23 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
 from taskharbor.web.auth import HEAD, LOOPBACK, NOBODY, Principal, require_every_queue, require_queue
-from taskharbor.web.direct import DIRECT, Direct
+from taskharbor.web.body_limits import SMALL
 from taskharbor.web.problems import Problem
-from taskharbor.web.reply import REQUEST_ID
-from taskharbor.web.room import SMALL
+from taskharbor.web.reply import FAST_PATH, REQUEST_ID, FastPath
 from taskharbor.web.service import Service
 
 
-class Call(HTTPConnection):
-    """One request. `principal` is who calls, known before the handler starts."""
+class Request(HTTPConnection):
+    """One request. `principal` is the caller, known before the handler starts."""
 
     def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
         super().__init__(scope)
         self.service = service
         self.principal: Principal = NOBODY
         self._receive = receive
-        self._room_taken = 0
+        self._memory_held = 0
         self.audited: dict[str, Any] = {}
-        """What the audit log should know besides who, what and how it ended."""
+        """What the audit log shows besides caller, operation and status."""
 
     @property
     def method(self) -> str:
@@ -37,12 +36,12 @@ class Call(HTTPConnection):
         return str(self.scope[REQUEST_ID])
 
     def head(self, name: bytes) -> bytes | None:
-        """One of the headers that we look at ourselves; see guard.py."""
+        """One of the headers that guard.py has picked out."""
         value: bytes | None = self.scope[HEAD].get(name)
         return value
 
     def parameter(self, name: str) -> str:
-        """A part of the path."""
+        """A path parameter."""
         return str(self.scope["path_params"][name])
 
     # ------------------------------------------------------------------ rights
@@ -56,22 +55,22 @@ class Call(HTTPConnection):
     # ------------------------------------------------------------------ the body
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. A larger or slower one is refused, and its connection is given up."""
+        """The whole body. If it is larger or slower than allowed, the connection is closed."""
         self._refuse_foreign_body()
         announced = self._announced()
         if announced is not None and announced > limit:
             raise _too_large(limit)
         size = limit if announced is None else announced
-        direct: Direct | None = self.scope.get(DIRECT)
-        if direct is not None:
-            body = direct.body(self._receive)
+        fast_path: FastPath | None = self.scope.get(FAST_PATH)
+        if fast_path is not None:
+            body = fast_path.body(self._receive)
             if body is None:
-                await self._take_room(size)
+                await self._reserve_memory(size)
                 return await self._read(limit)
             if len(body) > limit:
                 raise _too_large(limit)
             return body
-        await self._take_room(size)
+        await self._reserve_memory(size)
         try:
             async with asyncio.timeout(self.service.config.request_seconds):
                 return await self._read(limit)
@@ -81,28 +80,28 @@ class Call(HTTPConnection):
             ) from None
 
     def _announced(self) -> int | None:
-        """The length of the body as the caller says it; Python reads no numbers of thousands of digits."""
-        said = self.head(b"content-length")
-        return None if said is None or not said.isdigit() else int(said[:_MOST_DIGITS])
+        """The Content-Length. Cut to 18 digits: Python refuses to parse numbers of thousands of digits."""
+        text = self.head(b"content-length")
+        return None if text is None or not text.isdigit() else int(text[:_MOST_DIGITS])
 
-    async def _take_room(self, size: int) -> None:
-        """For a body that is not here yet. Of one in chunks nobody knows the size: as much as is allowed."""
+    async def _reserve_memory(self, size: int) -> None:
+        """For a body that has not arrived yet. A chunked body reserves the most it may have."""
         if size <= SMALL:
             return
-        who, room = self.principal.name, self.service.room
-        await room.take(
+        who, memory = self.principal.name, self.service.body_memory
+        await memory.take(
             who, size, self.service.config.request_seconds / 2, share=self.principal is not LOOPBACK
         )
-        self._room_taken = size
+        self._memory_held = size
 
     def done(self) -> None:
-        """The call was answered: what it held is free again."""
-        if self._room_taken:
-            self.service.room.give_back(self.principal.name, self._room_taken)
-            self._room_taken = 0
+        """The request was answered: release its memory."""
+        if self._memory_held:
+            self.service.body_memory.release(self.principal.name, self._memory_held)
+            self._memory_held = 0
 
     async def optional_body(self, limit: int) -> bytes:
-        """The same where a body may be left out: then it is empty."""
+        """The body, or b"" if the request has none."""
         if self.head(b"content-length") in (None, b"0") and self.head(b"transfer-encoding") is None:
             return b""
         return await self.body(limit)
@@ -112,7 +111,7 @@ class Call(HTTPConnection):
         if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
             raise Problem("unsupported-media-type", "send the body as application/json")
         if (self.head(b"content-encoding") or b"identity").lower() != b"identity":
-            raise Problem("unsupported-media-type", "send the body as it is, without a content encoding")
+            raise Problem("unsupported-media-type", "send the body without a content encoding")
 
     async def _read(self, limit: int) -> bytes:
         message = await self._next()
@@ -135,13 +134,13 @@ class Call(HTTPConnection):
         return message
 
     async def disconnected(self) -> None:
-        """Returns when the caller is gone; only after the body was read, or where there is none."""
+        """Returns when the caller disconnects. Call it only after the body was read, or if there is none."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
 class Disconnected(Exception):
-    """The caller went away before the request was complete; there is nobody to answer."""
+    """The caller disconnected before the request was complete."""
 
 
 _JSON = b"application/json"
@@ -152,6 +151,6 @@ _CLOSE = {"Connection": "close"}
 def _too_large(limit: int) -> Problem:
     return Problem(
         "payload-too-large",
-        f"the body is over the limit of {limit} bytes; keep large data elsewhere and send a reference",
+        f"the body exceeds the limit of {limit} bytes; keep large data elsewhere and send a reference",
         headers=_CLOSE,
     )

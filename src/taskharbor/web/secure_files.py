@@ -1,8 +1,8 @@
-"""Files that decide who gets in: read only if nobody else could have written them, as ssh does.
+"""Files with secrets, such as token files: read only if no other user could have written them, as ssh does.
 
-The file, a link that leads to it, and the folder it stands in must belong to us or to root; nobody else may
-write to the file, and to the folder only if it keeps everybody's files apart (as /tmp does). A new version is
-written under a name that nobody can guess, and then takes the place of the old one in one step.
+The file, a symlink to it and its folder must belong to us or to root. Others may not write to the file, and
+to the folder only if it is sticky (like /tmp). A new version is written under a random name and then renamed
+over the old one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from taskharbor.model.entropy import Entropy
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def read_guarded(path: Path) -> tuple[bytes, os.stat_result] | None:
-    """What the file holds, and its facts; None when there is none.
+def read_secure(path: Path) -> tuple[bytes, os.stat_result] | None:
+    """The content of the file and its stat; None if it does not exist.
 
     Raises:
-        ConfigurationError: somebody else could have written it, or it cannot be read.
+        ConfigurationError: another user could have written it, or it cannot be read.
     """
     try:
         link = os.lstat(path)
@@ -42,11 +42,11 @@ def read_guarded(path: Path) -> tuple[bytes, os.stat_result] | None:
         os.close(descriptor)
 
 
-def write_guarded(path: Path, content: bytes) -> None:
-    """Put the content in the place of the file in one step, for nobody else to read or write.
+def write_secure(path: Path, content: bytes) -> None:
+    """Replace the file in one step, readable and writable by its owner only.
 
     Raises:
-        ConfigurationError: it stands where others could put another in its place.
+        ConfigurationError: other users could replace it.
     """
     target = path.resolve()
     _check_folder(target.parent)
@@ -66,30 +66,30 @@ def write_guarded(path: Path, content: bytes) -> None:
 
 def _check_file(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
-        raise ConfigurationError(f"{path} is no file")
+        raise ConfigurationError(f"{path} is not a regular file")
     _check_owner(path, facts)
     if facts.st_mode & _BY_OTHERS:
-        raise ConfigurationError(f"others may write to {path} and so decide who gets in: chmod go-w {path}")
+        raise ConfigurationError(
+            f"other users can write to {path} and so grant access: run chmod go-w {path}"
+        )
 
 
 def _check_owner(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid not in (0, os.geteuid()):
         raise ConfigurationError(
-            f"{path} belongs to the user {facts.st_uid}, who could decide who gets in: "
-            f"chown {os.geteuid()} {path}, or run this as that user"
+            f"{path} belongs to user {facts.st_uid}, who could grant access: "
+            f"run chown {os.geteuid()} {path}, or run this as that user"
         )
 
 
 def _check_folder(folder: Path) -> None:
     facts = os.stat(folder)
     if facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX:
-        raise ConfigurationError(
-            f"anybody may put another file in the place of those in {folder}: chmod o-w {folder}"
-        )
+        raise ConfigurationError(f"any user can replace the files in {folder}: run chmod o-w {folder}")
 
 
 def _keep_name(folder: Path) -> None:
-    """The new name survives a power loss, too."""
+    """Sync the folder, so that the rename survives a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from taskharbor.web.api.schemas import JobIn, JobsQuery
+from taskharbor.web.parsing import read_json, read_query
 from taskharbor.web.problems import Problem
-from taskharbor.web.reading import read_json, read_query
 from tests.unit.growth import assert_linear
 
 

@@ -25,9 +25,9 @@ from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web.app import OPERATIONS, create_app
 from taskharbor.web.auth import GRANTS, Principal
 from taskharbor.web.endpoint import Operation, endpoints_of
-from taskharbor.web.queue_names import queues_named
+from taskharbor.web.permissions import PERMISSIONS, QueueScope, documented
+from taskharbor.web.queue_scope import queues_named
 from taskharbor.web.reply import json_answer
-from taskharbor.web.rights import TABLE, Limited, documented
 from tests.integration.http.api import GENEROUS_SECONDS, Api, make_token, token_file
 
 PAGE = Path(__file__).parents[3] / "docs/operations/security.md"
@@ -132,7 +132,7 @@ async def test_every_operation_has_a_row_and_every_row_an_operation(ground: Grou
     assert ground.app.service.metrics
     routes = {one.name for one in (*OPERATIONS, ground.app.service.metrics.operation())} | {"openapi"}
 
-    assert set(TABLE) == routes | {f"driver.{verb}" for verb in VERBS}
+    assert set(PERMISSIONS) == routes | {f"driver.{verb}" for verb in VERBS}
 
 
 async def test_what_has_no_row_is_refused_to_everybody(ground: Ground) -> None:
@@ -148,15 +148,15 @@ async def test_what_has_no_row_is_refused_to_everybody(ground: Ground) -> None:
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:
-    assert documented() in PAGE.read_text(), "paste what `python -m taskharbor.web.rights` prints"
+    assert documented() in PAGE.read_text(), "paste what `python -m taskharbor.web.permissions` prints"
 
 
 @pytest.mark.parametrize("verb", CALLED)
 async def test_a_verb_is_open_to_its_roles_and_to_no_other(ground: Ground, verb: str) -> None:
-    allowed = TABLE[f"driver.{verb}"].roles
+    allowed = PERMISSIONS[f"driver.{verb}"].roles
     for role in ROLES:
         status = (await ground.verb(verb, ground.tokens[role])).status_code
-        may = any(right in GRANTS[role] for right in allowed)
+        may = any(permission in GRANTS[role] for permission in allowed)
         assert (status == 403) != may, (role, status)
 
 
@@ -225,15 +225,15 @@ async def test_a_token_for_one_queue_sees_nothing_of_another(ground: Ground, met
 
 @pytest.mark.parametrize("verb", CALLED)
 async def test_a_token_for_one_queue_may_do_what_the_table_says(ground: Ground, verb: str) -> None:
-    limited = TABLE[f"driver.{verb}"].limited
+    scope = PERMISSIONS[f"driver.{verb}"].scope
     request, foreign = VERBS[verb].request, arguments_of(verb, "theirs", THEIRS)
 
     own = await ground.verb(verb, ground.narrow["admin"])
     other = await ground.verb(verb, ground.narrow["admin"], foreign)
 
-    assert (own.status_code == 403) == (limited is Limited.REFUSED), own.text
+    assert (own.status_code == 403) == (scope is QueueScope.REFUSED), own.text
     names_a_queue = "theirs" in queues_named(request, wire.read_request(verb, wire.encode(foreign)))
-    if names_a_queue or limited is Limited.REFUSED:
+    if names_a_queue or scope is QueueScope.REFUSED:
         assert other.status_code == 403
     else:
         assert "type-theirs" not in other.text
@@ -392,7 +392,7 @@ async def test_what_the_table_says_is_audited(
     await asyncio.sleep(0)
 
     told = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
-    assert told == ({f"driver.{verb}"} if TABLE[f"driver.{verb}"].is_audited else set())
+    assert told == ({f"driver.{verb}"} if PERMISSIONS[f"driver.{verb}"].is_audited else set())
 
 
 # ------------------------------------------------------------------ asked again

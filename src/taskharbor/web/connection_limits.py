@@ -1,11 +1,11 @@
-"""Connections: how many a server holds, whose they are, and which one goes when there is no room.
+"""ConnectionLimits: how many connections a server keeps open, in all and per address, and which it closes.
 
-    ours    a request is being handled                      stays, whatever comes
-    theirs  the caller keeps us waiting: it has sent nothing yet, sends its request, is quiet between two
-            requests, or does not read its answer           the one that does so longest makes room
+    busy     a request is being handled                     never closed to make room
+    waiting  we wait for the caller: it has sent nothing yet, is sending, is idle between two requests,
+             or is not reading its answer                   the longest waiting is closed to make room
 
-A caller who reads nothing at all is let go, full or not. What happens is counted, and told in one
-line every few seconds: a flood of connections must not become a flood of lines.
+A caller that stops reading is always closed. Closed connections are counted and logged in one line
+every few seconds, so that a flood of connections is not a flood of log lines.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from typing import Literal, Protocol
 
 _log = logging.getLogger("taskharbor.server")
 
-TELL_SECONDS = 10.0
+LOG_SECONDS = 10.0
 LEAST_READ = 16 * 1024
-"""What a caller must read of a waiting answer in `write_seconds`, if it does not read all of it."""
+"""A caller must read this much of an answer in `write_seconds`, or all of it."""
 
 Reason = Literal["full", "share", "made_room", "unread", "slow", "malformed"]
 REASONS: dict[Reason, str] = {
-    "full": "refused: all places are taken by requests under way",
-    "share": "refused: their address has its share already",
-    "made_room": "closed to make room: they were waiting longest",
-    "unread": "closed: they did not read their answers",
-    "slow": "closed: their requests took too long to arrive",
-    "malformed": "closed: what they sent is no request",
+    "full": "refused: all connections are busy with requests",
+    "share": "refused: too many from the same address",
+    "made_room": "closed to make room for new ones: the longest idle",
+    "unread": "closed: the caller did not read its answers",
+    "slow": "closed: the request took too long to arrive",
+    "malformed": "closed: not a valid HTTP request",
 }
 
 
 class Connection(Protocol):
-    """What is asked of a connection."""
+    """The part of a connection that is used here."""
 
     address: str
 
     def unsent(self) -> int:
-        """How many bytes of answers wait to be read by the caller."""
+        """Bytes of answers that the caller has not read yet."""
         ...
 
     def give_up(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close at once; unsent bytes are lost."""
         ...
 
 
 class _Reader:
-    """How a caller gets on with what was written to it."""
+    """How far a caller has read what was written to it."""
 
     __slots__ = ("baseline", "since")
 
@@ -58,7 +58,7 @@ class _Reader:
         self.since = since
 
 
-class Connections:
+class ConnectionLimits:
     """The connections of one server."""
 
     def __init__(
@@ -74,25 +74,25 @@ class Connections:
         self._write_seconds = write_seconds
         self._addresses: dict[Connection, str] = {}
         self._held: Counter[str] = Counter()
-        self._theirs: dict[str, dict[Connection, float]] = {}
-        """By address, and by the time since when they keep us waiting: the first is the longest."""
+        self._waiting: dict[str, dict[Connection, float]] = {}
+        """By address: the waiting connections with the time since when, the longest waiting first."""
         self._readers: dict[Connection, _Reader] = {}
         self._paused: dict[Connection, None] = {}
-        """Those with long answers that they have not read, the first since longest."""
-        self._untold: Counter[Reason] = Counter()
+        """Connections with long unread answers, the longest unread first."""
+        self._unlogged: Counter[Reason] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
-        self._telling: asyncio.TimerHandle | None = None
+        self._log_timer: asyncio.TimerHandle | None = None
         self.dropped: Counter[Reason] = Counter()
-        """How many were let go since the start, by the reason."""
+        """How many were refused or closed since the start, by reason."""
         self.on_drop: Callable[[Reason], None] = lambda reason: None
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    # ------------------------------------------------------------------ coming and going
+    # ------------------------------------------------------------------ opening and closing
 
     def enter(self, connection: Connection, now: float) -> Reason | None:
-        """Take a new one in, if need be in place of another; says why, if it cannot be."""
+        """Accept a connection, if need be in place of another. Returns the reason if it is refused."""
         address = connection.address
         refusal: Reason | None = None
         if self._has_its_share(address):
@@ -104,9 +104,9 @@ class Connections:
             return refusal
         self._addresses[connection] = address
         self._held[address] += 1
-        self.their_turn(connection, now)
+        self.waits(connection, now)
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(self._write_seconds / 4, self._look_round)
+            self._sweep = asyncio.get_running_loop().call_later(self._write_seconds / 4, self._close_unread)
         return None
 
     def leave(self, connection: Connection) -> None:
@@ -116,24 +116,24 @@ class Connections:
         self._held[address] -= 1
         if not self._held[address]:
             del self._held[address]
-        self._no_longer_theirs(connection, address)
+        self._stop_waiting(connection, address)
         self._readers.pop(connection, None)
         self._paused.pop(connection, None)
 
-    def their_turn(self, connection: Connection, now: float) -> None:
-        """From now on the caller keeps us waiting; one who does so already goes on to."""
+    def waits(self, connection: Connection, now: float) -> None:
+        """We wait for the caller from now on, or since earlier if we already do."""
         address = self._addresses.get(connection)
         if address is not None:
-            self._theirs.setdefault(address, {}).setdefault(connection, now)
+            self._waiting.setdefault(address, {}).setdefault(connection, now)
 
-    def our_turn(self, connection: Connection) -> None:
+    def is_busy(self, connection: Connection) -> None:
         address = self._addresses.get(connection)
         if address is not None:
-            self._no_longer_theirs(connection, address)
+            self._stop_waiting(connection, address)
 
     def stops_reading(self, connection: Connection, now: float) -> None:
-        """More waits for the caller than it has taken. What waits for all of them has a limit, too."""
-        self.their_turn(connection, now)
+        """The caller has fallen behind. Unread answers of all callers together are limited, too."""
+        self.waits(connection, now)
         if connection in self._addresses:
             self._paused[connection] = None
         while len(self._paused) > 1 and sum(one.unsent() for one in self._paused) > self._most_unread:
@@ -143,34 +143,34 @@ class Connections:
             slowest.give_up()
 
     def reads(self, connection: Connection, now: float) -> None:
-        """The caller has read much of what waited."""
+        """The caller has read much of its answer."""
         self._paused.pop(connection, None)
         reader = self._readers.get(connection)
         if reader is not None:
             reader.since = now
 
-    def _no_longer_theirs(self, connection: Connection, address: str) -> None:
-        waiting = self._theirs.get(address)
+    def _stop_waiting(self, connection: Connection, address: str) -> None:
+        waiting = self._waiting.get(address)
         if waiting is not None and waiting.pop(connection, None) is not None and not waiting:
-            del self._theirs[address]
+            del self._waiting[address]
 
     # ------------------------------------------------------------------ making room
 
     def _has_its_share(self, address: str) -> bool:
-        """Callers on this machine are mostly a proxy's, and have no share unless one was set."""
+        """Whether an address has all it may. This machine (often a proxy) has no limit unless one is set."""
         share = self._share
         if share is None:
             share = 0 if _is_local(address) else max(self.most // 2, 1)
         return 0 < share <= self._held[address]
 
     def _make_room(self, address: str | None) -> bool:
-        """Let the one go that keeps us waiting longest, of this address or of all."""
+        """Close the longest waiting connection, of this address or of all."""
         if address is None:
-            longest = [(next(iter(waiting.items())), at) for at, waiting in self._theirs.items()]
+            longest = [(next(iter(waiting.items())), at) for at, waiting in self._waiting.items()]
             if not longest:
                 return False
             address = min(longest, key=lambda one: one[0][1])[1]
-        waiting = self._theirs.get(address)
+        waiting = self._waiting.get(address)
         if not waiting:
             return False
         connection = next(iter(waiting))
@@ -179,11 +179,11 @@ class Connections:
         connection.give_up()
         return True
 
-    # ------------------------------------------------------------------ those who do not read
+    # ------------------------------------------------------------------ callers that do not read
 
-    def _look_round(self) -> None:
+    def _close_unread(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(self._write_seconds / 4, self._look_round) if len(self) else None
+        self._sweep = loop.call_later(self._write_seconds / 4, self._close_unread) if len(self) else None
         for connection in [one for one in self._addresses if self._reads_nothing(one, loop.time())]:
             self.leave(connection)
             self.count("unread")
@@ -203,29 +203,29 @@ class Connections:
             return now - reader.since >= self._write_seconds
         return False
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ counting
 
     def count(self, reason: Reason) -> None:
-        """Note that one was let go; the log hears of it now, or with the others of the next few seconds."""
+        """Count a refused or closed connection; it is logged now or with the others of the next seconds."""
         self.dropped[reason] += 1
-        self._untold[reason] += 1
+        self._unlogged[reason] += 1
         self.on_drop(reason)
-        if self._telling is None:
-            self._tell()
+        if self._log_timer is None:
+            self._log_counts()
 
-    def _tell(self) -> None:
-        self._telling = None
-        if not self._untold:
+    def _log_counts(self) -> None:
+        self._log_timer = None
+        if not self._unlogged:
             return
-        said = "; ".join(f"{count} {REASONS[reason]}" for reason, count in sorted(self._untold.items()))
-        address, held = next(iter(self._held.most_common(1)), ("nobody", 0))
-        _log.warning("connections: %s (%d open, %d of them from %s)", said, len(self), held, address)
-        self._untold.clear()
-        self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
+        counts = "; ".join(f"{count} {REASONS[reason]}" for reason, count in sorted(self._unlogged.items()))
+        address, held = next(iter(self._held.most_common(1)), ("nowhere", 0))
+        _log.warning("connections: %s (%d open, %d of them from %s)", counts, len(self), held, address)
+        self._unlogged.clear()
+        self._log_timer = asyncio.get_running_loop().call_later(LOG_SECONDS, self._log_counts)
 
 
 def _is_local(address: str) -> bool:
-    """From this machine; a caller without an address came through a socket file."""
+    """From this machine; a caller without an address came through a Unix socket."""
     try:
         return not address or ip_address(address).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""Bodies and query strings → typed values, strictly: what could be read in two ways is refused.
+"""Bodies and query strings to typed values, strictly: ambiguous input is refused.
 
-msgspec reads; it would keep the last of two equal keys, so bodies that are not written the one
-obvious way are read a second time, by a reader that sees every key.
+msgspec keeps the last of two equal keys. So a body that msgspec would not write the same way is parsed a
+second time, by a parser that sees every key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_VALUES = 500_000
 _MAX_QUERY_FIELDS = 32
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_INSTANT = "an instant with its time zone, like 2026-12-01T09:00:00Z"
+_INSTANT = "a time with a time zone, like 2026-12-01T09:00:00Z"
 _HINTS = {
     "run_at": _INSTANT,
     "cron": "five fields: minute hour day month weekday",
@@ -31,10 +31,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def read_json(body: bytes, kind: type[T]) -> T:
-    """The value of a body. Parts that stay as they are (msgspec.Raw) are written the one obvious way.
+    """The value of a body. Raw parts (msgspec.Raw) are normalized to what msgspec would write.
 
     Raises:
-        Problem: `malformed` for what is no JSON, `validation` for JSON that does not fit.
+        Problem: `malformed` if it is not JSON, `validation` if it does not fit the type.
     """
     try:
         _refuse_too_many_values(body)
@@ -45,20 +45,20 @@ def read_json(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _misfit(error) from None
     except RecursionError:
-        raise Problem("malformed", "the body is nested too deep to be read") from None
+        raise Problem("malformed", "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise _unreadable(body) from None
 
 
 def _refuse_too_many_values(body: bytes) -> None:
-    """Each costs everybody some time, however short it is. Texts are left out where they would matter."""
-    if _signs(body) > MAX_VALUES and _signs(_TEXT.sub(b"", body)) > MAX_VALUES:
+    """Each value costs time, however short it is. Strings are cut out before the second count."""
+    if _separators(body) > MAX_VALUES and _separators(_TEXT.sub(b"", body)) > MAX_VALUES:
         raise Problem(
             "validation", f"the body has more than {MAX_VALUES} values; send it in parts. Nothing was done"
         )
 
 
-def _signs(body: bytes) -> int:
+def _separators(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
@@ -73,7 +73,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def read_query(query_string: bytes, kind: type[T]) -> T:
-    """The parameters behind the question mark; each once, and none that is not known."""
+    """The query parameters: each at most once, and no unknown ones."""
     try:
         text = query_string.decode("ascii")
         pairs = parse_qsl(
@@ -82,19 +82,19 @@ def read_query(query_string: bytes, kind: type[T]) -> T:
         )  # fmt: skip
     except ValueError:
         raise Problem("validation", "the query string is not well-formed") from None
-    said: dict[str, str] = {}
+    given: dict[str, str] = {}
     for name, value in pairs:
-        if name in said or not name.isprintable() or not value.isprintable():
-            raise _bad_parameter(name, "is given twice, or holds a character that cannot be printed")
-        said[name] = value
+        if name in given or not name.isprintable() or not value.isprintable():
+            raise _bad_parameter(name, "is given twice, or contains an unprintable character")
+        given[name] = value
     try:
-        return msgspec.convert(said, kind, strict=False)
+        return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _misfit(error) from None
 
 
 def read_instant(name: str, text: str) -> datetime:
-    """An instant behind the question mark. Raises Problem `validation`."""
+    """An instant in a query string. Raises Problem `validation`."""
     try:
         at: datetime = msgspec.convert(text, Annotated[datetime, msgspec.Meta(tz=True)])
     except msgspec.ValidationError:
@@ -116,19 +116,21 @@ def _misfit(error: msgspec.ValidationError) -> Problem:
 
 
 def _unreadable(body: bytes) -> Problem:
-    """Python's own reader takes what strict JSON does not have: then the values are wrong, not the form."""
+    """Python's parser accepts what strict JSON does not have: then a value is wrong, not the syntax."""
     try:
         json.loads(body)
     except RecursionError:
-        return Problem("malformed", "the body is nested too deep to be read")
+        return Problem("malformed", "the body is nested too deeply")
     except ValueError:
         return Problem("malformed", "the body is not JSON in UTF-8")
-    return Problem("validation", "NaN, Infinity and lone surrogates have no place in JSON; nothing was done")
+    return Problem("validation", "NaN, Infinity and lone surrogates are not valid JSON; nothing was done")
 
 
 def refuse_double_keys(body: bytes) -> None:
-    """Raises Problem `validation` for JSON in which an object names a key twice."""
-    if _encoder.encode(_any.decode(body)) != body:  # programs write it as we do: then nothing was dropped
+    """Raises Problem `validation` for JSON in which an object has a key twice."""
+    if (
+        _encoder.encode(_any.decode(body)) != body
+    ):  # most programs write JSON as msgspec does: nothing was dropped
         _refuse_double_keys(body)
 
 
@@ -143,5 +145,5 @@ def _once_each(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise ValueError(f"an object names {ascii(name[:80])[:80]} twice")
+            raise ValueError(f"an object has the key {ascii(name[:80])[:80]} twice")
         seen.add(name)

@@ -36,7 +36,7 @@ class Away(Harbor):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_app, "_TRY_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(web_app, "_RETRY_SECONDS", 0.001)
 
 
 async def test_a_store_that_is_away_is_told_of_once_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,6 +55,6 @@ async def test_a_server_that_stops_does_not_try_again(caplog: pytest.LogCaptureF
     app = create_app(harbor, ServerConfig(scheduler=True), local_callers_are_admin=True)
     app.stop()
     async with asyncio.timeout(GENEROUS_SECONDS):
-        await web_app._keep_time(app.service)
+        await web_app._run_scheduler(app.service)
 
     assert harbor.tries == 0

@@ -1,13 +1,13 @@
-"""Repeats: a call that is sent again after a lost reply is done once, and answered as it was.
+"""ReplayCache: a call that is sent again after a lost reply is done once and gets the same answer.
 
-    call ──► done, answer kept for a while
-    call again, known here ─────────────────────► the same answer, or that of the one still under way
-    call again, certainly never came here ──────► done now
-    call again, nobody can tell (a restart, another server, too long ago) ──► done if that is harmless,
-                                                  else refused: the caller finds out by itself
+    first time                               ──► done, answer kept for a while
+    again, known here                        ──► the same answer, or that of the call still running
+    again, and it certainly never arrived    ──► done now
+    again, unknown (after a restart, on another server, too long ago) ──► done if a repeat is harmless, else
+                                                 refused: the caller must find out by itself
 
-What is kept is a convenience of this process, and no second store: job ids and lease tokens keep a
-repeat from doing harm also without it.
+The cache belongs to this process and is not needed for safety: job ids and lease tokens make a repeat
+harmless without it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ KEPT_BYTES = 32 * 1024 * 1024
 KEPT_CALLS = 50_000
 
 Key = tuple[str, str, bytes, int]
-"""Who calls, the verb, the id of the call and a hash of its body: who says something else under an old id
-makes another call, and must not get the answer of the old one."""
+"""Caller, verb, call id and a hash of the body: another body under the same id is another call."""
 
 
-class Kept:
-    """One call: its answer, once there is one."""
+class CachedReply:
+    """One call and, once there is one, its answer."""
 
     __slots__ = ("at", "body", "key", "waiting", "was_repeated")
 
@@ -49,24 +48,24 @@ class Kept:
         self.waiting.clear()
 
 
-class Repeats:
-    """The calls of the last while. `boot` names this start of this server."""
+class ReplayCache:
+    """Recent calls and their answers. `boot` identifies this run of the server."""
 
     def __init__(self, boot: str, clock: Clock) -> None:
         self.boot = boot
         self._clock = clock
-        self._under_way: dict[Key, Kept] = {}
-        self._kept: dict[Key, Kept] = {}  # in the order in which they were answered
+        self._under_way: dict[Key, CachedReply] = {}
+        self._kept: dict[Key, CachedReply] = {}  # in the order in which they were answered
         self._bytes = 0
-        self._forgot_until = float("-inf")  # of what was begun after this, everything is still known
+        self._forgot_until = float("-inf")  # every call that started after this is still known
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    async def once(self, key: Key, do: Callable[[Kept], Awaitable[bytes]]) -> bytes:
-        """Do a call that is here for the first time, and keep its answer; an error is not kept."""
+    async def once(self, key: Key, do: Callable[[CachedReply], Awaitable[bytes]]) -> bytes:
+        """Do a call that is new here and keep its answer; errors are not kept."""
         self._forget_old()
-        kept = self._under_way[key] = Kept(key, self._clock.monotonic())
+        kept = self._under_way[key] = CachedReply(key, self._clock.monotonic())
         body = None
         try:
             body = await do(kept)
@@ -78,9 +77,9 @@ class Repeats:
         return body
 
     async def again(
-        self, key: Key, repeat: bytes, may_repeat: bool, do: Callable[[Kept], Awaitable[bytes]]
+        self, key: Key, repeat: bytes, may_repeat: bool, do: Callable[[CachedReply], Awaitable[bytes]]
     ) -> bytes:
-        """Answer a call that says it was sent before. Raises Problem `cannot-tell`."""
+        """Answer a call that was sent before. Raises Problem `cannot-tell`."""
         kept = self._kept.get(key) or self._under_way.get(key)
         if kept is not None:
             kept.was_repeated = True
@@ -91,8 +90,8 @@ class Repeats:
             raise _cannot_tell()
         return await self.once(key, do)
 
-    def forget(self, kept: Kept) -> None:
-        """An answer that does not hold any more."""
+    def forget(self, kept: CachedReply) -> None:
+        """Drop an answer that is no longer true."""
         if self._kept.get(kept.key) is kept:
             del self._kept[kept.key]
             self._bytes -= len(kept.body or b"")
@@ -100,19 +99,19 @@ class Repeats:
 
     # ------------------------------------------------------------------
 
-    def _keep(self, kept: Kept, body: bytes) -> None:
+    def _keep(self, kept: CachedReply, body: bytes) -> None:
         before = self._kept.pop(kept.key, None)
         self._bytes += len(body) - len((before and before.body) or b"")
         self._kept[kept.key] = kept
 
-    async def _answer_of(self, kept: Kept) -> bytes | None:
-        """Of one that is under way; None when it fails, and so was not done."""
+    async def _answer_of(self, kept: CachedReply) -> bytes | None:
+        """The answer of a call that is running; None if it fails, so it was not done."""
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         kept.waiting.append(future)
         return await future
 
     def _never_came(self, repeat: bytes) -> bool:
-        """Whether a call that was sent first to `BOOT`, `SECONDS` ago, would be known if it had come."""
+        """Whether a call first sent to `BOOT`, `SECONDS` ago, would be known here if it had arrived."""
         boot, _, seconds = repeat.decode("latin-1").partition(" ")
         try:
             first_sent = self._clock.monotonic() - float(seconds)
@@ -131,6 +130,6 @@ class Repeats:
 
 
 def _cannot_tell() -> Problem:
-    """No 503: nothing is wrong here, and nothing gets better by asking again. A driver raises the failure."""
-    message = "this call was sent before, and this server cannot tell whether it was done"
+    """Not a 503: the server is fine and asking again does not help. The HTTP driver raises the failure."""
+    message = "this call was sent before, and this server does not know whether it was done"
     return Problem("cannot-tell", message, failure=failure_of(DriverUnavailable(message, done=None)))

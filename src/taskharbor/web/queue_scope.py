@@ -1,14 +1,16 @@
-"""The verbs of the driver as a token for some queues may use them: the rest is as if it were not there.
+"""The driver verbs for a token limited to some queues: everything else looks as if it did not exist.
 
-Ids of other queues are unknown, listings leave them out, and so are the workers that serve only others.
-Leases need no check: whoever shows a token was handed it. Which verb is open to whom: rights.py.
+Ids of jobs in other queues are unknown; listings leave out those jobs, and the workers that serve only other
+queues. Leases need no check: a caller who has the lease token was given it. permissions.py has the roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
@@ -21,11 +23,10 @@ from taskharbor.model.presence import TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.web.audit import shown
 from taskharbor.web.auth import Principal, require_queue
-from taskharbor.web.call import Call
 from taskharbor.web.problems import Problem
-from taskharbor.web.queue_names import queues_named
+from taskharbor.web.request import Request
 
-_NOBODY = "00000000-0000-0000-0000-000000000000"  # no client makes this id, and no store knows it
+_NO_JOB = "00000000-0000-0000-0000-000000000000"  # an id that no job has
 _KNOWN_SECONDS = 10.0
 _MAX_KNOWN = 10_000
 
@@ -33,33 +34,35 @@ Arguments = dict[str, Any]
 
 
 def check_queues(principal: Principal, verb: Verb, arguments: Arguments) -> None:
-    """Raises Problem `forbidden` for a call that names a queue of others, wherever the name stands."""
+    """Raises Problem `forbidden` if the arguments name a queue of others, at any depth."""
     if principal.queues is None:
         return
     for queue in queues_named(verb.request, arguments):
         require_queue(principal, queue)
     report = arguments.get("report")
     if isinstance(report, WorkerReport) and not report.queues:
-        raise Problem("forbidden", "a worker that names no queues serves all, and this token is for some")
+        raise Problem(
+            "forbidden", "a worker without queues serves all of them, and this token is limited to some"
+        )
 
 
-async def check_amounts(call: Call, driver: Driver, verb: str, arguments: Arguments) -> None:
-    """Raises Problem for one queue or schedule too many, and for a schedule that stands for other queues."""
+async def check_amounts(request: Request, driver: Driver, verb: str, arguments: Arguments) -> None:
+    """Raises Problem for one queue or schedule too many, and for a schedule of another queue."""
     if verb == "enqueue":
         for queue in dict.fromkeys(job.queue for job in arguments["jobs"]):
-            call.service.quota.spend(call.principal, queue)
+            request.service.quota.spend(request.principal, queue)
     elif verb == "put_schedule":
         there = {stored.schedule.name: stored.schedule for stored in await driver.schedules()}
         known = there.get(arguments["schedule"].name)
         if known is not None:
-            require_queue(call.principal, known.template.queue)
-        elif len(there) >= call.service.config.max_schedules:
+            require_queue(request.principal, known.template.queue)
+        elif len(there) >= request.service.config.max_schedules:
             raise Problem("rate-limited", f"there are {len(there)} schedules already; nothing was stored")
-        call.service.portions.check_schedules(there.values(), arguments["schedule"])
+        request.service.answer_limit.check_schedules(there.values(), arguments["schedule"])
 
 
-def told_to_audit(verb: str, arguments: Arguments) -> dict[str, Any]:
-    """What a change was about, without its payloads."""
+def audit_details(verb: str, arguments: Arguments) -> dict[str, Any]:
+    """What the audit log shows of a change: no payloads."""
     match verb:
         case "enqueue":
             return {"jobs": len(arguments["jobs"])}
@@ -83,16 +86,83 @@ def told_to_audit(verb: str, arguments: Arguments) -> dict[str, Any]:
     return {}
 
 
+# ------------------------------------------------------------------ queues in the arguments
+
+# Found by the types of the arguments, so that no nested name is missed. A field whose name ends in `queue` or
+# `queues` names queues at any depth: in the template of a schedule, the settings of a queue, a claim, the
+# lease of a settlement.
+
+
+class _QueueFields(NamedTuple):
+    named: tuple[str, ...]
+    """Fields that hold a name, or several."""
+    within: tuple[str, ...]
+    """Fields that hold something with names in it."""
+
+
+def queues_named(request: type[msgspec.Struct], arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Every queue that the arguments of a verb name."""
+    fields = _queue_fields(request)
+    for field in fields.named:
+        yield from _names(arguments[field])
+    for field in fields.within:
+        yield from _inside(arguments[field])
+
+
+def _inside(value: Any) -> Iterator[str]:
+    if isinstance(value, msgspec.Struct):
+        fields = _queue_fields(type(value))
+        for field in fields.named:
+            yield from _names(getattr(value, field))
+        for field in fields.within:
+            yield from _inside(getattr(value, field))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _inside(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _inside(item)
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        yield from value
+
+
+@cache
+def _queue_fields(kind: type[msgspec.Struct]) -> _QueueFields:
+    named, within = list[str](), list[str]()
+    for field in msgspec.structs.fields(kind):
+        if field.name.endswith(("queue", "queues")):
+            named.append(field.name)
+        elif any(map(_has_names, _structs_in(field.type))):
+            within.append(field.name)
+    return _QueueFields(tuple(named), tuple(within))
+
+
+def _has_names(kind: type[msgspec.Struct]) -> bool:
+    return any(_queue_fields(kind))
+
+
+def _structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for part in get_args(kind):
+        yield from _structs_in(part)
+
+
 # ------------------------------------------------------------------ workers
 
 
 def is_own_worker(principal: Principal, report: WorkerReport) -> bool:
-    """Whether a worker serves queues of this caller and no others."""
+    """Whether a worker serves only queues of this caller."""
     return bool(report.queues) and all(map(principal.may_use, report.queues))
 
 
 def visible_workers(principal: Principal, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
-    """Those that serve a queue of the caller's; of one that serves others too, what concerns the caller."""
+    """The workers that serve a queue of the caller; details of those that also serve others are left out."""
     if principal.queues is None:
         return list(workers)
     found = []
@@ -104,15 +174,15 @@ def visible_workers(principal: Principal, workers: Sequence[WorkerInfo]) -> list
 
 
 def _partly(worker: WorkerInfo, own: tuple[str, ...]) -> WorkerInfo:
-    """Whether it would take a job, and not where it is and what else it does."""
+    """Without where it runs and what else it does."""
     report = replace(worker.report, queues=own, running=(), host="", pid=0, labels={})
     return replace(worker, report=report)
 
 
 class WorkerNames:
-    """Under whose name a token for some queues may work: not that of a worker that serves other queues.
+    """Stops a limited token from using the worker id of a worker that serves other queues.
 
-    Claims come many times a second, so a name that was looked up is known for some seconds.
+    Claims come many times a second, so a checked id is remembered for some seconds.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -120,7 +190,7 @@ class WorkerNames:
         self._until: dict[tuple[Principal, str], float] = {}
 
     async def check(self, principal: Principal, driver: Driver, arguments: Arguments) -> None:
-        """Raises Problem `forbidden` for a call in the name of another's worker."""
+        """Raises Problem `forbidden` for the id of somebody else's worker."""
         if principal.queues is None:
             return
         for name in _workers_named(arguments):
@@ -133,7 +203,7 @@ class WorkerNames:
     async def _look(self, principal: Principal, driver: Driver, name: str) -> None:
         for worker in await driver.workers():
             if worker.report.worker_id == name and not is_own_worker(principal, worker.report):
-                raise Problem("forbidden", "a worker of this name serves other queues; choose another name")
+                raise Problem("forbidden", "a worker with this id serves other queues; choose another id")
         if len(self._until) >= _MAX_KNOWN:
             self._until.clear()
         self._until[principal, name] = self._clock.monotonic() + _KNOWN_SECONDS
@@ -145,11 +215,11 @@ def _workers_named(arguments: Arguments) -> list[str]:
     return [name for name in named if isinstance(name, str)]
 
 
-# ------------------------------------------------------------------ answers
+# ------------------------------------------------------------------ verbs and answers
 
 
-class Narrowed:
-    """The verbs as a caller for some queues may use them."""
+class QueueScopedDriver:
+    """The driver as a caller limited to some queues may use it."""
 
     def __init__(self, principal: Principal, driver: Driver) -> None:
         self._driver = driver
@@ -175,7 +245,7 @@ class Narrowed:
         return self._seen(await getattr(self._driver, verb)(**arguments))
 
     def _seen(self, answer: Any) -> Any:
-        """An answer without what belongs to other queues."""
+        """An answer without jobs, queues, workers and schedules of others."""
         if isinstance(answer, Page):
             return Page([job for job in answer.jobs if self._may_use(job.queue)], answer.cursor)
         if not isinstance(answer, list):
@@ -189,16 +259,16 @@ class Narrowed:
             return self._may_use(item.queue)
         if isinstance(item, StoredSchedule):
             return self._may_use(item.schedule.template.queue)
-        return not isinstance(item, TypeInfo)  # a type belongs to no queue: it may be one of others
+        return not isinstance(item, TypeInfo)  # a type has no queue, so it may be of others
 
     def _seen_item(self, item: Any) -> Any:
         return None if isinstance(item, JobRecord) and not self._may_use(item.queue) else item
 
     async def _by_ids(self, verb: str, arguments: Arguments) -> list[Any]:
-        """An id of another queue is asked for as one that nobody has, and answered like that."""
+        """An id of another queue is replaced by an unknown one, and answered as unknown."""
         ids: list[str] = arguments["ids"]
         known = await self._known(ids)
-        asked = [job_id if job_id in known else _NOBODY for job_id in ids]
+        asked = [job_id if job_id in known else _NO_JOB for job_id in ids]
         answers = await getattr(self._driver, verb)(**{**arguments, "ids": asked})
         return [
             answer if job_id in known else _as_unknown(answer, job_id)
@@ -211,7 +281,7 @@ class Narrowed:
         return {job_id for job_id, record in pairs if record is not None and self._may_use(record.queue)}
 
     async def _standby(self, arguments: Arguments) -> RoleLease:
-        """Who leads fires every schedule and sweeps every queue: not somebody who may not."""
+        """A leader fires all schedules and sweeps all queues, so a limited token never leads."""
         at = (await self._driver.info()).at
         return RoleLease(arguments["role"], "another", 0, at + arguments["ttl"], is_mine=False)
 

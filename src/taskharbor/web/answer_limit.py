@@ -1,8 +1,7 @@
-"""Portions: jobs with their payloads are read a few at a time, and an answer has a budget of bytes.
+"""AnswerLimit: jobs with payloads are read in chunks, and one answer has at most so many bytes.
 
-A payload may have a megabyte, so how many jobs are read at once depends on how large they were lately:
-thousands of small ones, eight of the largest. What would not fit into one answer is told so (by id), or comes
-with the next page (listings) or the next claim.
+A payload may have a megabyte, so the size of a chunk follows the size of recent jobs. Jobs that do not fit
+into an answer are refused (by id), or come with the next page (listings) or the next claim.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from taskharbor.web.problems import Problem
 
 _LEAST, _FIRST, _MOST = 8, 16, 128
 _AROUND = 1024
-"""About what a job takes besides its payload, result and history."""
+"""Roughly what a job takes besides its payload, result and history."""
 _PER_ATTEMPT = 300
 _AT_ONCE = 4
-"""Answers with payloads that are put together at the same time."""
+"""Answers with payloads that are built at the same time."""
 
 Shown = Callable[[JobRecord], JobRecord]
 
 
-class Portions:
-    """How much is read at once. `budget` is the most bytes of jobs in one answer."""
+class AnswerLimit:
+    """Reads jobs in chunks. `budget` is the most bytes of jobs in one answer."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -46,7 +45,7 @@ class Portions:
     async def get(
         self, driver: Driver, ids: Sequence[str], *, now: datetime | None, shown: Shown | None = None
     ) -> list[JobRecord | None]:
-        """The records of these ids; one that is named twice is read once.
+        """The records of these ids; an id that is given twice is read once.
 
         Raises:
             Problem: `answer-too-large`.
@@ -59,7 +58,7 @@ class Portions:
                 part = names[len(found) : len(found) + self._size(left)]
                 for job_id, job in zip(part, await driver.get(part, now=now), strict=True):
                     found[job_id] = seen = None if job is None else self._seen(job, shown)
-                    left -= 0 if seen is None else weight(seen) * times[job_id]
+                    left -= 0 if seen is None else answer_size(seen) * times[job_id]
                 if left < 0 and len(ids) > 1:
                     raise _too_much(self.budget)
         return [found[job_id] for job_id in ids]
@@ -67,7 +66,7 @@ class Portions:
     async def each(
         self, driver: Driver, ids: Sequence[str], *, now: datetime | None
     ) -> AsyncIterator[tuple[str, JobRecord | None]]:
-        """One after the other, each once: for whoever looks at payloads and keeps none."""
+        """Each job once, in turn: for callers that look at payloads without keeping them."""
         names, at = list(dict.fromkeys(ids)), 0
         while at < len(names):
             part = names[at : at + self._size(self.budget)]
@@ -78,7 +77,7 @@ class Portions:
     async def find(
         self, driver: Driver, query: Query, *, now: datetime | None, shown: Shown | None = None
     ) -> Page:
-        """A page; it may be short, with a cursor to go on."""
+        """A page. It may be short and still have a cursor."""
         if not query.payloads:
             return await driver.find(query, now=now)
         check_query(query)
@@ -90,7 +89,7 @@ class Portions:
                 page = await driver.find(replace(query, limit=limit, cursor=cursor), now=now)
                 some = [self._seen(job, shown) for job in page.jobs]
                 jobs += some
-                cursor, left = page.cursor, left - sum(map(weight, some))
+                cursor, left = page.cursor, left - sum(map(answer_size, some))
                 is_enough = len(some) < limit or len(jobs) >= query.limit or left <= 0
                 if cursor is None or is_enough:
                     return Page(jobs, cursor)
@@ -106,7 +105,7 @@ class Portions:
         jobs = some = jobs_in(answer)
         given_up = answer.given_up
         left = self.budget - self._weight(some)
-        with suppress(TaskHarborError):  # what was handed out already must get to its worker
+        with suppress(TaskHarborError):  # jobs that are claimed already must reach their worker
             while len(some) == limit and len(jobs) < claim.limit and left > 0:
                 limit = min(claim.limit - len(jobs), self._size(left))
                 more = await driver.reserve(replace(claim, limit=limit), now=arguments["now"])
@@ -117,19 +116,19 @@ class Portions:
         return replace(answer, given_up=given_up)
 
     def check_schedules(self, there: Iterable[Schedule], schedule: Schedule) -> None:
-        """Raises Problem `payload-too-large` when all schedules' payloads would not fit into an answer."""
+        """Raises Problem `payload-too-large` if the payloads of all schedules exceed one answer."""
         others = sum(len(one.template.payload) for one in there if one.name != schedule.name)
         if (others + len(schedule.template.payload)) * 4 // 3 > self.budget:
             raise Problem(
                 "payload-too-large",
-                f"the payloads of all schedules may have {self.budget * 3 // 4} bytes together; nothing was "
+                f"the payloads of all schedules together may have {self.budget * 3 // 4} bytes; nothing was "
                 "stored. Keep large data elsewhere and send a reference",
             )
 
     # ------------------------------------------------------------------
 
     def _size(self, left: int) -> int:
-        """How many to read next: as many as fit if they are as large as the largest of late."""
+        """How many to read next: as many as fit if all are as large as the largest recent one."""
         return max(_LEAST, min(_MOST, left // (2 * (self._largest + _AROUND))))
 
     def _seen(self, job: JobRecord, shown: Shown | None) -> JobRecord:
@@ -140,29 +139,29 @@ class Portions:
         total = 0
         for job in jobs:
             self._note(job)
-            total += weight(job)
+            total += answer_size(job)
         return total
 
     def _note(self, job: JobRecord) -> None:
         size = len(job.payload) + len(job.result or b"")
-        self._largest = max(size, self._largest - self._largest // 64)  # it forgets slowly
+        self._largest = max(size, self._largest - self._largest // 64)  # decays slowly
 
 
 def jobs_in(answer: Claimed | Exchanged) -> list[JobRecord]:
     return answer.claimed if isinstance(answer, Exchanged) else answer.jobs
 
 
-def weight(job: JobRecord) -> int:
+def answer_size(job: JobRecord) -> int:
     """About what a job takes in an answer: its bytes travel as base64."""
     return (len(job.payload) + len(job.result or b"")) * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
 
 
-class Portioned:
-    """A driver whose records with payloads come in portions; everything else is its own."""
+class LimitedDriver:
+    """A driver whose `get` and `find` stay within the limit; other verbs are passed on."""
 
-    def __init__(self, driver: Driver, portions: Portions, shown: Shown | None) -> None:
+    def __init__(self, driver: Driver, answer_limit: AnswerLimit, shown: Shown | None) -> None:
         self._driver = driver
-        self._portions = portions
+        self._limit = answer_limit
         self._shown = shown
 
     def __getattr__(self, name: str) -> Any:
@@ -173,14 +172,14 @@ class Portioned:
     ) -> list[JobRecord | None]:
         if not payloads:
             return await self._driver.get(ids, payloads=False, now=now)
-        return await self._portions.get(self._driver, ids, now=now, shown=self._shown)
+        return await self._limit.get(self._driver, ids, now=now, shown=self._shown)
 
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
-        return await self._portions.find(self._driver, query, now=now, shown=self._shown)
+        return await self._limit.find(self._driver, query, now=now, shown=self._shown)
 
 
 def _too_much(budget: int) -> Problem:
     return Problem(
         "answer-too-large",
-        f"the answer would be over the limit of {budget} bytes; ask for fewer jobs at a time",
+        f"the answer would exceed the limit of {budget} bytes; ask for fewer jobs at a time",
     )

@@ -16,7 +16,7 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.schedule import Schedule
-from taskharbor.web.portions import Portions
+from taskharbor.web.answer_limit import AnswerLimit
 from taskharbor.web.problems import Problem
 
 BUDGET = 1_000_000
@@ -64,14 +64,14 @@ async def stocked(count: int, size: int) -> tuple[Any, list[str]]:
 
 async def test_an_id_that_is_named_often_is_read_once_and_counted_often() -> None:
     store, [job_id] = await stocked(1, LARGE)
-    portions = Portions(BUDGET)
+    answer_limit = AnswerLimit(BUDGET)
 
-    found = await portions.get(store, [job_id] * 10, now=None)
+    found = await answer_limit.get(store, [job_id] * 10, now=None)
     assert [job.id for job in found if job] == [job_id] * 10
     assert store.brought == [1]
 
     with pytest.raises(Problem) as caught:
-        await portions.get(store, [job_id] * 400, now=None)
+        await answer_limit.get(store, [job_id] * 400, now=None)
     assert caught.value.kind == "answer-too-large"
 
 
@@ -79,7 +79,7 @@ async def test_more_than_the_budget_is_refused_before_all_of_it_is_read() -> Non
     store, ids = await stocked(300, LARGE)
 
     with pytest.raises(Problem):
-        await Portions(BUDGET).get(store, ids, now=None)
+        await AnswerLimit(BUDGET).get(store, ids, now=None)
 
     assert sum(store.brought) < 100
 
@@ -87,16 +87,16 @@ async def test_more_than_the_budget_is_refused_before_all_of_it_is_read() -> Non
 async def test_one_job_is_always_given_however_large_it_is() -> None:
     store, [job_id] = await stocked(1, BUDGET)
 
-    [job] = await Portions(BUDGET).get(store, [job_id], now=None)
+    [job] = await AnswerLimit(BUDGET).get(store, [job_id], now=None)
 
     assert job is not None
 
 
 async def test_small_jobs_come_in_large_portions_and_in_order() -> None:
     store, ids = await stocked(1000, 10)
-    portions = Portions(16 * BUDGET)
+    answer_limit = AnswerLimit(16 * BUDGET)
 
-    found = await portions.get(store, ids, now=None)
+    found = await answer_limit.get(store, ids, now=None)
 
     assert [job.id for job in found if job] == ids
     assert len(store.brought) <= 40
@@ -104,10 +104,10 @@ async def test_small_jobs_come_in_large_portions_and_in_order() -> None:
 
 async def test_a_page_of_large_jobs_is_short_and_leads_on() -> None:
     store, ids = await stocked(60, LARGE)
-    portions, query, listed = Portions(BUDGET), Query(limit=60), list[str]()
+    answer_limit, query, listed = AnswerLimit(BUDGET), Query(limit=60), list[str]()
 
     while True:
-        page = await portions.find(store, query, now=None)
+        page = await answer_limit.find(store, query, now=None)
         assert len(page.jobs) < 40
         listed += [job.id for job in page.jobs]
         if page.cursor is None:
@@ -120,7 +120,7 @@ async def test_a_page_of_large_jobs_is_short_and_leads_on() -> None:
 async def test_jobs_that_are_shown_without_payloads_do_not_count_by_them() -> None:
     store, ids = await stocked(60, LARGE)
 
-    page = await Portions(BUDGET).find(
+    page = await AnswerLimit(BUDGET).find(
         store, Query(limit=60), now=None, shown=lambda job: replace(job, payload=b"hidden")
     )
 
@@ -132,9 +132,9 @@ async def test_a_claim_of_large_jobs_gets_what_fits_and_the_rest_stays() -> None
     store, ids = await stocked(200, LARGE)
     claim = Claim(queues=("default",), worker_id="w", limit=200, lease_for=timedelta(seconds=30))
 
-    first = await Portions(BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
+    first = await AnswerLimit(BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
     exchange = {"claim": claim, "settlements": [], "now": None}
-    second = await Portions(BUDGET).claim(store, "exchange", exchange)
+    second = await AnswerLimit(BUDGET).claim(store, "exchange", exchange)
 
     assert isinstance(first, Claimed)
     assert isinstance(second, Exchanged)
@@ -147,7 +147,7 @@ async def test_a_claim_of_small_jobs_gets_all_it_asks_for() -> None:
     store, ids = await stocked(500, 10)
     claim = Claim(queues=("default",), worker_id="w", limit=400)
 
-    claimed = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
+    claimed = await AnswerLimit(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
 
     assert isinstance(claimed, Claimed)
     assert [job.id for job in claimed.jobs] == ids[:400]
@@ -158,7 +158,7 @@ async def test_what_was_claimed_is_handed_out_though_the_store_goes_away() -> No
     store.fails_after = 1
     claim = Claim(queues=("default",), worker_id="w", limit=400)
 
-    claimed = await Portions(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
+    claimed = await AnswerLimit(16 * BUDGET).claim(store, "reserve", {"claim": claim, "now": None})
 
     assert isinstance(claimed, Claimed)
     assert [job.id for job in claimed.jobs] == ids[: len(claimed.jobs)]
@@ -172,6 +172,6 @@ def test_the_payloads_of_all_schedules_fit_into_an_answer() -> None:
         )
 
     there = [schedule("a", BUDGET // 2), schedule("b", BUDGET // 8)]
-    Portions(BUDGET).check_schedules(there, schedule("a", BUDGET // 2))
+    AnswerLimit(BUDGET).check_schedules(there, schedule("a", BUDGET // 2))
     with pytest.raises(Problem):
-        Portions(BUDGET).check_schedules(there, schedule("c", BUDGET // 2))
+        AnswerLimit(BUDGET).check_schedules(there, schedule("c", BUDGET // 2))

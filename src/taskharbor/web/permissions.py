@@ -1,0 +1,207 @@
+"""The table of permissions: every route and every driver verb, and who may call it.
+
+    who may      any one of these roles is enough; auth.py says what a role includes
+    some queues  what a token limited to some queues gets: see `QueueScope`
+    hidden       whether secrets in the answer are hidden from viewers
+    audited      whether success is written to the audit log; refusals always are
+    rechecked    whether the caller is authenticated again while the request waits or streams
+
+An operation without a row is refused to everyone, so a new route or verb needs one here; a test names the
+missing ones. `python -m taskharbor.web.permissions` prints the table of docs/operations/security.md; a test
+compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from taskharbor.web.auth import Permission, Principal, require_every_queue
+from taskharbor.web.problems import Problem
+
+
+class QueueScope(StrEnum):
+    """What a token limited to some queues gets. The documentation quotes these texts."""
+
+    ALL = "as for everyone: it is not about a queue"
+    OWN = "its own queues: naming another is refused, everything else looks as if it did not exist"
+    LEASE = "its own leases: the lease token proves that the caller was given the job"
+    NEVER_LEADS = "never the leader: another process always holds the role"
+    REFUSED = "refused: it affects every queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """One row of the table."""
+
+    roles: tuple[Permission, ...]
+    """Any one of them is enough; an empty tuple refuses everyone."""
+
+    scope: QueueScope
+    is_open: bool = False
+    """Answered without authentication."""
+
+    is_redacted: bool = False
+    is_audited: bool = False
+    is_rechecked: bool = False
+
+    def check(self, principal: Principal, operation: str) -> None:
+        """Raises Problem `forbidden` unless the caller may do this."""
+        if not any(principal.may(role) for role in self.roles):
+            has = "no rights here" if principal.role is None else f"the role {principal.role}"
+            raise Problem("forbidden", f"{operation} {self.needs}; this caller has {has}")
+        if self.scope is QueueScope.REFUSED:
+            require_every_queue(principal)
+
+    @property
+    def needs(self) -> str:
+        return f"needs the role {' or '.join(self.roles)}" if self.roles else "is refused to everyone"
+
+
+_NO_ONE = AccessRule(roles=(), scope=QueueScope.REFUSED)
+
+_ANY_ROLE: tuple[Permission, ...] = ("viewer", "producer", "worker", "operator", "admin")
+_READER: tuple[Permission, ...] = ("reader",)
+_VIEWER: tuple[Permission, ...] = ("viewer",)
+_PRODUCER: tuple[Permission, ...] = ("producer",)
+_WORKER: tuple[Permission, ...] = ("worker",)
+_OPERATOR: tuple[Permission, ...] = ("operator",)
+_ADMIN: tuple[Permission, ...] = ("admin",)
+# The first role owns the verb; the others need it for their own work: handlers of a worker enqueue jobs, its
+# harbor declares schedules, a producer looks at what it enqueued.
+_PRODUCER_OR_WORKER: tuple[Permission, ...] = ("producer", "worker")
+_OPERATOR_OR_WORKER: tuple[Permission, ...] = ("operator", "worker")
+_VIEWER_OR_PRODUCER: tuple[Permission, ...] = ("viewer", "producer")
+
+
+def _open() -> AccessRule:
+    return AccessRule(roles=_ANY_ROLE, scope=QueueScope.ALL, is_open=True)
+
+
+def _look(
+    roles: tuple[Permission, ...], scope: QueueScope, *, hidden: bool = False, again: bool = False
+) -> AccessRule:
+    return AccessRule(roles=roles, scope=scope, is_redacted=hidden, is_rechecked=again)
+
+
+def _change(roles: tuple[Permission, ...], scope: QueueScope) -> AccessRule:
+    """Written to the audit log."""
+    return AccessRule(roles=roles, scope=scope, is_audited=True)
+
+
+def _work(scope: QueueScope, *, again: bool = False) -> AccessRule:
+    """Part of running a job. Not audited: job histories have it, and it would drown the rest of the log."""
+    return AccessRule(roles=_WORKER, scope=scope, is_rechecked=again)
+
+
+PERMISSIONS: dict[str, AccessRule] = {
+    # ---------------------------------------------------------------- routes
+    "livez": _open(),
+    "readyz": _open(),
+    "openapi": _open(),
+    "enqueue": _change(_PRODUCER, QueueScope.OWN),
+    "enqueue_batch": _change(_PRODUCER, QueueScope.OWN),
+    "list_jobs": _look(_VIEWER, QueueScope.OWN),
+    "get_job": _look(_READER, QueueScope.OWN, hidden=True),
+    "why": _look(_READER, QueueScope.OWN),
+    "result": _look(_READER, QueueScope.OWN, hidden=True, again=True),
+    "cancel": _change(_OPERATOR, QueueScope.OWN),
+    "cancel_by_delete": _change(_OPERATOR, QueueScope.OWN),
+    "retry": _change(_OPERATOR, QueueScope.OWN),
+    "list_dead": _look(_VIEWER, QueueScope.OWN),
+    "retry_dead": _change(_OPERATOR, QueueScope.OWN),
+    "delete_dead": _change(_OPERATOR, QueueScope.OWN),
+    "list_queues": _look(_VIEWER, QueueScope.OWN),
+    "get_queue": _look(_VIEWER, QueueScope.OWN),
+    "configure_queue": _change(_OPERATOR, QueueScope.OWN),
+    "pause_queue": _change(_OPERATOR, QueueScope.OWN),
+    "resume_queue": _change(_OPERATOR, QueueScope.OWN),
+    "cancel_waiting": _change(_PRODUCER, QueueScope.OWN),
+    "scale": _look(_VIEWER, QueueScope.OWN),
+    "list_workers": _look(_VIEWER, QueueScope.OWN, hidden=True),
+    "stats": _look(_VIEWER, QueueScope.OWN),
+    "list_schedules": _look(_VIEWER, QueueScope.OWN),
+    "put_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "delete_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "pause_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "resume_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "run_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "events": _look(_VIEWER, QueueScope.OWN, again=True),
+    "metrics": _look(_VIEWER, QueueScope.REFUSED),
+    # ---------------------------------------------------------------- verbs of the driver
+    "driver.hello": _look(_ANY_ROLE, QueueScope.ALL),
+    "driver.info": _look(_ANY_ROLE, QueueScope.ALL, hidden=True),
+    "driver.wakeups": _work(QueueScope.OWN, again=True),
+    "driver.pending_migrations": _look(_VIEWER, QueueScope.ALL),
+    "driver.migrate": _change(_ADMIN, QueueScope.REFUSED),
+    "driver.enqueue": _change(_PRODUCER_OR_WORKER, QueueScope.OWN),
+    "driver.reserve": _work(QueueScope.OWN, again=True),
+    "driver.extend_leases": _work(QueueScope.LEASE),
+    "driver.settle": _work(QueueScope.LEASE),
+    "driver.exchange": _work(QueueScope.OWN),
+    "driver.reclaim": _work(QueueScope.REFUSED),
+    "driver.promote": _work(QueueScope.REFUSED),
+    "driver.prune": _work(QueueScope.REFUSED),
+    "driver.cancel": _change(_OPERATOR, QueueScope.OWN),
+    "driver.cancel_waiting": _change(_PRODUCER_OR_WORKER, QueueScope.OWN),
+    "driver.requeue": _change(_OPERATOR, QueueScope.OWN),
+    "driver.delete": _change(_OPERATOR, QueueScope.OWN),
+    "driver.configure_queue": _change(_OPERATOR, QueueScope.OWN),
+    "driver.speculate": _work(QueueScope.OWN),
+    "driver.get": _look(_VIEWER_OR_PRODUCER, QueueScope.OWN, hidden=True),
+    "driver.find": _look(_VIEWER, QueueScope.OWN, hidden=True),
+    "driver.count": _look(_VIEWER, QueueScope.OWN),
+    "driver.queues": _look(_VIEWER, QueueScope.OWN),
+    "driver.report_worker": _work(QueueScope.OWN),
+    "driver.forget_worker": _change(_WORKER, QueueScope.OWN),
+    "driver.workers": _look(_VIEWER, QueueScope.OWN, hidden=True),
+    "driver.types": _look(_VIEWER, QueueScope.OWN),
+    "driver.hold_role": _work(QueueScope.NEVER_LEADS),
+    "driver.release_role": _change(_WORKER, QueueScope.NEVER_LEADS),
+    "driver.put_schedule": _change(_OPERATOR_OR_WORKER, QueueScope.OWN),
+    "driver.advance_schedule": _work(QueueScope.OWN),
+    "driver.delete_schedule": _change(_OPERATOR, QueueScope.OWN),
+    "driver.schedules": _look(_VIEWER, QueueScope.OWN, hidden=True),
+}
+
+
+def access_rule(operation: str) -> AccessRule:
+    """The row of an operation; without one it is refused to everyone."""
+    return PERMISSIONS.get(operation, _NO_ONE)
+
+
+# ------------------------------------------------------------------ as documentation
+
+_SCOPE_IN_SHORT = {
+    QueueScope.ALL: "as for everyone",
+    QueueScope.OWN: "its own queues",
+    QueueScope.LEASE: "its own leases",
+    QueueScope.NEVER_LEADS: "never leads",
+    QueueScope.REFUSED: "refused",
+}
+
+
+def documented() -> str:
+    """The table as docs/operations/security.md has it."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "| operation | role | a token for some queues | hidden from viewers | audited | rechecked |"
+    yield "|---|---|---|---|---|---|"
+    for name, rule in PERMISSIONS.items():
+        who = "no token needed" if rule.is_open else _who(rule)
+        flags = (rule.is_redacted, rule.is_audited, rule.is_rechecked)
+        cells = " | ".join("yes" if flag else "" for flag in flags)
+        yield f"| `{name}` | {who} | {_SCOPE_IN_SHORT[rule.scope]} | {cells} |"
+
+
+def _who(rule: AccessRule) -> str:
+    if rule.roles in (_ANY_ROLE, _READER):
+        return "any"
+    return " or ".join(rule.roles)
+
+
+if __name__ == "__main__":
+    print(documented(), end="")
