@@ -86,7 +86,7 @@ async def all_jobs(driver: Driver) -> list[JobRecord]:
     while query is not None:
         page = await driver.find(query)
         found += page.jobs
-        query = Query(limit=1000, cursor=page.cursor) if page.cursor else None
+        query = Query(limit=1000, cursor=page.next_cursor) if page.next_cursor else None
     return found
 
 

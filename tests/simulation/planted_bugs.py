@@ -251,7 +251,7 @@ def _lost_reply_is_a_failure(patch):
     def broken(self, batch, error):
         failed(self, batch, error)
         for held in batch:
-            held.settlement = Retry(held.lease, reason="no answer", kind=FailureKind.ERROR)
+            held.settlement = Retry(held.lease, reason="no answer", failure_kind=FailureKind.ERROR)
 
     patch.setattr(settler.Settler, "failed", broken)
 

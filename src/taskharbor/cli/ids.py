@@ -86,7 +86,7 @@ async def _look(driver: Driver, states: Sequence[JobState]) -> _Look:
     for state in states:
         page = await driver.find(Query(states=(state,), newest_first=True, limit=MAX_PAGE, payloads=False))
         look.jobs |= {job.id: job for job in page.jobs}
-        if page.cursor is not None:
+        if page.next_cursor is not None:
             look.is_whole = False
             page = await driver.find(Query(states=(state,), limit=MAX_PAGE, payloads=False))
             look.jobs |= {job.id: job for job in page.jobs}

@@ -61,7 +61,7 @@ class Output:
         """A list, in the same order in every form."""
         match self.form:
             case Format.JSON:
-                self._json({"items": list(items), "cursor": cursor})
+                self._json({"items": list(items), "next_cursor": cursor})
             case Format.JSONL:
                 for item in items:
                     self.line(_encoded(item))

@@ -34,7 +34,7 @@ class Failing:
     task: str
     queue: str
     error: str
-    kind: str
+    failure_kind: str
     dead: int = 0
     retrying: int = 0
     last_at: datetime | None = None
@@ -89,7 +89,7 @@ def failing_among(jobs: Iterable[JobRecord]) -> list[Failing]:
         group = groups.get(alike)
         if group is None:
             kind = job.failure_kind or "error"
-            group = groups[alike] = Failing(task=job.type, queue=job.queue, error=error, kind=kind)
+            group = groups[alike] = Failing(task=job.type, queue=job.queue, error=error, failure_kind=kind)
         if job.state is JobState.FAILED:
             group.dead += 1
         else:
@@ -171,7 +171,7 @@ def snapshot(look: Look, rates: dict[str, Rate] | None) -> dict[str, Any]:
                 "task": group.task,
                 "queue": group.queue,
                 "error": group.error,
-                "kind": group.kind,
+                "failure_kind": group.failure_kind,
                 "dead": group.dead,
                 "retrying": group.retrying,
                 "last_at": instant_text(group.last_at),

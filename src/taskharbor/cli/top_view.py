@@ -130,7 +130,7 @@ def _failing_columns(now: datetime, is_wide: bool) -> list[Column]:
     if is_wide:
         columns += [
             Column("QUEUE", lambda group: group["queue"]),
-            Column("KIND", lambda group: group["kind"]),
+            Column("FAILURE", lambda group: group["failure_kind"]),
         ]
     return [*columns, Column("ERROR", lambda group: group["error"], is_below=True)]
 

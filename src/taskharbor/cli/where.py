@@ -1,6 +1,6 @@
 """Which jobs: the small search language of lists and bulk commands.
 
-    state:failed type:send_* queue:mail kind:timeout age:<1d ended:<1h
+    state:failed type:send_* queue:mail failure:timeout age:<1d ended:<1h
 
 Every word is field:value and all must hold. `*` and `?` match in queue, type, key, worker and error.
 `age` counts from the enqueue, `ended` from the end: `<1h` is less than an hour ago, `>1h` more.
@@ -27,7 +27,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
 _ALIASES = {"task": "type", "status": "state"}
-_FIELDS = ("state", "queue", "type", "key", "worker", "kind", "error", "age", "ended")
+_FIELDS = ("state", "queue", "type", "key", "worker", "failure", "error", "age", "ended")
 _SPANS = ("age", "ended")
 MOST_CALLS = 400
 """So many pages are asked for at most to fill one of ours: a search for what is rare must end."""
@@ -53,7 +53,7 @@ class Where:
     type: str | None = None
     key: str | None = None
     worker: str | None = None
-    kind: str | None = None
+    failure: str | None = None
     error: str | None = None
     age: tuple[Ago, ...] = ()
     ended: tuple[Ago, ...] = ()
@@ -75,7 +75,7 @@ class Where:
             type=_exact(self.type),
             key=None if key is None else key.encode("utf-8", "surrogateescape"),
             worker_id=_exact(self.worker),
-            failure_kind=self.kind,
+            failure_kind=self.failure,
             newest_first=newest_first,
             payloads=False,
         )
@@ -132,9 +132,9 @@ async def find_page(
     for _ in range(MOST_CALLS):
         page = await driver.find(msgspec.structs.replace(query, limit=min(limit - len(found), MAX_PAGE)))
         found += [job for job in page.jobs if where.fits(job, now)]
-        if page.cursor is None or len(found) >= limit:
-            return found, page.cursor
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        if page.next_cursor is None or len(found) >= limit:
+            return found, page.next_cursor
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
     return found, query.cursor
 
 
@@ -146,7 +146,7 @@ async def find_all(driver: Driver, where: Where) -> AsyncIterator[list[JobRecord
         page = await driver.find(msgspec.structs.replace(where.query(), limit=MAX_PAGE, cursor=cursor))
         if fitting := [job for job in page.jobs if where.fits(job, now)]:
             yield fitting
-        cursor = page.cursor
+        cursor = page.next_cursor
         if cursor is None:
             return
 
@@ -170,6 +170,8 @@ def _not_understood(word: str, field: str) -> str:
 
     close = get_close_matches(field, _FIELDS, n=1)
     hint = (
-        f"did you mean {close[0]}:…?" if close and field not in _FIELDS else f"fields: {', '.join(_FIELDS)}"
+        f"did you mean {close[0]}:…?"
+        if close and ":" in word and field not in _FIELDS
+        else f"fields: {', '.join(_FIELDS)}"
     )
     return f"{word!r} is not understood: a search is made of words like state:failed or type:send_*; {hint}"

@@ -109,9 +109,9 @@ async def _key_holder(driver: Driver, job: JobRecord, now: datetime | None) -> J
     query = Query(queue=job.queue, key=job.key, states=(JobState.RUNNING,), limit=1, payloads=False)
     while True:
         page = await driver.find(query, now=now)
-        if page.jobs or page.cursor is None:
+        if page.jobs or page.next_cursor is None:
             return page.jobs[0] if page.jobs else None
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
 
 async def _ahead(driver: Driver, job: JobRecord, now: datetime | None) -> tuple[int, bool]:
@@ -123,9 +123,9 @@ async def _ahead(driver: Driver, job: JobRecord, now: datetime | None) -> tuple[
     for _ in range(_PAGES_EXAMINED):
         page = await driver.find(query, now=now)
         count += sum(_goes_before(other, job) for other in page.jobs)
-        if page.cursor is None:
+        if page.next_cursor is None:
             return count, True
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
     return count, False
 
 

@@ -464,7 +464,7 @@ class Driver(OneJobForms, DriverSteps):
         now = self._check(now)
         check_query(query)
         page = await self.do_find(query, now)
-        return page if query.payloads else Page([without_payload(job) for job in page.jobs], page.cursor)
+        return page if query.payloads else Page([without_payload(job) for job in page.jobs], page.next_cursor)
 
     async def count(
         self, queues: Sequence[str] | None = None, *, now: datetime | None = None

@@ -165,7 +165,7 @@ class JobsInStep(Protocol):
         ...
 
     def notify_cancel(self, job: JobRecord) -> None:
-        """Once the step is stored, hint the worker `job.claimed_by` that it need not go on. None: no hint."""
+        """Once the step is stored, hint the worker `job.worker_id` that it need not go on. None: no hint."""
         ...
 
     # ------------------------------------------------------------------ idempotency keys

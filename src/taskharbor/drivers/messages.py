@@ -215,13 +215,13 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some jobs in enqueue order, and where to go on; no cursor means that was all.
+    """Some jobs in enqueue order, and where to continue; no `next_cursor` means that was all.
 
-    A page may be short, even empty, and still have a cursor: the work per page is bounded.
+    A page may be short, even empty, and still have a `next_cursor`: the work per page is bounded.
     """
 
     jobs: list[JobRecord]
-    cursor: str | None = None
+    next_cursor: str | None = None
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

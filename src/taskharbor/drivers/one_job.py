@@ -69,7 +69,7 @@ class OneJobForms:
         retry = Retry(
             Lease(job_id, token),
             reason=update.last_error,
-            kind=FailureKind.ERROR,
+            failure_kind=FailureKind.ERROR,
             run_at=update.run_at,
             attempts=update.attempts,
             failed_at=update.failed_at,

@@ -31,7 +31,7 @@ class Failed(msgspec.Struct, frozen=True):
     """The attempt failed. `reason` is one line; `trace` is for the history."""
 
     reason: str
-    kind: str = FailureKind.ERROR
+    failure_kind: str = FailureKind.ERROR
     trace: str | None = None
     retry_after: timedelta | None = None  # the error itself asked for at least this long
     errors: tuple[str, ...] = ()  # the names of its class and those it inherits from
@@ -39,7 +39,7 @@ class Failed(msgspec.Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         """Whether another try is pointless whatever the attempts left."""
-        return self.kind in _FINAL
+        return self.failure_kind in _FINAL
 
 
 class Snoozed(msgspec.Struct, frozen=True):

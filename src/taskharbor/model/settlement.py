@@ -42,7 +42,7 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     lease: Lease
     delay: timedelta | None = None
     reason: str = ""
-    kind: str = FailureKind.ERROR
+    failure_kind: str = FailureKind.ERROR
     trace: str | None = None
     run_at: datetime | None = None
     attempts: int | None = None
@@ -54,7 +54,7 @@ class Fail(msgspec.Struct, frozen=True, tag=True):
 
     lease: Lease
     reason: str = ""
-    kind: str = FailureKind.ERROR
+    failure_kind: str = FailureKind.ERROR
     trace: str | None = None
 
 

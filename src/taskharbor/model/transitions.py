@@ -160,7 +160,7 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
             return _ended(job, JobState.COMPLETED, "completed", None, now, settled_token=token, result=result)
         case Retry():
             return _retried(job, settlement, now)
-        case Fail(reason=reason, kind=kind):
+        case Fail(reason=reason, failure_kind=kind):
             return _ended(
                 job,
                 JobState.FAILED,
@@ -218,7 +218,7 @@ def _retried(job: JobRecord, retry: Retry, now: datetime) -> JobRecord:
         settled_token=job.token,
         attempts=job.attempts + 1 if retry.attempts is None else retry.attempts,
         last_error=safe_text(retry.reason, ERROR_LIMIT),
-        failure_kind=retry.kind,
+        failure_kind=retry.failure_kind,
         failed_at=utc(retry.failed_at or now),
     )
 
@@ -316,7 +316,7 @@ def failure_job(job: JobRecord, fail_queue: str, now: datetime) -> NewJob:
         "key": None if job.key is None else job.key.decode("utf-8", "backslashreplace"),
         "payload": base64.b64encode(job.payload).decode(),
         "error": job.last_error,
-        "kind": job.failure_kind,
+        "failure_kind": job.failure_kind,
         "attempts": job.attempts,
         "stalls": job.stalls,
     }

@@ -83,7 +83,7 @@ class SpeculateOnStragglers:
             page = await self._driver.find(query, now=self._now.given)
             for job in page.jobs:
                 yield job
-            query = replace(query, cursor=page.cursor) if page.cursor is not None else None
+            query = replace(query, cursor=page.next_cursor) if page.next_cursor is not None else None
 
     async def _usual(self) -> dict[str, timedelta]:
         return {info.type: info.usual for info in await self._driver.types(now=self._now.given)}

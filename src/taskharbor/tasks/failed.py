@@ -24,7 +24,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
     """As it was stored; JSON unless the task has another codec."""
 
     error: str | None
-    kind: str | None
+    failure_kind: str | None
     attempts: int
     stalls: int
 
@@ -41,7 +41,7 @@ def failure_handler(function: Callable[[FailedJob], Any]) -> Callable[..., Any]:
         key: str | None,
         payload: bytes,
         error: str | None,
-        kind: str | None,
+        failure_kind: str | None,
         attempts: int,
         stalls: int,
     ) -> Any:
@@ -54,7 +54,7 @@ def failure_handler(function: Callable[[FailedJob], Any]) -> Callable[..., Any]:
         key: str | None,
         payload: bytes,
         error: str | None,
-        kind: str | None,
+        failure_kind: str | None,
         attempts: int,
         stalls: int,
     ) -> Any:

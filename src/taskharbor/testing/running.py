@@ -110,6 +110,6 @@ async def jobs_in(client: Client, *states: JobState) -> list[JobRecord]:
     while True:
         page = await client.afind(query)
         found += page.jobs
-        if page.cursor is None:
+        if page.next_cursor is None:
             return found
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)

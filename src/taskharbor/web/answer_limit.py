@@ -89,7 +89,7 @@ class AnswerLimit:
                 page = await driver.find(replace(query, limit=limit, cursor=cursor), now=now)
                 some = [self._seen(job, shown) for job in page.jobs]
                 jobs += some
-                cursor, left = page.cursor, left - sum(map(answer_size, some))
+                cursor, left = page.next_cursor, left - sum(map(answer_size, some))
                 is_enough = len(some) < limit or len(jobs) >= query.limit or left <= 0
                 if cursor is None or is_enough:
                     return Page(jobs, cursor)

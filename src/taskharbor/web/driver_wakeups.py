@@ -100,7 +100,7 @@ async def _cancelled(request: Request, driver: Driver, worker_id: str) -> list[s
         found += [
             job.id for job in page.jobs if job.cancel_requested and request.principal.may_use(job.queue)
         ]
-        if page.cursor is None:
+        if page.next_cursor is None:
             break
-        query = replace(query, cursor=page.cursor)
+        query = replace(query, cursor=page.next_cursor)
     return found

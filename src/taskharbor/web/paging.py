@@ -45,7 +45,9 @@ async def find_page(request: Request, driver: Driver, query: Query) -> tuple[lis
         # The rest of the query was checked when it was parsed, so the cursor is of another listing.
         await driver.find(msgspec.structs.replace(query, cursor=None, limit=1), now=request.service.now())
         raise _not_ours() from None
-    return [job for job in page.jobs if request.principal.may_use(job.queue)], sealed(request, page.cursor)
+    return [job for job in page.jobs if request.principal.may_use(job.queue)], sealed(
+        request, page.next_cursor
+    )
 
 
 def link_to_next(request: Request, cursor: str | None) -> dict[str, str]:

@@ -247,7 +247,7 @@ class QueueScopedDriver:
     def _seen(self, answer: Any) -> Any:
         """An answer without jobs, queues, workers and schedules of others."""
         if isinstance(answer, Page):
-            return Page([job for job in answer.jobs if self._may_use(job.queue)], answer.cursor)
+            return Page([job for job in answer.jobs if self._may_use(job.queue)], answer.next_cursor)
         if not isinstance(answer, list):
             return answer
         if answer and isinstance(answer[0], WorkerInfo):

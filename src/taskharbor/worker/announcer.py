@@ -152,7 +152,7 @@ class Announcer:
             state=str(answer.state),
             seconds=0.0 if leased.started is None else leased.ended - leased.started,
             error=error,
-            failure_kind=outcome.kind if isinstance(outcome, Failed) else None,
+            failure_kind=outcome.failure_kind if isinstance(outcome, Failed) else None,
             is_copy=record.speculates_on is not None,
             trace=outcome.trace if isinstance(outcome, Failed) else None,
         )

@@ -121,7 +121,7 @@ async def every_job(driver: Driver) -> AsyncIterator[JobRecord]:
         page = await driver.find(Query(limit=1000, cursor=cursor))
         for job in page.jobs:
             yield job
-        if (cursor := page.cursor) is None:
+        if (cursor := page.next_cursor) is None:
             return
 
 

@@ -86,7 +86,7 @@ async def test_large_jobs_are_listed_fetched_and_claimed_in_bounded_memory(
 
     page = ask(address, "find", query={"limit": 1000}).json()
     assert 0 < len(page["jobs"]) < JOBS
-    assert page["cursor"]
+    assert page["next_cursor"]
 
     with httpx2.Client(timeout=GENEROUS_SECONDS) as client:
         listed = client.get(f"{address}/api/jobs?limit=300").json()

@@ -60,7 +60,7 @@ async def put(pier, clock=None, **rule):
 async def ticks_of(pier, clock=None) -> list[datetime]:
     """The tick of every job that was made, in order."""
     page = await pier.driver.find(Query(limit=1000), now=clock and clock.now())
-    assert page.cursor is None
+    assert page.next_cursor is None
     keys = sorted(job.idempotency_key.decode().removeprefix("schedule/nightly/") for job in page.jobs)
     return [datetime.fromisoformat(key) for key in keys]
 

@@ -141,7 +141,7 @@ async def test_a_listing_finds_the_few_among_the_many(driver):
     page = await driver.find(Query(queue="default", states=(JobState.READY,), limit=10))
 
     assert [job.id for job in page.jobs] == [job.id for job in few]
-    assert page.cursor is None
+    assert page.next_cursor is None
 
 
 @pytest.mark.parametrize("others", [2_000, 8_000])

@@ -7,7 +7,7 @@ from tests.unit.cli.conftest import Shell
 
 def dead_letter(shell: Shell, type: str = "mail.send", queue: str = "default") -> str:
     shell.enqueue(type, queue=queue)
-    return shell.end(lambda job: Fail(job.lease, "boom", kind="timeout"), queue)
+    return shell.end(lambda job: Fail(job.lease, "boom", failure_kind="timeout"), queue)
 
 
 def test_only_failed_jobs_are_listed(shell: Shell) -> None:

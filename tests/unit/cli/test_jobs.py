@@ -29,10 +29,10 @@ def test_a_list_as_json_has_items_and_a_cursor_to_go_on_with(shell: Shell) -> No
     ids = [shell.enqueue() for _ in range(5)]
 
     page = shell("jobs", "list", "--json", "--limit", "2", "--oldest-first").json
-    rest = shell("jobs", "list", "--json", "--oldest-first", "--cursor", page["cursor"]).json
+    rest = shell("jobs", "list", "--json", "--oldest-first", "--cursor", page["next_cursor"]).json
 
     assert [job["id"] for job in page["items"] + rest["items"]] == ids
-    assert rest["cursor"] is None
+    assert rest["next_cursor"] is None
 
 
 def test_a_list_narrows_by_queue_state_and_pattern(shell: Shell) -> None:
@@ -70,7 +70,9 @@ def test_a_search_for_what_is_rare_ends_and_says_where_to_go_on(
     monkeypatch.setattr("taskharbor.cli.where.MOST_CALLS", 3)
 
     first = shell("jobs", "list", "type:rare.*", "--limit", "2", "--json").json
-    rest = shell("jobs", "list", "type:rare.*", "--limit", "2", "--json", "--cursor", first["cursor"]).json
+    rest = shell(
+        "jobs", "list", "type:rare.*", "--limit", "2", "--json", "--cursor", first["next_cursor"]
+    ).json
 
     assert first["items"] == []
     assert [job["id"] for job in rest["items"]] == [wanted]

@@ -78,10 +78,10 @@ def test_what_is_not_understood_is_refused(parse, text: str) -> None:
 
 
 def test_a_search_is_made_of_words() -> None:
-    where = parse_where("state:failed,cancelled task:send_* queue:mail kind:timeout")
+    where = parse_where("state:failed,cancelled task:send_* queue:mail failure:timeout")
 
     assert where == Where(
-        states=(JobState.FAILED, JobState.CANCELLED), type="send_*", queue="mail", kind="timeout"
+        states=(JobState.FAILED, JobState.CANCELLED), type="send_*", queue="mail", failure="timeout"
     )
     assert where.query().queue == "mail"
     assert where.query().type is None  # a pattern, which the store cannot look for

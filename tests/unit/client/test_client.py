@@ -353,7 +353,7 @@ async def test_jobs_are_listed_page_by_page(client):
     jobs = await client.aenqueue_many([JobRequest(type="t") for _ in range(3)])
 
     first = await client.afind(Query(limit=2))
-    rest = await client.afind(Query(limit=2, cursor=first.cursor))
+    rest = await client.afind(Query(limit=2, cursor=first.next_cursor))
 
     assert [job.id for job in first.jobs + rest.jobs] == [job.id for job in jobs]
 

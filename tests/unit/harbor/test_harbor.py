@@ -539,7 +539,11 @@ def test_failures_for_good_are_told_to_a_function(harbor):
 
     [failed] = told
     assert (failed.id, failed.type, failed.queue, failed.key) == (job.id, "boom", "mail", "k")
-    assert (failed.payload, failed.error, failed.kind) == (b'{"n":7}', "RuntimeError: no luck", "error")
+    assert (failed.payload, failed.error, failed.failure_kind) == (
+        b'{"n":7}',
+        "RuntimeError: no luck",
+        "error",
+    )
     assert (failed.attempts, failed.stalls) == (1, 0)
     assert tell.__name__ == "tell"
 

@@ -110,9 +110,9 @@ async def test_a_page_of_large_jobs_is_short_and_leads_on() -> None:
         page = await answer_limit.find(store, query, now=None)
         assert len(page.jobs) < 40
         listed += [job.id for job in page.jobs]
-        if page.cursor is None:
+        if page.next_cursor is None:
             break
-        query = replace(query, cursor=page.cursor)
+        query = replace(query, cursor=page.next_cursor)
 
     assert listed == ids
 

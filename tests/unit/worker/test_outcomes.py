@@ -82,9 +82,9 @@ def test_a_result_that_cannot_be_kept_fails_for_good():
     )
 
     assert isinstance(refused, Failed)
-    assert refused.kind is FailureKind.UNRECOVERABLE
+    assert refused.failure_kind is FailureKind.UNRECOVERABLE
     assert isinstance(broken, Failed)
-    assert broken.kind is FailureKind.ERROR
+    assert broken.failure_kind is FailureKind.ERROR
     assert isinstance(long, Failed)
-    assert long.kind is FailureKind.UNRECOVERABLE
+    assert long.failure_kind is FailureKind.UNRECOVERABLE
     assert success_of(1, lambda _: b"x" * 9, 9) == Succeeded(b"x" * 9)

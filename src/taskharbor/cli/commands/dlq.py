@@ -33,7 +33,8 @@ Everything = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
 async def list_dead(
     session: Session,
     query: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="Words like type:send_* kind:timeout queue:mail.")
+        str | None,
+        typer.Argument(metavar="[QUERY]", help="Words like type:send_* failure:timeout queue:mail."),
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")] = None,
     type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,

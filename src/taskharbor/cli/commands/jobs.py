@@ -60,7 +60,7 @@ async def list_jobs(
 ) -> None:
     """List jobs, the newest first.
 
-    A query is made of words, and all must hold: state: queue: type: key: worker: kind: error: age:
+    A query is made of words, and all must hold: state: queue: type: key: worker: failure: error: age:
     ended:,
     as in 'state:failed,cancelled type:send_* ended:<1h'. `*` and `?` match.
     """

@@ -55,6 +55,6 @@ def sql(out: Output, url: UrlFlag = None, app: AppFlag = None) -> None:
     scripts = (connect(address) if harbor is None else harbor.driver).migration_scripts()
     if not scripts:
         out.say("this store has no SQL migrations")
-    view = {"items": [{"name": name, "sql": text} for name, text in scripts], "cursor": None}
+    view = {"items": [{"name": name, "sql": text} for name, text in scripts], "next_cursor": None}
     lines = [line for name, text in scripts for line in (f"-- {name}", text.rstrip(), "")]
     out.document(view, lines)

@@ -137,7 +137,7 @@ async def test_the_first_failure_of_an_idle_fail_queue_is_told(driver: Driver) -
         "key": "user:7",
         "payload": base64.b64encode(FULL["payload"]).decode(),
         "error": "no such user",
-        "kind": "unrecoverable",
+        "failure_kind": "unrecoverable",
         "attempts": 1,
         "stalls": 0,
     }
@@ -434,9 +434,9 @@ async def test_dead_letters_can_be_replayed_page_by_page(driver: Driver) -> None
         replayed += [job.id for job in page.jobs]
         answers = await driver.requeue([job.id for job in page.jobs], now=START)
         assert all(isinstance(answer, Requeued) for answer in answers)
-        if page.cursor is None:
+        if page.next_cursor is None:
             break
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
     taken = await reserve(driver, limit=50)
 

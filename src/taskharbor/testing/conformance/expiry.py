@@ -179,7 +179,7 @@ async def test_a_job_that_stalled_to_death_is_told_to_the_fail_queue(driver: Dri
     [told] = await reserve(driver, queues=(OTHER_QUEUE,), limit=10, now=END)
 
     body = msgspec.json.decode(told.payload)
-    assert (body["id"], body["kind"], body["stalls"]) == (job.id, "stalled", 1)
+    assert (body["id"], body["failure_kind"], body["stalls"]) == (job.id, "stalled", 1)
 
 
 @pytest.mark.parametrize("way", ["reserve", "exchange", "reclaim"])

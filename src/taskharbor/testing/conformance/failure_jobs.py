@@ -69,7 +69,7 @@ async def test_a_failed_job_is_told_about_in_full(driver: Driver) -> None:
         "key": "schlüssel",
         "payload": base64.b64encode(b"\x00\xffnot json").decode(),
         "error": 'it "broke"\n',
-        "kind": "timeout",
+        "failure_kind": "timeout",
         "attempts": 1,
         "stalls": 0,
     }
@@ -118,7 +118,7 @@ async def test_stalls_that_are_used_up_are_told_with_their_kind(driver: Driver) 
     await settle_one(driver, Stalled(third.lease, "signal 9"))
 
     reports = [told(failure) for failure in await failure_jobs(driver)]
-    assert [(report["id"], report["kind"]) for report in reports] == [
+    assert [(report["id"], report["failure_kind"]) for report in reports] == [
         (job.id, "stalled") for job in (first, second, third)
     ]
     assert [(report["attempts"], report["stalls"]) for report in reports] == [(0, 1)] * 3

@@ -228,9 +228,9 @@ async def find_all(driver: Driver, query: Query | None = None, *, now: datetime 
     while True:
         page = await driver.find(query, now=now)
         jobs += page.jobs
-        if page.cursor is None:
+        if page.next_cursor is None:
             return jobs
-        query = msgspec.structs.replace(query, cursor=page.cursor)
+        query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
 
 async def found_ids(driver: Driver, *, now: datetime = START, **fields: Any) -> list[str]:

@@ -55,7 +55,7 @@ async def one_in_each_state(driver: Driver, queue: str = QUEUE) -> dict[JobState
 
 async def page_of(driver: Driver, *, now: datetime = START, **fields: Any) -> tuple[list[str], str | None]:
     page = await driver.find(Query(**fields), now=now)
-    return [job.id for job in page.jobs], page.cursor
+    return [job.id for job in page.jobs], page.next_cursor
 
 
 # ------------------------------------------------------------------ get

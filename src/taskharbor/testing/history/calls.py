@@ -94,7 +94,7 @@ def _ask_one(settlement: Settlement) -> Event:
         token=settlement.lease.token,
         span=None if delay is None else span_micros(delay),
         until=_micros(getattr(settlement, "run_at", None)),
-        result=getattr(settlement, "kind", ""),
+        result=getattr(settlement, "failure_kind", ""),
     )
 
 

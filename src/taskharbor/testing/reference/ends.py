@@ -90,7 +90,7 @@ class Ending(Gated):
         if fail_queue is None or job.type == FAILURE_TYPE or job.speculates_on is not None:
             return
         failure = {name: getattr(job, name) for name in ("id", "type", "queue", "attempts", "stalls")}
-        failure |= {"key": None if job.key is None else job.key.decode(), "kind": job.failure_kind}
+        failure |= {"key": None if job.key is None else job.key.decode(), "failure_kind": job.failure_kind}
         failure |= {"payload": base64.b64encode(job.payload).decode(), "error": job.last_error}
         new = NewJob(
             id=derived_id(job.id, job.fence, "failed", now),

@@ -232,12 +232,12 @@ class ReferenceModel(Ending):
                 job.result = result
                 self._leave(job, "completed", None, now)
                 self._end(job, JobState.COMPLETED, now)
-            case Retry(reason=reason, kind=kind, attempts=attempts, failed_at=failed_at):
+            case Retry(reason=reason, failure_kind=kind, attempts=attempts, failed_at=failed_at):
                 job.attempts = job.attempts + 1 if attempts is None else attempts
                 job.last_error, job.failure_kind, job.failed_at = reason, kind, failed_at or now
                 self._leave(job, "retried", why, now)
                 self._wait_again(job, after_delay(settlement.run_at, settlement.delay, now), now)
-            case Fail(reason=reason, kind=kind):
+            case Fail(reason=reason, failure_kind=kind):
                 job.attempts += 1
                 job.last_error, job.failure_kind, job.failed_at = reason, kind, now
                 self._leave(job, "failed", why, now)

@@ -321,9 +321,9 @@ class World:
         while True:
             page = await self.store.find(query, now=self.store_clock.now())
             records += page.jobs
-            if page.cursor is None:
+            if page.next_cursor is None:
                 break
-            query = replace(query, cursor=page.cursor)
+            query = replace(query, cursor=page.next_cursor)
         self._looks += 1
         self.history += snapshot(records, self.store_clock.now_us(), -self._looks, self.loop.us)
 

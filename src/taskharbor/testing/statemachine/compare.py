@@ -199,9 +199,11 @@ class Comparison:
         while True:
             assert len(page.jobs) <= query.limit, f"{len(page.jobs)} on a page of {query.limit}"
             found += page.jobs
-            if page.cursor is None:
+            if page.next_cursor is None:
                 break
-            page = await self.driver.find(msgspec.structs.replace(query, cursor=page.cursor), now=self.now)
+            page = await self.driver.find(
+                msgspec.structs.replace(query, cursor=page.next_cursor), now=self.now
+            )
         self._compare_listing(found, self.model.find(query, self.now))
         return found
 
