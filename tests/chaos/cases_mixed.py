@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from taskharbor.cli.exits import UNREACHABLE
+from taskharbor.cli.exit_codes import UNREACHABLE
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.state import JobState

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.cli.columns import ago, answer_columns, counted
-from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem, worst
+from taskharbor.cli.exit_codes import CONFLICT, DONE, NOT_FOUND, UsageError, worst
 from taskharbor.cli.ids import whole_ids
+from taskharbor.cli.search import JobSearch, find_all
 from taskharbor.cli.session import Session
-from taskharbor.cli.where import Where, find_all
 from taskharbor.drivers.views import instant_text
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.job import JobRecord
@@ -69,7 +69,7 @@ async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
 
 
 async def for_matches(
-    session: Session, where: Where, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
+    session: Session, where: JobSearch, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
 ) -> int:
     """Do it for every job that fits, after showing what that is and asking."""
     found = Found()
@@ -88,7 +88,7 @@ async def for_matches(
     return await _go(session, where, step, found.total, done)
 
 
-async def _go(session: Session, where: Where, step: Step, total: int, done: str) -> int:
+async def _go(session: Session, where: JobSearch, step: Step, total: int, done: str) -> int:
     changed = skipped = 0
     try:
         with session.out.progress(done, total) as bar:
@@ -105,21 +105,21 @@ async def _go(session: Session, where: Where, step: Step, total: int, done: str)
     return DONE
 
 
-async def _parts(session: Session, where: Where) -> AsyncIterator[list[str]]:
+async def _parts(session: Session, where: JobSearch) -> AsyncIterator[list[str]]:
     async for jobs in find_all(session.driver, where):
         ids = [job.id for job in jobs]
         for start in range(0, len(ids), _AT_ONCE):
             yield ids[start : start + _AT_ONCE]
 
 
-def check_choice(ids: Sequence[str], where: Where, *, is_all: bool | None = None) -> None:
+def check_choice(ids: Sequence[str], where: JobSearch, *, is_all: bool | None = None) -> None:
     """Ids or a search, one of them; everything only when it is said. None: there is no --all."""
     if ids and (not where.is_everything or is_all):
-        raise UsageProblem("give job ids or a search (--where), not both")
+        raise UsageError("give job ids or a search (--where), not both")
     if not ids and where.is_everything and not is_all:
         if is_all is None:
-            raise UsageProblem("which jobs? Give their ids, or a search: --where 'type:send_* queue:mail'")
-        raise UsageProblem(
+            raise UsageError("which jobs? Give their ids, or a search: --where 'type:send_* queue:mail'")
+        raise UsageError(
             "which dead letters? Give their ids, a search: --where 'type:send_* queue:mail', or --all"
         )
 

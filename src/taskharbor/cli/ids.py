@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taskharbor.cli.exits import NothingThere, UsageProblem
+from taskharbor.cli.exit_codes import NotFoundError, UsageError
 from taskharbor.drivers import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
 from taskharbor.errors import InvalidArgument, JobNotFound
@@ -76,7 +76,7 @@ def _is_whole(text: str) -> bool:
 def _refuse_no_part(text: str, part: str) -> None:
     """A text that is no id names no job: for a script that is the same as a job that is gone."""
     if not _PART.fullmatch(part) or len(_digits(part)) < _LEAST or len(_digits(part)) > 32:
-        raise NothingThere(
+        raise NotFoundError(
             f"{text[:100]!r} is not a lower-case UUID, nor {_LEAST} or more of its first or last digits"
         )
 
@@ -99,11 +99,11 @@ def _meant(part: str, look: _Look) -> str:
     if not fitting:
         where = "" if look.is_whole else f" among the {len(look.jobs)} newest and oldest jobs"
         hint = "" if look.is_whole else "; give the whole id, as `-o ids` prints it"
-        raise NothingThere(f"no job has an id that begins or ends with {part!r}{where}{hint}")
+        raise NotFoundError(f"no job has an id that begins or ends with {part!r}{where}{hint}")
     if len(fitting) > 1:
-        raise UsageProblem(f"{part!r} fits {len(fitting)} jobs, give more digits: {_named(fitting)}")
+        raise UsageError(f"{part!r} fits {len(fitting)} jobs, give more digits: {_named(fitting)}")
     if not look.is_whole and not _is_telling(digits, _digits(fitting[0].id)):
-        raise UsageProblem(
+        raise UsageError(
             f"{part!r} may fit other jobs too, there are more than were looked at: "
             f"give the whole id, or its last {_CHOSEN_BY_CHANCE} digits"
         )

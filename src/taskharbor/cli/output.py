@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.tables import Column, fitted_table, plain_table, write_csv
 from taskharbor.cli.terminal import clean, is_fancy, one_line, safe_json, wants_color, without_passwords
 
@@ -135,7 +135,7 @@ class Output:
         if yes:
             return True
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageProblem(
+            raise UsageError(
                 f"{question} There is no terminal to ask on: add --yes, or --dry-run to look only"
             )
         sys.stderr.write(f"{self.safe(question)} [y/N] ")

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from taskharbor.cli.config import chosen_app
-from taskharbor.cli.exits import DONE, ERROR, INTERRUPTED, NoStore, code_of
+from taskharbor.cli.exit_codes import DONE, ERROR, INTERRUPTED, NoStore, code_of
 from taskharbor.cli.output import Format, Output
 from taskharbor.drivers import Driver, connect
 from taskharbor.drivers.loading import DEFAULT_URL
@@ -313,6 +313,6 @@ def _guarded(out: Output, run: Callable[[], int | None]) -> int:
 
 def _log_to_stderr(verbosity: int) -> None:
     if verbosity:
-        from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+        from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 
         log_to_stderr(LogFormat.CONSOLE, LogLevel.DEBUG if verbosity > 1 else LogLevel.INFO)

@@ -3,7 +3,7 @@
 One event is one line; only for people a traceback follows it, on indented lines of its own. Passwords in
 URLs are hidden, whoever wrote them into a message; payloads and tokens never get into one.
 
-    handler.addFilter(JobContext())      # for handlers of your own: records get taskharbor_job_id …
+    handler.addFilter(JobLogFilter())      # for handlers of your own: records get taskharbor_job_id …
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def log_to_stderr(form: LogFormat, level: LogLevel, *, alone: bool = False) -> N
     """
     handler = StderrHandler(sys.stderr)
     handler.setFormatter(_FORMATTERS[form]())
-    handler.addFilter(JobContext())
+    handler.addFilter(JobLogFilter())
     root = logging.getLogger()
     others = [] if alone else [one for one in root.handlers if not isinstance(one, StderrHandler)]
     root.handlers[:] = [*others, handler]
@@ -65,7 +65,7 @@ def log_to_stderr(form: LogFormat, level: LogLevel, *, alone: bool = False) -> N
     os.environ[VARIABLE] = f"{form.value} {level.value}"
 
 
-def log_as_told(told: str) -> None:
+def log_in_child(told: str) -> None:
     """Log as the process does that started this one; `told` is what it left in VARIABLE."""
     form, _, level = told.partition(" ")
     log_to_stderr(LogFormat(form), LogLevel(level))
@@ -75,7 +75,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
     """Ours: a second call takes the place of the first, and handlers of others stay."""
 
 
-class JobContext(logging.Filter):
+class JobLogFilter(logging.Filter):
     """Puts the job that runs here into every record: taskharbor_job_id, _task, _queue, _attempt, _worker.
 
     What a record says itself stays.
@@ -100,7 +100,7 @@ A line costs more than a small job does: with one for each, a worker would do a 
 """
 
 
-def tell_attempts(events: EventBus) -> None:
+def log_attempts(events: EventBus) -> None:
     """A line for every attempt: ERROR when it failed for good, WARNING when it is tried again, else INFO.
 
     Failures come with their traceback. Above the level of INFO attempts that go well are not even heard of;

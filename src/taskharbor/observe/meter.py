@@ -33,10 +33,10 @@ from taskharbor.events import (
 from taskharbor.model.job import AttemptRecord, JobRecord
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.state import JobState
-from taskharbor.observe import names
-from taskharbor.observe.batches import JobCounts, alike_claims, alike_ends
-from taskharbor.observe.names import MAX_SERIES, OTHER, Metric
-from taskharbor.observe.sample import Curve, Labels, Sample
+from taskharbor.observe import metric_names
+from taskharbor.observe.job_counts import JobCounts, alike_claims, alike_ends
+from taskharbor.observe.metric_names import MAX_SERIES, OTHER, Metric
+from taskharbor.observe.metrics_sample import Histogram, Labels, MetricsSample
 
 Gauges = Callable[[], Mapping[str, Mapping[Labels, float]]]
 """Asked for with every sample: values by metric and labels."""
@@ -64,7 +64,7 @@ class Meter:
         self._shown: dict[Labels, JobCounts] = {}  # by the labels they are shown under
         self._pairs: dict[tuple[str, str], Labels] = {}
         self._counters: dict[str, dict[Labels, float]] = {}
-        self._curves: dict[str, dict[Labels, Curve]] = {}
+        self._curves: dict[str, dict[Labels, Histogram]] = {}
         self._gauges: list[Gauges] = []
         self._has_copies = False  # whether a second run of a straggler was ever claimed here
 
@@ -77,16 +77,16 @@ class Meter:
             events.listen(self._answered, AttemptsAnswered),
             events.listen(self._lost, LeaseWasLost),
             events.listen(self._given_up, JobGivenUp),
-            events.listen(self._of_job(names.DOUBLE_RUNS), RanTwice),
-            events.listen(self._of_job(names.ABANDONED), HandlerAbandoned),
-            events.listen(self._of_job(names.COPIES), SpeculationStarted),
-            events.listen(self._of_job(names.COPIES, 0.0), SpeculationWatched),
-            events.listen(lambda event: self.add(names.LOOP_BLOCKED, ()), LoopBlocked),
+            events.listen(self._of_job(metric_names.DOUBLE_RUNS), RanTwice),
+            events.listen(self._of_job(metric_names.ABANDONED), HandlerAbandoned),
+            events.listen(self._of_job(metric_names.COPIES), SpeculationStarted),
+            events.listen(self._of_job(metric_names.COPIES, 0.0), SpeculationWatched),
+            events.listen(lambda event: self.add(metric_names.LOOP_BLOCKED, ()), LoopBlocked),
             events.listen(
-                lambda event: self.add(names.SCHEDULE_FIRES, (event.schedule, "fired")), ScheduleFired
+                lambda event: self.add(metric_names.SCHEDULE_FIRES, (event.schedule, "fired")), ScheduleFired
             ),
             events.listen(
-                lambda event: self.add(names.SCHEDULE_FIRES, (event.schedule, "error")), ScheduleFailed
+                lambda event: self.add(metric_names.SCHEDULE_FIRES, (event.schedule, "error")), ScheduleFailed
             ),
             events.listen(self._duty, DutyRan),
         ]
@@ -124,7 +124,7 @@ class Meter:
             curves = self._curves.setdefault(metric.name, {})
             curve = curves.get(labels)
             if curve is None:
-                curve = curves[labels] = Curve([0] * (len(metric.buckets) + 1))
+                curve = curves[labels] = Histogram([0] * (len(metric.buckets) + 1))
             curve.counts[bisect_left(metric.buckets, value)] += 1
             curve.sum += value
 
@@ -161,7 +161,7 @@ class Meter:
             return since
         last = record.history[-1]
         if last.outcome == "stalled" and not _had_ended(record, last):
-            self._add_job(names.STALLS, record.queue, record.type)
+            self._add_job(metric_names.STALLS, record.queue, record.type)
         return min(max(since, last.ended_at), record.started_at or since)
 
     def _answered(self, event: AttemptsAnswered) -> None:
@@ -202,9 +202,9 @@ class Meter:
             outcome = "cancelled"
         elif outcome == "stalled" and answer.state is JobState.FAILED:
             outcome = "failed"
-            self._add_job(names.STALLS, record.queue, record.type)
+            self._add_job(metric_names.STALLS, record.queue, record.type)
         elif outcome == "ok" and record.speculates_on is not None:
-            self._add_job(names.WINS, record.queue, record.type)
+            self._add_job(metric_names.WINS, record.queue, record.type)
         counts.others[outcome] = counts.others.get(outcome, 0) + 1
 
     def _counts_of(self, record: JobRecord, kind: str) -> JobCounts:
@@ -245,54 +245,56 @@ class Meter:
     def _lost(self, event: LeaseWasLost) -> None:
         with self._lock:
             queue, task = self._pair(event.queue, event.type)
-            lost = self._counters.setdefault(names.LEASES_LOST.name, {})
+            lost = self._counters.setdefault(metric_names.LEASES_LOST.name, {})
             lost[queue,] = lost.get((queue,), 0.0) + 1
             self._add_end((queue, task, event.kind, "lost"))
 
     def _given_up(self, event: JobGivenUp) -> None:
         """The stall that nobody will count when the job is claimed again, for it never is."""
         with self._lock:
-            self._add_job(names.STALLS, event.queue, event.type)
+            self._add_job(metric_names.STALLS, event.queue, event.type)
             self._add_end((*self._pair(event.queue, event.type), event.kind, "failed"))
 
     def _add_end(self, labels: Labels) -> None:
-        ended = self._counters.setdefault(names.JOBS_FINISHED.name, {})
+        ended = self._counters.setdefault(metric_names.JOBS_FINISHED.name, {})
         ended[labels] = ended.get(labels, 0.0) + 1
 
     def _duty(self, event: DutyRan) -> None:
-        self.add(names.DUTY_JOBS, (event.duty,), event.count)
-        self.add(names.DUTY_ERRORS, (event.duty,), 0.0 if event.error is None else 1.0)
+        self.add(metric_names.DUTY_JOBS, (event.duty,), event.count)
+        self.add(metric_names.DUTY_ERRORS, (event.duty,), 0.0 if event.error is None else 1.0)
 
     # ------------------------------------------------------------------ samples
 
-    def sample(self) -> Sample:
+    def sample(self) -> MetricsSample:
         """The numbers as they are now."""
         with self._lock:
-            sample = Sample(
+            sample = MetricsSample(
                 {name: dict(values) for name, values in self._counters.items()},
                 {},
                 {
-                    name: {labels: Curve(list(curve.counts), curve.sum) for labels, curve in curves.items()}
+                    name: {
+                        labels: Histogram(list(curve.counts), curve.sum) for labels, curve in curves.items()
+                    }
                     for name, curves in self._curves.items()
                 },
             )
             self._put_jobs(sample)
         for gauges in list(self._gauges):
             told = {name: dict(values) for name, values in gauges().items()}
-            sample.fold_gauges(Sample(gauges=told))
+            sample.fold_gauges(MetricsSample(gauges=told))
         _put_zeros(sample)
         return sample
 
-    def _put_jobs(self, sample: Sample) -> None:
+    def _put_jobs(self, sample: MetricsSample) -> None:
         for jobs in self._shown.values():
             labels, kind = jobs.pair, jobs.kind
             ended = {**jobs.others, "ok": jobs.others.get("ok", 0) + jobs.ok}
-            part = Sample(
-                {names.JOBS_FINISHED.name: {(*labels, kind, what): n for what, n in ended.items()}},
+            part = MetricsSample(
+                {metric_names.JOBS_FINISHED.name: {(*labels, kind, what): n for what, n in ended.items()}},
                 {},
                 {
-                    names.JOB_RUN.name: {(*labels, kind): Curve(jobs.run, jobs.run_sum)},
-                    names.JOB_WAIT.name: {labels: Curve(jobs.wait, jobs.wait_sum)},
+                    metric_names.JOB_RUN.name: {(*labels, kind): Histogram(jobs.run, jobs.run_sum)},
+                    metric_names.JOB_WAIT.name: {labels: Histogram(jobs.wait, jobs.wait_sum)},
                 },
             )
             sample.fold_counts(part)
@@ -306,22 +308,28 @@ def _had_ended(record: JobRecord, stall: AttemptRecord) -> bool:
     return record.failed_at == stall.ended_at if record.stalls else record.key is None
 
 
-def _put_zeros(sample: Sample) -> None:
+def _put_zeros(sample: MetricsSample) -> None:
     """Rare things are told as 0 before they happen: a counter that begins with 1 shows no increase."""
     counters = sample.counters
-    pairs = sample.curves.get(names.JOB_WAIT.name, {})
-    for metric in (names.DOUBLE_RUNS, names.STALLS, names.ABANDONED, names.COPIES, names.WINS):
+    pairs = sample.curves.get(metric_names.JOB_WAIT.name, {})
+    for metric in (
+        metric_names.DOUBLE_RUNS,
+        metric_names.STALLS,
+        metric_names.ABANDONED,
+        metric_names.COPIES,
+        metric_names.WINS,
+    ):
         _zeros(counters, metric, pairs)
-    _zeros(counters, names.LEASES_LOST, ((queue,) for queue, _ in pairs))
-    of_kinds = sample.curves.get(names.JOB_RUN.name, {})
+    _zeros(counters, metric_names.LEASES_LOST, ((queue,) for queue, _ in pairs))
+    of_kinds = sample.curves.get(metric_names.JOB_RUN.name, {})
     ends = ((*labels, outcome) for labels in of_kinds for outcome in ("ok", "retry", "failed", "lost"))
-    _zeros(counters, names.JOBS_FINISHED, ends)
-    _zeros(counters, names.STORE_ERRORS, sample.curves.get(names.STORE_OP.name, {}))
-    fired = {schedule for schedule, _ in counters.get(names.SCHEDULE_FIRES.name, {})}
-    fired |= {schedule for (schedule,) in sample.gauges.get(names.SCHEDULE_LAG.name, {})}
+    _zeros(counters, metric_names.JOBS_FINISHED, ends)
+    _zeros(counters, metric_names.STORE_ERRORS, sample.curves.get(metric_names.STORE_OP.name, {}))
+    fired = {schedule for schedule, _ in counters.get(metric_names.SCHEDULE_FIRES.name, {})}
+    fired |= {schedule for (schedule,) in sample.gauges.get(metric_names.SCHEDULE_LAG.name, {})}
     outcomes = [(schedule, outcome) for schedule in sorted(fired) for outcome in ("fired", "error")]
-    _zeros(counters, names.SCHEDULE_FIRES, outcomes)
-    for metric in (names.LOOP_BLOCKED, names.ORPHANS):
+    _zeros(counters, metric_names.SCHEDULE_FIRES, outcomes)
+    for metric in (metric_names.LOOP_BLOCKED, metric_names.ORPHANS):
         _zeros(counters, metric, [()])
 
 

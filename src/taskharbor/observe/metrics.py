@@ -18,8 +18,8 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from taskharbor.errors import ConfigurationError
-from taskharbor.observe.names import ALL, Metric
-from taskharbor.observe.sample import Curve, Labels, Sample
+from taskharbor.observe.metric_names import ALL, Metric
+from taskharbor.observe.metrics_sample import Histogram, Labels, MetricsSample
 
 try:
     from prometheus_client import CollectorRegistry, ProcessCollector
@@ -40,7 +40,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 class TaskHarborCollector(Collector):
     """Everything that a sample holds, for a registry. The sample is taken when the registry asks."""
 
-    def __init__(self, sample: Callable[[], Sample]) -> None:
+    def __init__(self, sample: Callable[[], MetricsSample]) -> None:
         self._sample = sample
 
     def collect(self) -> Iterator[Family]:
@@ -50,13 +50,13 @@ class TaskHarborCollector(Collector):
 
     def describe(self) -> Iterator[Family]:
         for metric in ALL.values():
-            yield _family(metric, Sample())
+            yield _family(metric, MetricsSample())
 
 
 class Exposition:
     """One registry with these numbers and those of the process, ready to be served."""
 
-    def __init__(self, sample: Callable[[], Sample]) -> None:
+    def __init__(self, sample: Callable[[], MetricsSample]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(TaskHarborCollector(sample))
         ProcessCollector(registry=self.registry)
@@ -140,7 +140,7 @@ def _cut_off(request: socket.socket) -> None:
         request.shutdown(socket.SHUT_RDWR)
 
 
-def _family(metric: Metric, sample: Sample) -> Family:
+def _family(metric: Metric, sample: MetricsSample) -> Family:
     if metric.kind == "histogram":
         return _histogram(metric, sample.curves.get(metric.name, {}))
     make: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -151,7 +151,7 @@ def _family(metric: Metric, sample: Sample) -> Family:
     return family
 
 
-def _histogram(metric: Metric, curves: dict[Labels, Curve]) -> HistogramMetricFamily:
+def _histogram(metric: Metric, curves: dict[Labels, Histogram]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     bounds = [*(repr(float(bound)) for bound in metric.buckets), "+Inf"]
     for labels, curve in curves.items():

@@ -18,8 +18,8 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.schedule import StoredSchedule, ticks
 from taskharbor.model.state import JobState
-from taskharbor.observe import names
-from taskharbor.observe.sample import Labels
+from taskharbor.observe import metric_names
+from taskharbor.observe.metrics_sample import Labels
 
 ROLE = "metrics"
 EVERY_SECONDS = 5.0
@@ -97,17 +97,17 @@ def queue_values(queues: list[QueueInfo], now: datetime) -> Values:
         paused[queue,] = float(bool(info.rules.paused))
         if info.rules.max_running is not None:
             limits[queue,] = float(info.rules.max_running)
-        if queue == names.EVERY_QUEUE_LABEL:
+        if queue == metric_names.EVERY_QUEUE_LABEL:
             continue
         for state in JobState:
             jobs[queue, state.value] = float(getattr(info.counts, state.value))
         since = info.oldest_ready_at
         oldest[queue,] = 0.0 if since is None else max((now - since).total_seconds(), 0.0)
     return {
-        names.JOBS.name: jobs,
-        names.QUEUE_OLDEST.name: oldest,
-        names.QUEUE_PAUSED.name: paused,
-        names.QUEUE_LIMIT.name: limits,
+        metric_names.JOBS.name: jobs,
+        metric_names.QUEUE_OLDEST.name: oldest,
+        metric_names.QUEUE_PAUSED.name: paused,
+        metric_names.QUEUE_LIMIT.name: limits,
     }
 
 
@@ -115,7 +115,7 @@ def worker_values(workers: list[WorkerInfo]) -> Values:
     kinds: dict[Labels, float] = {}
     for worker in workers:
         kinds[worker.report.kind,] = kinds.get((worker.report.kind,), 0.0) + 1
-    return {names.WORKERS.name: kinds}
+    return {metric_names.WORKERS.name: kinds}
 
 
 def schedule_values(schedules: list[StoredSchedule], now: datetime) -> Values:
@@ -125,4 +125,4 @@ def schedule_values(schedules: list[StoredSchedule], now: datetime) -> Values:
         due = None if entry.paused else next(ticks(entry.schedule, entry.last_tick_at), None)
         late = 0.0 if due is None else (now - due).total_seconds()
         lags[entry.schedule.name,] = max(late, 0.0)
-    return {names.SCHEDULE_LAG.name: lags}
+    return {metric_names.SCHEDULE_LAG.name: lags}

@@ -11,7 +11,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.errors import DriverError
 from taskharbor.model.job import NewJob
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 
 OPS = (
@@ -85,16 +85,16 @@ def _timed(
         try:
             answer = await verb(*args, **kwargs)
         except (DriverError, TimeoutError):
-            meter.add(names.STORE_ERRORS, labels)
+            meter.add(metric_names.STORE_ERRORS, labels)
             raise
         finally:
-            meter.observe(names.STORE_OP, labels, monotonic() - started)
+            meter.observe(metric_names.STORE_OP, labels, monotonic() - started)
             if driver.orphans:
-                meter.add(names.ORPHANS, (), driver.orphans.take())
+                meter.add(metric_names.ORPHANS, (), driver.orphans.take())
         if counts:
             _count(meter, args[0] if args else kwargs["jobs"], answer)
         elif op == "exchange" and answer.error is not None:
-            meter.add(names.STORE_ERRORS, labels)
+            meter.add(metric_names.STORE_ERRORS, labels)
         return answer
 
     return call
@@ -120,10 +120,10 @@ def _time_blocking(driver: Driver, meter: Meter, counts_jobs: bool) -> None:
         try:
             answers: Any = verb(jobs, **options)
         except DriverError:
-            meter.add(names.STORE_ERRORS, labels)
+            meter.add(metric_names.STORE_ERRORS, labels)
             raise
         finally:
-            meter.observe(names.STORE_OP, labels, monotonic() - started)
+            meter.observe(metric_names.STORE_OP, labels, monotonic() - started)
         return later(jobs, answers) if inspect.iscoroutine(answers) else told(jobs, answers)
 
     driver.enqueue_blocking = call  # type: ignore[method-assign]
@@ -137,11 +137,11 @@ def _count(meter: Meter, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) ->
             continue
         if job.type != task or job.queue != queue:
             if count:
-                meter.add_job(names.JOBS_ENQUEUED, queue, task, count)
+                meter.add_job(metric_names.JOBS_ENQUEUED, queue, task, count)
             queue, task, count = job.queue, job.type, 0
         count += 1
     if count:
-        meter.add_job(names.JOBS_ENQUEUED, queue, task, count)
+        meter.add_job(metric_names.JOBS_ENQUEUED, queue, task, count)
 
 
 _STORED = (EnqueueResult.CREATED, EnqueueResult.BLOCKED)

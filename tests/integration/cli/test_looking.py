@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.cli.exits import DONE, ERROR, NOT_ALLOWED, TIMED_OUT
+from taskharbor.cli.exit_codes import DONE, ERROR, NOT_ALLOWED, TIMED_OUT
 from taskharbor.cli.main import COMMANDS, run
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.migrations import Migration

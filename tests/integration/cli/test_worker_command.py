@@ -248,7 +248,7 @@ def until(is_so: Callable[[], bool], seconds: float = 40.0) -> None:
 
 
 def test_changes_are_seen_without_watchfiles_too(tmp_path: Path) -> None:
-    from taskharbor.cli.watching import changes_by_time
+    from taskharbor.cli.file_watch import changes_by_time
 
     file = tmp_path / "app.py"
     file.write_text("1")

@@ -67,7 +67,7 @@ def test_a_search_for_what_is_rare_ends_and_says_where_to_go_on(
     wanted = shell.enqueue("rare.one")
     for _ in range(9):
         shell.enqueue()
-    monkeypatch.setattr("taskharbor.cli.where.MOST_CALLS", 3)
+    monkeypatch.setattr("taskharbor.cli.search.MOST_CALLS", 3)
 
     first = shell("jobs", "list", "type:rare.*", "--limit", "2", "--json").json
     rest = shell(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskharbor.cli.logs import LogFormat, LogLevel, StderrHandler, log_to_stderr, tell_attempts
 from taskharbor.events import AttemptWentWrong, EventBus
 from taskharbor.harbor import Harbor
 from taskharbor.observe import logs
+from taskharbor.observe.logs import LogFormat, LogLevel, StderrHandler, log_attempts, log_to_stderr
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_failure_is_told_with_its_job_and_as_an_error_when_it_is_final(
 ) -> None:
     bus = EventBus()
     log_to_stderr(LogFormat.JSON, LogLevel.WARNING)
-    tell_attempts(bus)
+    log_attempts(bus)
 
     bus.emit(went_wrong(outcome=outcome, state=state))
 
@@ -122,7 +122,7 @@ def test_a_failure_is_told_with_its_job_and_as_an_error_when_it_is_final(
 def test_for_people_the_traceback_stands_below_its_line(stderr: Callable[[], str]) -> None:
     bus = EventBus()
     log_to_stderr(LogFormat.CONSOLE, LogLevel.WARNING)
-    tell_attempts(bus)
+    log_attempts(bus)
 
     bus.emit(went_wrong(trace="Traceback\n  postgres://me:geheim@host\n"))
 
@@ -133,7 +133,7 @@ def test_for_people_the_traceback_stands_below_its_line(stderr: Callable[[], str
 
 def test_a_formatter_of_ones_own_shows_the_traceback_too(caplog: pytest.LogCaptureFixture) -> None:
     bus = EventBus()
-    tell_attempts(bus)
+    log_attempts(bus)
 
     bus.emit(went_wrong())
 
@@ -143,7 +143,7 @@ def test_a_formatter_of_ones_own_shows_the_traceback_too(caplog: pytest.LogCaptu
 def test_above_info_attempts_that_go_well_are_not_heard_of(stderr: Callable[[], str]) -> None:
     bus = EventBus()
     log_to_stderr(LogFormat.JSON, LogLevel.WARNING)
-    tell_attempts(bus)
+    log_attempts(bus)
 
     assert bus.heard == {AttemptWentWrong}
 
@@ -160,7 +160,7 @@ def drained(count: int, level: LogLevel) -> None:
     async def send() -> None: ...
 
     log_to_stderr(LogFormat.JSON, level)
-    tell_attempts(harbor.events)
+    log_attempts(harbor.events)
     with harbor:
         harbor.enqueue_many([send.call() for _ in range(count)])
         harbor.worker(scheduler=False).run(until_idle=True)

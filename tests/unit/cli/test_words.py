@@ -7,7 +7,7 @@ import typer
 
 from taskharbor import errors
 from taskharbor.cli.columns import ago, span_text
-from taskharbor.cli.exits import UsageProblem, code_of, worst
+from taskharbor.cli.exit_codes import UsageError, code_of, worst
 from taskharbor.cli.parameters import (
     parse_count,
     parse_duration,
@@ -17,7 +17,7 @@ from taskharbor.cli.parameters import (
     parse_states,
     parse_value,
 )
-from taskharbor.cli.where import Where, parse_where
+from taskharbor.cli.search import JobSearch, parse_search
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.state import JobState
 
@@ -78,20 +78,20 @@ def test_what_is_not_understood_is_refused(parse, text: str) -> None:
 
 
 def test_a_search_is_made_of_words() -> None:
-    where = parse_where("state:failed,cancelled task:send_* queue:mail failure:timeout")
+    where = parse_search("state:failed,cancelled task:send_* queue:mail failure:timeout")
 
-    assert where == Where(
+    assert where == JobSearch(
         states=(JobState.FAILED, JobState.CANCELLED), type="send_*", queue="mail", failure="timeout"
     )
     assert where.query().queue == "mail"
     assert where.query().type is None  # a pattern, which the store cannot look for
-    assert parse_where(None).is_everything
+    assert parse_search(None).is_everything
 
 
 def test_a_search_refuses_words_it_does_not_know() -> None:
     for text in ("colour:red", "failed", "state:", "state:broken"):
-        with pytest.raises(UsageProblem):
-            parse_where(text)
+        with pytest.raises(UsageError):
+            parse_search(text)
 
 
 def test_every_error_has_its_exit_code() -> None:

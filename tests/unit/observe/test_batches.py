@@ -17,7 +17,7 @@ from taskharbor.events import AttemptsAnswered, EventBus, JobsClaimed
 from taskharbor.model.job import JobRecord, Lease
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ def curve(values: list[float], bounds: tuple[float, ...]) -> list[int]:
     return counts
 
 
-def compare(meter: Meter, metric: names.Metric, expected: dict[tuple[str, ...], list[float]]) -> None:
+def compare(meter: Meter, metric: metric_names.Metric, expected: dict[tuple[str, ...], list[float]]) -> None:
     shown = {
         labels[:2]: found
         for labels, found in meter.sample().curves.get(metric.name, {}).items()
@@ -88,7 +88,7 @@ def test_waits_are_counted_as_if_one_by_one(jobs: list[tuple[str, str, float, bo
 
     events.emit(JobsClaimed(worker_id="w", kind="any", jobs=records))
 
-    compare(meter, names.JOB_WAIT, expected)
+    compare(meter, metric_names.JOB_WAIT, expected)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -118,6 +118,6 @@ def test_runs_and_outcomes_are_counted_as_if_one_by_one(
     events.emit(JobsClaimed(worker_id="w", kind="any", jobs=[attempt.record for attempt in attempts]))
     events.emit(AttemptsAnswered(worker_id="w", kind="any", attempts=attempts, answers=answers))
 
-    compare(meter, names.JOB_RUN, runs)
-    counted = meter.sample().counters[names.JOBS_FINISHED.name] if ends else {}
+    compare(meter, metric_names.JOB_RUN, runs)
+    counted = meter.sample().counters[metric_names.JOBS_FINISHED.name] if ends else {}
     assert {labels: count for labels, count in counted.items() if count} == ends

@@ -15,14 +15,14 @@ from typing import Any
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.store_times import OPS, time_store
 from taskharbor.testing.clock import SimulatedClock
 from tests.unit.worker.yard import FaultyDriver, Yard
 
 JOBS = 1000
-OBSERVE = str(Path(names.__file__).parent)
+OBSERVE = str(Path(metric_names.__file__).parent)
 
 
 class Watcher:
@@ -84,7 +84,7 @@ async def test_a_job_costs_the_meter_next_to_nothing() -> None:
     off, _ = await drained(None)
     on, _ = await drained(meter)
 
-    [ended] = [value for value in meter.sample().counters[names.JOBS_FINISHED.name].values() if value]
+    [ended] = [value for value in meter.sample().counters[metric_names.JOBS_FINISHED.name].values() if value]
     assert ended == JOBS, "everything was counted"
     assert 0 < on.per_job("line") < 16
     assert on.per_job("call") - off.per_job("call") < 0.25

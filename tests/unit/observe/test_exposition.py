@@ -12,10 +12,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from taskharbor.errors import ConfigurationError
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
+from taskharbor.observe.metric_names import ALL
 from taskharbor.observe.metrics import Exposition, TaskHarborCollector
-from taskharbor.observe.names import ALL
 
 
 def busy_meter() -> Meter:
@@ -48,7 +48,7 @@ def test_every_metric_is_on_the_page_under_its_name_and_labels():
 def test_buckets_are_cumulative_and_end_with_everything():
     meter = Meter()
     for seconds in (0.0001, 0.02, 0.02, 99.0):
-        meter.observe(names.STORE_OP, ("get",), seconds)
+        meter.observe(metric_names.STORE_OP, ("get",), seconds)
     page, _ = Exposition(meter.sample).page()
 
     buckets = {
@@ -71,7 +71,7 @@ def test_the_collector_fits_into_a_registry_of_somebody_else():
     registry = CollectorRegistry()
     registry.register(TaskHarborCollector(busy_meter().sample))
 
-    labels = {label: f'"{label}"\n' for label in names.WORKER_BUSY.labels}
+    labels = {label: f'"{label}"\n' for label in metric_names.WORKER_BUSY.labels}
     assert registry.get_sample_value("taskharbor_worker_busy", labels) == 3
     with pytest.raises(ValueError, match="Duplicated"):
         registry.register(TaskHarborCollector(Meter().sample))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from taskharbor.observe.names import ALL, Metric
+from taskharbor.observe.metric_names import ALL, Metric
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "deploy" / "grafana" / "taskharbor.json"

@@ -14,11 +14,11 @@ from taskharbor.harbor import Harbor
 from taskharbor.middleware import running
 from taskharbor.observe.logs import (
     VARIABLE,
-    JobContext,
+    JobLogFilter,
     LogFormat,
     LogLevel,
     StderrHandler,
-    log_as_told,
+    log_in_child,
     log_to_stderr,
 )
 
@@ -137,7 +137,7 @@ def test_the_filter_serves_handlers_of_somebody_else() -> None:
         logging.getLogger("app").warning("hello")
 
     handler = Handler()
-    handler.addFilter(JobContext())
+    handler.addFilter(JobLogFilter())
     logging.getLogger("app").addHandler(handler)
     try:
         with harbor:
@@ -190,7 +190,7 @@ def test_a_process_that_is_told_how_to_log_does_so(stderr: Callable[[], str]) ->
     told = os.environ[VARIABLE]
     log_to_stderr(LogFormat.CONSOLE, LogLevel.DEBUG)
 
-    log_as_told(told)
+    log_in_child(told)
     logging.getLogger("app").info("quiet")
     logging.getLogger("app").warning("loud")
 

@@ -22,9 +22,9 @@ from taskharbor.events import (
 from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
-from taskharbor.observe.names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
+from taskharbor.observe.metric_names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
 from taskharbor.observe.store_times import time_store
 from tests.unit.worker.yard import Yard
 
@@ -46,7 +46,7 @@ def counted(meter: Meter, metric: Metric) -> dict[tuple[str, ...], float]:
 
 def ends(meter: Meter) -> dict[str, float]:
     found: dict[str, float] = {}
-    for labels, value in counted(meter, names.JOBS_FINISHED).items():
+    for labels, value in counted(meter, metric_names.JOBS_FINISHED).items():
         found[labels[3]] = found.get(labels[3], 0) + value
     return found
 
@@ -69,7 +69,7 @@ async def test_every_end_of_an_attempt_is_counted_under_its_outcome(yard):
         await yard.pass_time(5)
 
     assert ends(meter) == {"ok": 3, "retry": 1, "failed": 1, "released": 1, "cancelled": 1}
-    labels = set(meter.sample().counters[names.JOBS_FINISHED.name])
+    labels = set(meter.sample().counters[metric_names.JOBS_FINISHED.name])
     assert ("default", "work", "any", "ok") in labels
 
 
@@ -83,8 +83,8 @@ async def test_waits_and_runs_land_in_the_right_buckets(yard):
     await yard.run_until_idle(worker)
 
     sample = meter.sample()
-    [wait] = sample.curves[names.JOB_WAIT.name].values()
-    [run] = sample.curves[names.JOB_RUN.name].values()
+    [wait] = sample.curves[metric_names.JOB_WAIT.name].values()
+    [run] = sample.curves[metric_names.JOB_RUN.name].values()
     assert wait.counts[WAIT_BUCKETS.index(60)] == sum(wait.counts) == 1
     assert wait.sum == pytest.approx(40, abs=1)
     assert run.counts[RUN_BUCKETS.index(0.01 * 2**9)] == sum(run.counts) == 1  # 5.12 s
@@ -93,10 +93,10 @@ async def test_waits_and_runs_land_in_the_right_buckets(yard):
 
 async def test_a_value_on_a_bound_belongs_to_the_bucket_below_it():
     meter = Meter()
-    meter.observe(names.STORE_OP, ("get",), 0.0005)
-    meter.observe(names.STORE_OP, ("get",), 11.0)
+    meter.observe(metric_names.STORE_OP, ("get",), 0.0005)
+    meter.observe(metric_names.STORE_OP, ("get",), 11.0)
 
-    curve = meter.sample().curves[names.STORE_OP.name]["get",]
+    curve = meter.sample().curves[metric_names.STORE_OP.name]["get",]
 
     assert (curve.counts[0], curve.counts[-1]) == (1, 1)
 
@@ -113,9 +113,9 @@ async def test_a_job_that_comes_back_after_a_stall_is_counted_and_its_run_was_no
     await yard.run_until_idle(worker)
 
     sample = meter.sample()
-    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert (await yard.job(job_id)).stalls == 1
-    [wait] = sample.curves[names.JOB_WAIT.name].values()
+    [wait] = sample.curves[metric_names.JOB_WAIT.name].values()
     assert wait.sum < 1  # reclaimed and claimed in one step, however long ago it was put in
 
 
@@ -138,8 +138,8 @@ async def test_a_job_that_a_claim_gives_up_is_a_failed_one_and_a_stall(yard, cap
     await yard.run_until_idle(worker)
 
     assert (await yard.job(job_id)).failure_kind == "stalled"
-    assert counted(meter, names.JOBS_FINISHED) == {("default", "work", "any", "failed"): 1}
-    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "work", "any", "failed"): 1}
+    assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert worker.counts["given_up"] == 1
     [line] = [record for record in caplog.records if "given up" in record.getMessage()]
     assert line.levelname == "WARNING"
@@ -158,7 +158,7 @@ async def test_a_job_that_was_given_up_and_put_back_is_no_second_stall(yard, res
     await yard.driver.requeue([job_id], reset_counts=reset_counts, now=yard.clock.now())
     await yard.run_until_idle(worker)
 
-    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert ends(meter) == {"failed": 1, "ok": 1}
 
 
@@ -171,7 +171,7 @@ async def test_a_stall_that_made_one_job_of_two_is_counted(yard):
     worker, meter = metered(yard, {"work": nothing})
     await yard.run_until_idle(worker)
 
-    assert counted(meter, names.STALLS) == {("default", "work"): 1}
+    assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert ends(meter) == {"ok": 1}
 
 
@@ -195,9 +195,9 @@ async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_dou
         yard.driver.before["reserve"] = unavailable
         await yard.pass_time(40)
 
-        assert counted(meter, names.LEASES_LOST) == {("default",): 2}
+        assert counted(meter, metric_names.LEASES_LOST) == {("default",): 2}
         assert ends(meter) == {"lost": 2}
-        assert counted(meter, names.DOUBLE_RUNS) == {("default", "stubborn"): 1}
+        assert counted(meter, metric_names.DOUBLE_RUNS) == {("default", "stubborn"): 1}
         yard.driver.before.clear()
 
 
@@ -212,7 +212,7 @@ async def test_a_result_that_the_store_refuses_is_a_double_run(yard):
     async with yard.at_work(worker):
         await yard.pass_time(3)
 
-        assert counted(meter, names.DOUBLE_RUNS) == {("default", "work"): 1}
+        assert counted(meter, metric_names.DOUBLE_RUNS) == {("default", "work"): 1}
         assert ends(meter) == {"lost": 1, "ok": 1}
 
 
@@ -227,8 +227,8 @@ async def test_a_type_that_asked_for_second_runs_is_no_double_run(yard):
     async with yard.at_work(worker):
         await yard.pass_time(3)
 
-        assert not counted(meter, names.DOUBLE_RUNS)
-        assert counted(meter, names.LEASES_LOST)
+        assert not counted(meter, metric_names.DOUBLE_RUNS)
+        assert counted(meter, metric_names.LEASES_LOST)
 
 
 async def test_a_copy_that_is_first_is_a_win(yard):
@@ -248,8 +248,8 @@ async def test_a_copy_that_is_first_is_a_win(yard):
         async with yard.at_work(fast):
             await yard.pass_time(2)
 
-    assert counted(fast_meter, names.WINS) == {("default", "work"): 1}
-    assert not counted(slow_meter, names.WINS)
+    assert counted(fast_meter, metric_names.WINS) == {("default", "work"): 1}
+    assert not counted(slow_meter, metric_names.WINS)
 
 
 async def test_a_store_that_fails_counts_nothing_twice(yard):
@@ -272,9 +272,9 @@ def unavailable():
 async def test_names_beyond_the_first_thousand_share_one_series(yard):
     meter = Meter()
     for number in range(MAX_SERIES + 50):
-        meter.add_job(names.JOBS_ENQUEUED, "mail", f"task-{number}")
+        meter.add_job(metric_names.JOBS_ENQUEUED, "mail", f"task-{number}")
 
-    values = meter.sample().counters[names.JOBS_ENQUEUED.name]
+    values = meter.sample().counters[metric_names.JOBS_ENQUEUED.name]
 
     assert len(values) == MAX_SERIES + 1
     assert values[OTHER, OTHER] == 50
@@ -292,8 +292,8 @@ async def test_tasks_can_be_left_out(yard):
     await yard.run_until_idle(worker)
 
     sample = meter.sample()
-    assert counted(meter, names.JOBS_FINISHED) == {("default", "", "any", "ok"): 2}
-    assert sum(sample.curves[names.JOB_WAIT.name]["default", ""].counts) == 2
+    assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "", "any", "ok"): 2}
+    assert sum(sample.curves[metric_names.JOB_WAIT.name]["default", ""].counts) == 2
 
 
 def test_listening_stops_when_told_to_and_costs_nothing_before_and_after():
@@ -308,7 +308,7 @@ def test_listening_stops_when_told_to_and_costs_nothing_before_and_after():
     bus.emit(LoopBlocked(worker_id="w", seconds=1.0, where="f"))
 
     assert bus.heard == frozenset()
-    assert counted(meter, names.LOOP_BLOCKED) == {(): 1.0}
+    assert counted(meter, metric_names.LOOP_BLOCKED) == {(): 1.0}
 
 
 def test_whole_batches_are_heard_only_by_those_who_ask_for_them():
@@ -324,22 +324,22 @@ def test_whole_batches_are_heard_only_by_those_who_ask_for_them():
 def test_gauges_are_asked_with_every_sample_until_they_are_left_out():
     meter = Meter()
     values = iter((3.0, 5.0))
-    stop = meter.ask(lambda: {names.WORKER_BUSY.name: {("any",): next(values)}})
+    stop = meter.ask(lambda: {metric_names.WORKER_BUSY.name: {("any",): next(values)}})
 
-    assert meter.sample().gauges[names.WORKER_BUSY.name] == {("any",): 3.0}
-    assert meter.sample().gauges[names.WORKER_BUSY.name] == {("any",): 5.0}
+    assert meter.sample().gauges[metric_names.WORKER_BUSY.name] == {("any",): 3.0}
+    assert meter.sample().gauges[metric_names.WORKER_BUSY.name] == {("any",): 5.0}
     stop()
     assert meter.sample().gauges == {}
 
 
 def test_a_sample_does_not_change_when_counting_goes_on():
     meter = Meter()
-    meter.observe(names.STORE_OP, ("get",), 0.1)
+    meter.observe(metric_names.STORE_OP, ("get",), 0.1)
     before = meter.sample()
 
-    meter.observe(names.STORE_OP, ("get",), 0.1)
+    meter.observe(metric_names.STORE_OP, ("get",), 0.1)
 
-    assert sum(before.curves[names.STORE_OP.name]["get",].counts) == 1
+    assert sum(before.curves[metric_names.STORE_OP.name]["get",].counts) == 1
 
 
 async def test_what_has_not_happened_yet_is_told_as_zero(yard):
@@ -351,10 +351,10 @@ async def test_what_has_not_happened_yet_is_told_as_zero(yard):
     await yard.run_until_idle(worker)
 
     counters = meter.sample().counters
-    for metric in (names.DOUBLE_RUNS, names.STALLS, names.COPIES, names.WINS):
+    for metric in (metric_names.DOUBLE_RUNS, metric_names.STALLS, metric_names.COPIES, metric_names.WINS):
         assert counters[metric.name] == {("default", "work"): 0}
-    assert counters[names.LEASES_LOST.name] == {("default",): 0}
-    assert counters[names.JOBS_FINISHED.name]["default", "work", "any", "failed"] == 0
+    assert counters[metric_names.LEASES_LOST.name] == {("default",): 0}
+    assert counters[metric_names.JOBS_FINISHED.name]["default", "work", "any", "failed"] == 0
 
 
 async def test_second_runs_are_told_as_zero_where_the_scheduler_starts_them():
@@ -363,25 +363,25 @@ async def test_second_runs_are_told_as_zero_where_the_scheduler_starts_them():
     meter.listen(bus)
 
     bus.emit(SpeculationWatched(type="work", queue="default"))
-    before = meter.sample().counters[names.COPIES.name]
+    before = meter.sample().counters[metric_names.COPIES.name]
     bus.emit(SpeculationStarted(job_id="a", copy_id="b", type="work", queue="default", ran_seconds=1.0))
 
     assert before == {("default", "work"): 0}
-    assert meter.sample().counters[names.COPIES.name] == {("default", "work"): 1}
+    assert meter.sample().counters[metric_names.COPIES.name] == {("default", "work"): 1}
 
 
 def test_what_a_scheduler_counts_is_told_as_zero_before_it_happens():
     meter, bus = Meter(), EventBus()
     meter.listen(bus)
-    meter.ask(lambda: {names.SCHEDULE_LAG.name: {("nightly",): 0.0}})
+    meter.ask(lambda: {metric_names.SCHEDULE_LAG.name: {("nightly",): 0.0}})
 
     bus.emit(DutyRan(duty="sweep", count=0, seconds=0.1))
 
     counters = meter.sample().counters
-    assert counters[names.DUTY_JOBS.name] == {("sweep",): 0}
-    assert counters[names.DUTY_ERRORS.name] == {("sweep",): 0}
-    assert counters[names.SCHEDULE_FIRES.name] == {("nightly", "fired"): 0, ("nightly", "error"): 0}
-    assert counters[names.ORPHANS.name] == {(): 0}
+    assert counters[metric_names.DUTY_JOBS.name] == {("sweep",): 0}
+    assert counters[metric_names.DUTY_ERRORS.name] == {("sweep",): 0}
+    assert counters[metric_names.SCHEDULE_FIRES.name] == {("nightly", "fired"): 0, ("nightly", "error"): 0}
+    assert counters[metric_names.ORPHANS.name] == {(): 0}
 
 
 async def test_entries_that_lost_their_job_are_counted_with_the_call_that_met_them():
@@ -392,4 +392,4 @@ async def test_entries_that_lost_their_job_are_counted_with_the_call_that_met_th
         await driver.count()
         await driver.count()
 
-    assert meter.sample().counters[names.ORPHANS.name] == {(): 2}
+    assert meter.sample().counters[metric_names.ORPHANS.name] == {(): 2}

@@ -15,7 +15,7 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.scheduler import Scheduler
 
@@ -49,8 +49,8 @@ async def test_every_tick_that_becomes_a_job_is_counted_once_whoever_leads(drive
 
     jobs = (await driver.count(["ticks"], now=clock.now()))["ticks"].total
     counted = meter.sample().counters
-    assert counted[names.SCHEDULE_FIRES.name] == {("often", "fired"): jobs, ("often", "error"): 0}
-    assert counted[names.DUTY_JOBS.name]["fire-cron",] == jobs >= 3
+    assert counted[metric_names.SCHEDULE_FIRES.name] == {("often", "fired"): jobs, ("often", "error"): 0}
+    assert counted[metric_names.DUTY_JOBS.name]["fire-cron",] == jobs >= 3
 
 
 async def test_a_schedule_that_cannot_fire_is_counted_as_an_error(driver, clock):
@@ -62,7 +62,7 @@ async def test_a_schedule_that_cannot_fire_is_counted_as_an_error(driver, clock)
 
     await run_for(one, clock, 35)
 
-    counted = meter.sample().counters[names.SCHEDULE_FIRES.name]
+    counted = meter.sample().counters[metric_names.SCHEDULE_FIRES.name]
     assert counted["often", "fired"] == 1
     assert counted["often", "error"] >= 1
 
@@ -79,7 +79,7 @@ async def test_a_second_run_of_a_straggler_is_counted(driver, clock):
 
     await run_for(one, clock, 20)
 
-    assert meter.sample().counters[names.COPIES.name] == {("mail", "slow"): 1}
+    assert meter.sample().counters[metric_names.COPIES.name] == {("mail", "slow"): 1}
 
 
 async def test_a_job_that_the_sweep_gives_up_is_a_failed_one_and_a_stall(driver, clock, caplog):
@@ -92,7 +92,7 @@ async def test_a_job_that_the_sweep_gives_up_is_a_failed_one_and_a_stall(driver,
     await run_for(one, clock, 20)
 
     counted = meter.sample().counters
-    assert counted[names.STALLS.name] == {("mail", "slow"): 1}
-    assert counted[names.JOBS_FINISHED.name] == {("mail", "slow", "", "failed"): 1}
+    assert counted[metric_names.STALLS.name] == {("mail", "slow"): 1}
+    assert counted[metric_names.JOBS_FINISHED.name] == {("mail", "slow", "", "failed"): 1}
     [line] = [record for record in caplog.records if "given up" in record.getMessage()]
     assert (line.levelname, line.taskharbor_job_id) == ("WARNING", job.id)

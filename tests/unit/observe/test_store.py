@@ -14,7 +14,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.store_gauges import TTL, StoreGauges
 from taskharbor.observe.store_times import OPS, time_store
@@ -25,7 +25,7 @@ _ONE_JOB = {"ack", "retry", "fail", "extend_lease", "reserve_one"}  # each calls
 
 
 def calls(meter: Meter) -> dict[str, int]:
-    curves = meter.sample().curves.get(names.STORE_OP.name, {})
+    curves = meter.sample().curves.get(metric_names.STORE_OP.name, {})
     return {op: sum(curve.counts) for (op,), curve in curves.items()}
 
 
@@ -75,7 +75,11 @@ async def test_a_failing_store_is_counted_and_a_refusal_of_ours_is_not():
         with pytest.raises(ValueError, match="limit"):
             await driver.reclaim(0)
 
-    assert meter.sample().counters[names.STORE_ERRORS.name] == {("settle",): 1, ("reclaim",): 0, ("open",): 0}
+    assert meter.sample().counters[metric_names.STORE_ERRORS.name] == {
+        ("settle",): 1,
+        ("reclaim",): 0,
+        ("open",): 0,
+    }
     assert calls(meter)["settle"] == 1
 
 
@@ -93,7 +97,7 @@ async def test_jobs_are_counted_as_they_go_in_whoever_puts_them_there():
         await driver.enqueue([job(1), job(2, queue="mail"), job(1)])
         driver.enqueue_blocking([job(3)])
 
-    counted = meter.sample().counters[names.JOBS_ENQUEUED.name]
+    counted = meter.sample().counters[metric_names.JOBS_ENQUEUED.name]
     assert counted == {("default", "work"): 2, ("mail", "work"): 1}  # the repeated id is no job
 
 
@@ -104,7 +108,7 @@ async def test_behind_a_server_jobs_are_the_servers_to_count():
         await driver.enqueue([job(1)])
         driver.enqueue_blocking([job(2)])
 
-    assert names.JOBS_ENQUEUED.name not in meter.sample().counters
+    assert metric_names.JOBS_ENQUEUED.name not in meter.sample().counters
     assert calls(meter)["enqueue"] == 2
 
 
@@ -127,13 +131,13 @@ async def test_queues_workers_and_schedules_are_measured(driver, clock):
     await gauges.run_once()
 
     values = gauges.values()
-    assert values[names.JOBS.name]["default", "ready"] == 2
-    assert values[names.JOBS.name]["mail", "scheduled"] == 1
-    assert values[names.QUEUE_OLDEST.name] == {("default",): 130.0, ("mail",): 0.0}
-    assert values[names.QUEUE_PAUSED.name] == {("default",): 0.0, ("mail",): 1.0}
-    assert values[names.QUEUE_LIMIT.name] == {("mail",): 4.0}
-    assert values[names.WORKERS.name] == {}
-    assert values[names.SCHEDULE_LAG.name]["nightly",] >= 60
+    assert values[metric_names.JOBS.name]["default", "ready"] == 2
+    assert values[metric_names.JOBS.name]["mail", "scheduled"] == 1
+    assert values[metric_names.QUEUE_OLDEST.name] == {("default",): 130.0, ("mail",): 0.0}
+    assert values[metric_names.QUEUE_PAUSED.name] == {("default",): 0.0, ("mail",): 1.0}
+    assert values[metric_names.QUEUE_LIMIT.name] == {("mail",): 4.0}
+    assert values[metric_names.WORKERS.name] == {}
+    assert values[metric_names.SCHEDULE_LAG.name]["nightly",] >= 60
 
 
 async def test_a_schedule_in_good_order_or_paused_is_not_late(driver, clock):
@@ -145,7 +149,7 @@ async def test_a_schedule_in_good_order_or_paused_is_not_late(driver, clock):
     gauges = StoreGauges(driver.another())
     await gauges.run_once()
 
-    assert set(gauges.values()[names.SCHEDULE_LAG.name].values()) == {0.0}
+    assert set(gauges.values()[metric_names.SCHEDULE_LAG.name].values()) == {0.0}
 
 
 async def test_only_one_of_several_tells_what_the_store_holds(driver, clock):

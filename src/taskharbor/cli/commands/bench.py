@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from taskharbor.cli.bench_queue import RATE, TYPE, forget_queue, own_queue, per_second
+from taskharbor.cli.bench_jobs import TYPE, forget_queue, own_queue
+from taskharbor.cli.bench_report import RATE, per_second
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.tables import Column
 from taskharbor.drivers.messages import Claim, Settled
@@ -52,7 +53,7 @@ async def command(
     twice, or ended otherwise than it must; 124 when none ends for a minute.
     """
     if mix:
-        from taskharbor.cli.mix import Mix
+        from taskharbor.cli.bench_mix import Mix
 
         await Mix(session, size, workers, concurrency).run(jobs, batch)
         return

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskharbor.cli.child import started
+from taskharbor.cli.child_command import started
 from taskharbor.cli.columns import counted
-from taskharbor.cli.exits import DONE, ERROR, TIMED_OUT, UsageProblem
+from taskharbor.cli.exit_codes import DONE, ERROR, TIMED_OUT, UsageError
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import UrlFlag, was_said, with_output
@@ -30,7 +30,7 @@ from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
 if TYPE_CHECKING:
-    from taskharbor.cli.demo_work import Account, Ledger, Producer
+    from taskharbor.cli.demo_jobs import DemoReport, ExpectedOutcomes, Producer
 
 _APP = "taskharbor.cli.demo_app:harbor"
 _LOOK_SECONDS = 0.25
@@ -81,9 +81,9 @@ class Demo:
 
     async def once(self, timeout: timedelta) -> int:
         """Put a fixed amount in, wait for its end, and add up."""
-        from taskharbor.cli.demo_work import Ledger, Producer
+        from taskharbor.cli.demo_jobs import ExpectedOutcomes, Producer
 
-        ledger = Ledger()
+        ledger = ExpectedOutcomes()
         async with self._store() as driver:
             ledger.stored_before = await _stored(driver)
             with self._workers() as workers:
@@ -104,9 +104,9 @@ class Demo:
 
     async def live(self, rate: float) -> int:
         """Put work in and show it until Ctrl+C, then let the workers finish, and add up."""
-        from taskharbor.cli.demo_work import Ledger
+        from taskharbor.cli.demo_jobs import ExpectedOutcomes
 
-        ledger = Ledger()
+        ledger = ExpectedOutcomes()
         async with self._store() as driver:
             ledger.stored_before = await _stored(driver)
             with self._workers() as workers:
@@ -140,12 +140,12 @@ class Demo:
             await self._clock.sleep(_LOOK_SECONDS)
         return False
 
-    async def _show(self, driver: Driver, ledger: Ledger, rate: float) -> None:
+    async def _show(self, driver: Driver, ledger: ExpectedOutcomes, rate: float) -> None:
         from rich.live import Live
 
         from taskharbor.cli.demo_app import QUEUES
+        from taskharbor.cli.demo_jobs import Producer
         from taskharbor.cli.demo_view import Watcher, screen
-        from taskharbor.cli.demo_work import Producer
 
         producer, watcher, stopped = Producer(ledger), Watcher(driver, QUEUES), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ class Demo:
     def _store(self) -> Driver:
         driver = connect(self._url)
         if not driver.capabilities.multiprocess:
-            raise UsageProblem("the demo's workers are processes of their own: give a store they can share")
+            raise UsageError("the demo's workers are processes of their own: give a store they can share")
         return driver
 
     @contextmanager
@@ -220,9 +220,9 @@ class Demo:
 
     # ------------------------------------------------------------------ the end
 
-    async def _finish(self, driver: Driver, ledger: Ledger, *, is_drained: bool) -> Account:
+    async def _finish(self, driver: Driver, ledger: ExpectedOutcomes, *, is_drained: bool) -> DemoReport:
         from taskharbor.cli.demo_app import harbor
-        from taskharbor.cli.demo_work import account
+        from taskharbor.cli.demo_jobs import account
 
         await harbor.aclose()
         records = await ledger.records(driver)
@@ -234,7 +234,7 @@ class Demo:
             await driver.delete([job.id for job in jobs[start : start + 1000]])
         return account(ledger, records, stored, is_drained=is_drained)
 
-    def _verdict(self, account: Account, workers_code: int) -> int:
+    def _verdict(self, account: DemoReport, workers_code: int) -> int:
         self._out.document(account.view(), _summary(account))
         if workers_code != DONE:
             self._out.say(f"error: the workers ended with code {workers_code}:\n{self._log()}")
@@ -265,7 +265,7 @@ async def _feed(producer: Producer, rate: float, clock: SystemClock, stopped: as
         await clock.sleep(1 / rate)
 
 
-def _summary(account: Account) -> Iterator[str]:
+def _summary(account: DemoReport) -> Iterator[str]:
     """The account as lines; each sum stands beside its parts."""
     yield f"requests  {account.requests} = {_parts(account.results)}"
     yield f"jobs      {account.jobs} = {_parts(account.states)}"

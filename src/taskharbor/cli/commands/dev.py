@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from taskharbor.cli.child import started
+from taskharbor.cli.child_command import started
 from taskharbor.cli.config import chosen_app, chosen_include
-from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.exit_codes import DONE, UsageError
+from taskharbor.cli.file_watch import changes
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
-from taskharbor.cli.watching import changes
 
 _STOP_SECONDS = 15.0
 
@@ -40,7 +40,7 @@ def command(
     """
     app = chosen_app(app)
     if app is None:
-        raise UsageProblem("which app? `taskharbor dev module:attribute`, for example app:harbor")
+        raise UsageError("which app? `taskharbor dev module:attribute`, for example app:harbor")
     shared = ["--url", url] if url and was_said("url") else []
     worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
     for module in chosen_include(include):

@@ -12,11 +12,11 @@ from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches
 from taskharbor.cli.columns import counted, dead_columns
 from taskharbor.cli.commands.jobs import DryRun, JobId, JobIds, Reveal, WhereFlag, Yes, narrowed, requeue_step
 from taskharbor.cli.details import job_lines
-from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.exit_codes import DONE, UsageError
 from taskharbor.cli.ids import job_of, whole_ids
 from taskharbor.cli.parameters import parse_duration
+from taskharbor.cli.search import JobSearch, find_page, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
-from taskharbor.cli.where import Where, find_page, parse_where
 from taskharbor.drivers.messages import Deleted
 from taskharbor.drivers.views import job_view
 from taskharbor.errors import JobNotFound
@@ -44,7 +44,7 @@ async def list_dead(
     ] = None,
 ) -> None:
     """List dead letters, the newest job first."""
-    where = narrowed(dead(parse_where(query)), queue=queue, state=None, type=type)
+    where = narrowed(dead(parse_search(query)), queue=queue, state=None, type=type)
     jobs, more = await find_page(session.driver, where, limit=limit, cursor=cursor, newest_first=True)
     session.out.items([job_view(job) for job in jobs], dead_columns(session.now()), cursor=more)
     if more and not session.out.is_machine_readable:
@@ -83,7 +83,7 @@ async def retry(
     dry_run: DryRun = False,
 ) -> int:
     """Let failed jobs wait again, with their counts reset."""
-    search = parse_where(where)
+    search = parse_search(where)
     check_choice(job_ids or [], search, is_all=everything)
     step = requeue_step(session, delay, keep_counts)
     if job_ids:
@@ -109,7 +109,7 @@ async def purge(
     dry_run: DryRun = False,
 ) -> int:
     """Forget dead letters for good. Shows what would go and asks, also for single ids."""
-    search = parse_where(where)
+    search = parse_search(where)
     check_choice(job_ids or [], search, is_all=everything)
     if not job_ids:
         step = _delete_step(session)
@@ -148,10 +148,10 @@ def _delete_step(session: Session) -> Step:
     return step
 
 
-def dead(where: Where) -> Where:
+def dead(where: JobSearch) -> JobSearch:
     """The search among failed jobs; any other state has no place here."""
     if where.states not in (None, (JobState.FAILED,)):
-        raise UsageProblem("dead letters are failed jobs: leave state: out, or use `taskharbor jobs`")
+        raise UsageError("dead letters are failed jobs: leave state: out, or use `taskharbor jobs`")
     return where.or_states(JobState.FAILED)
 
 

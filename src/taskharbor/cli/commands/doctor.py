@@ -13,7 +13,7 @@ from typing import Any
 
 from taskharbor import __version__
 from taskharbor.cli.columns import counted
-from taskharbor.cli.exits import DONE, ERROR, code_of
+from taskharbor.cli.exit_codes import DONE, ERROR, code_of
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import AppFlag, Session, UrlFlag, chosen_store, refuse_missing, with_output
 from taskharbor.cli.tables import Column

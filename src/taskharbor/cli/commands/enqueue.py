@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from taskharbor.cli.exits import DONE, UsageProblem
+from taskharbor.cli.enqueue_input import JobLine, jobs_of, new_job, payload_of, update_of
+from taskharbor.cli.exit_codes import DONE, UsageError
 from taskharbor.cli.parameters import parse_duration, parse_instant, parse_pair, parse_value
-from taskharbor.cli.requests import Line, jobs_of, new_job, payload_of, update_of
 from taskharbor.cli.session import Session, with_store_made
-from taskharbor.cli.waiting import wait_for
+from taskharbor.cli.wait import wait_for
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.model.checks import check_new_job
 from taskharbor.model.entropy import Entropy
@@ -110,7 +110,7 @@ async def command(
     delay_s, priority, key and so on; TYPE and the flags fill in what a line leaves out. It goes page by
     page, 500 lines each: a bad line stops it, and the pages before that one stay enqueued.
     """
-    defaults = Line(
+    defaults = JobLine(
         type=type,
         queue=queue,
         priority=priority,
@@ -126,10 +126,10 @@ async def command(
     )
     if json_file is not None:
         if values or payload or wait:
-            raise UsageProblem("--json-file brings the arguments: leave out NAME=VALUE, --payload and --wait")
+            raise UsageError("--json-file brings the arguments: leave out NAME=VALUE, --payload and --wait")
         return await _many(session, json_file, defaults)
     if type is None:
-        raise UsageProblem("which task? `taskharbor enqueue TYPE name=value`, or --json-file FILE")
+        raise UsageError("which task? `taskharbor enqueue TYPE name=value`, or --json-file FILE")
     line = msgspec.structs.replace(defaults, payload=payload_of(values or [], payload, parse_value))
     job = new_job(line, session.harbor, Entropy(), session.now())
     [stored] = await session.driver.enqueue([job])
@@ -146,12 +146,12 @@ def _tell(session: Session, job: NewJob, stored: Enqueued) -> None:
         session.out.say(f"{stored.result.value} in queue {job.queue}")
 
 
-async def _many(session: Session, path: Path, defaults: Line) -> int:
+async def _many(session: Session, path: Path, defaults: JobLine) -> int:
     """Batch by batch, each stored as a whole; a bad line stops it and says what is in already."""
     results: Counter[str] = Counter()
     entropy = Entropy()
 
-    def made(line: Line) -> NewJob:
+    def made(line: JobLine) -> NewJob:
         now = session.now()
         job = new_job(line, session.harbor, entropy, now)
         check_new_job(job, now, session.driver.max_payload)  # here, where the number of the line is known

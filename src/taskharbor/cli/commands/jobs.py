@@ -12,12 +12,12 @@ import typer
 from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches, refused
 from taskharbor.cli.columns import job_columns
 from taskharbor.cli.details import job_lines, why_lines
-from taskharbor.cli.exits import CONFLICT, DONE, NOT_FOUND, UsageProblem
+from taskharbor.cli.exit_codes import CONFLICT, DONE, NOT_FOUND, UsageError
 from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
+from taskharbor.cli.search import JobSearch, find_page, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
-from taskharbor.cli.waiting import wait_for
-from taskharbor.cli.where import Where, find_page, parse_where
+from taskharbor.cli.wait import wait_for
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.drivers.views import instant_text, job_view
@@ -64,7 +64,7 @@ async def list_jobs(
     ended:,
     as in 'state:failed,cancelled type:send_* ended:<1h'. `*` and `?` match.
     """
-    where = narrowed(parse_where(query), queue=queue, state=state, type=type)
+    where = narrowed(parse_search(query), queue=queue, state=state, type=type)
     jobs, more = await find_page(
         session.driver, where, limit=limit, cursor=cursor, newest_first=not oldest_first
     )
@@ -143,7 +143,7 @@ async def retry(
     dry_run: DryRun = False,
 ) -> int:
     """Let finished jobs wait again: failed, cancelled or completed ones. With --where: failed ones."""
-    search = parse_where(where)
+    search = parse_search(where)
     check_choice(job_ids or [], search)
     step = requeue_step(session, delay, keep_counts, queue)
     if job_ids and not dry_run:
@@ -180,11 +180,11 @@ async def cancel(
     """Cancel jobs: waiting ones at once, running ones as soon as their worker hears of it."""
     if key is not None:
         if job_ids or where or dry_run:
-            raise UsageProblem("--key names one job: leave out ids, --where and --dry-run")
+            raise UsageError("--key names one job: leave out ids, --where and --dry-run")
         return await _cancel_key(session, queue or DEFAULT_QUEUE, key)
     if queue is not None:
-        raise UsageProblem("--queue is for --key; to cancel a whole queue: --where queue:NAME")
-    search = parse_where(where)
+        raise UsageError("--queue is for --key; to cancel a whole queue: --where queue:NAME")
+    search = parse_search(where)
     check_choice(job_ids or [], search)
     if job_ids and dry_run:
         return await _dry_ids(session, job_ids, WAITING | {JobState.RUNNING})
@@ -209,7 +209,7 @@ async def _cancel_key(session: Session, queue: str, key: str) -> int:
     return DONE if was_there else NOT_FOUND
 
 
-def narrowed(where: Where, *, queue: str | None, state: str | None, type: str | None) -> Where:
+def narrowed(where: JobSearch, *, queue: str | None, state: str | None, type: str | None) -> JobSearch:
     """The search with what its flags say on top."""
     said = {"queue": queue, "type": type, "states": parse_states(state) if state else None}
     return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from functools import partial
 
 import typer
 
-from taskharbor.cli.exits import DONE, ERROR
+from taskharbor.cli.exit_codes import DONE, ERROR
 from taskharbor.cli.output import Output
 from taskharbor.cli.session import (
     AppFlag,

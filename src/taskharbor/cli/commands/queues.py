@@ -9,7 +9,7 @@ import typer
 from msgspec import UNSET
 
 from taskharbor.cli.columns import queue_columns, settings_of
-from taskharbor.cli.exits import NothingThere, UsageProblem
+from taskharbor.cli.exit_codes import NotFoundError, UsageError
 from taskharbor.cli.parameters import NONE, parse_count, parse_rate, parse_retention
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.views import queue_view, rules_view
@@ -126,7 +126,7 @@ async def set_rules(
         retention=retention,
     )
     if settings == QueueSettings(queue=queue):
-        raise UsageProblem("nothing to set; `taskharbor queues set --help` lists the settings")
+        raise UsageError("nothing to set; `taskharbor queues set --help` lists the settings")
     await _configure(session, settings)
 
 
@@ -135,7 +135,7 @@ async def _set_paused(
 ) -> None:
     names = [EVERY_QUEUE] if everything else queues
     if not names or (everything and queues):
-        raise UsageProblem("give queues, or --all for the whole harbor")
+        raise UsageError("give queues, or --all for the whole harbor")
     if not everything and not new:
         await _refuse_unknown(session, names)
     for name in names:
@@ -150,7 +150,7 @@ async def _refuse_unknown(session: Session, names: list[str]) -> None:
     unknown = [name for name in names if name not in known and name != EVERY_QUEUE]
     if unknown:
         there = ", ".join(sorted(known - {EVERY_QUEUE})) or "none"
-        raise NothingThere(
+        raise NotFoundError(
             f"no queue is named {', '.join(unknown)}: nothing has jobs, settings or workers there; "
             f"there are: {there}. Nothing was changed; --new means a queue that is yet to come"
         )

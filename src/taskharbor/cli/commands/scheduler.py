@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from taskharbor.cli.config import chosen_app
-from taskharbor.cli.exits import DONE
-from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+from taskharbor.cli.exit_codes import DONE
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
@@ -19,6 +18,7 @@ from taskharbor.drivers import Driver, connect
 from taskharbor.events import EventBus
 from taskharbor.harbor import Harbor
 from taskharbor.model.clock import SystemClock
+from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
@@ -68,7 +68,7 @@ def _metrics(
 ) -> AbstractContextManager[None]:
     if port is None:
         return nullcontext()
-    from taskharbor.cli.metering import MetricsPort, shown, timed
+    from taskharbor.cli.metrics_port import MetricsPort, shown, timed
     from taskharbor.observe.meter import Meter
 
     meter = Meter()

@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from taskharbor.cli.columns import schedule_columns
-from taskharbor.cli.exits import NothingThere
+from taskharbor.cli.exit_codes import NotFoundError
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.views import schedule_view
 from taskharbor.model.entropy import Entropy
@@ -86,4 +86,4 @@ async def _schedule(session: Session, name: str) -> StoredSchedule:
     for entry in await session.driver.schedules():
         if entry.schedule.name == name:
             return entry
-    raise NothingThere(f"there is no schedule {name!r}; `taskharbor schedules list` shows them")
+    raise NotFoundError(f"there is no schedule {name!r}; `taskharbor schedules list` shows them")

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from taskharbor.cli.config import chosen_app
-from taskharbor.cli.exits import DONE
-from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr
+from taskharbor.cli.exit_codes import DONE
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
+from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.settings.store import store_url
 
 

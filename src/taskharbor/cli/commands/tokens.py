@@ -11,7 +11,7 @@ import typer
 
 from taskharbor.cli.columns import ago
 from taskharbor.cli.config import file_settings
-from taskharbor.cli.exits import NothingThere
+from taskharbor.cli.exit_codes import NotFoundError
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import with_output
@@ -112,7 +112,7 @@ def revoke(
     """Take a token away; servers refuse it within five seconds."""
     file = TokenFile(_path(tokens), SystemClock())
     if not file.revoke(token_id):
-        raise NothingThere(f"there is no token {token_id!r} in {_path(tokens)}; nothing was changed")
+        raise NotFoundError(f"there is no token {token_id!r} in {_path(tokens)}; nothing was changed")
     out.document({"id": token_id, "result": "revoked"}, [f"{token_id} revoked"])
 
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from taskharbor.cli.config import chosen_app, chosen_include
-from taskharbor.cli.exits import UsageProblem
-from taskharbor.cli.logs import LogFormat, LogLevel
+from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import NONE, parse_duration, parse_rate, parse_size
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
+from taskharbor.observe.logs import LogFormat, LogLevel
 
 _OF_THE_WORKER = (
     *(
@@ -166,17 +166,17 @@ def command(
     --url is for an app whose Harbor names no store itself. APP may also name a Worker that was built in
     code: it brings its own settings.
     """
-    from taskharbor.cli.work import Plan, work_here, work_in_processes
+    from taskharbor.cli.worker_launch import LaunchPlan, work_here, work_in_processes
 
     app = chosen_app(app)
     if app is None and not handle:
-        raise UsageProblem("which app? `taskharbor worker module:attribute`, for example app:harbor")
+        raise UsageError("which app? `taskharbor worker module:attribute`, for example app:harbor")
     if gpus is not None and processes > 1:
-        raise UsageProblem(
+        raise UsageError(
             "--gpus with --processes would give each device to several jobs: start one worker per set of "
             "devices, such as --gpus 0,1 and --gpus 2,3"
         )
-    plan = Plan(
+    plan = LaunchPlan(
         app=app,
         include=chosen_include(include),
         handlers=tuple(handle or ()),
@@ -223,7 +223,7 @@ def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
         return
     said = [f"--{name.replace('_', '-')}" for name in _OF_THE_WORKER if was_said(name)]
     if said:
-        raise UsageProblem(f"{app} is a worker with settings of its own: leave {', '.join(said)} out")
+        raise UsageError(f"{app} is a worker with settings of its own: leave {', '.join(said)} out")
 
 
 def _names(text: str | None, complaint: str) -> tuple[str, ...] | None:
@@ -231,5 +231,5 @@ def _names(text: str | None, complaint: str) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise UsageProblem(complaint)
+        raise UsageError(complaint)
     return names

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from taskharbor import __version__
 from taskharbor.harbor import Harbor
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.metrics import Exposition
 from taskharbor.observe.store_gauges import StoreGauges
@@ -32,11 +32,11 @@ class ServerMetrics:
         self._gauges = StoreGauges(harbor.driver.another(), name="server")
         self._meter.ask(self._gauges.values)
         scheme = (harbor.url or type(harbor.driver).__name__).partition(":")[0]
-        self._meter.ask(lambda: {names.BUILD_INFO.name: {(__version__, scheme): 1.0}})
+        self._meter.ask(lambda: {metric_names.BUILD_INFO.name: {(__version__, scheme): 1.0}})
         for reason in REASONS:
-            self._meter.add(names.SERVER_DROPPED, (reason,), 0.0)
-        connections.on_drop = lambda reason: self._meter.add(names.SERVER_DROPPED, (reason,))
-        self._meter.ask(lambda: {names.SERVER_CONNECTIONS.name: {(): float(len(connections))}})
+            self._meter.add(metric_names.SERVER_DROPPED, (reason,), 0.0)
+        connections.on_drop = lambda reason: self._meter.add(metric_names.SERVER_DROPPED, (reason,))
+        self._meter.ask(lambda: {metric_names.SERVER_CONNECTIONS.name: {(): float(len(connections))}})
         self._exposition = Exposition(self._meter.sample)
 
     @asynccontextmanager

@@ -86,7 +86,7 @@ class HandlerProcess:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop_now)
         if LOGS_VARIABLE in os.environ:  # as the worker logs; by name, for this layer stands below it
-            importlib.import_module("taskharbor.observe.logs").log_as_told(os.environ[LOGS_VARIABLE])
+            importlib.import_module("taskharbor.observe.logs").log_in_child(os.environ[LOGS_VARIABLE])
         for module in hello.modules:
             importlib.import_module(module)
         if hello.memory:

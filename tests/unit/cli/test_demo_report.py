@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from taskharbor.cli.demo_jobs import DemoReport, ExpectedOutcomes, account
 from taskharbor.cli.demo_view import happening
-from taskharbor.cli.demo_work import Account, Ledger, account
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
@@ -27,8 +27,8 @@ def job(job_id: str, state: JobState, **fields: Any) -> JobRecord:
     )
 
 
-def added_up(records: dict[str, JobRecord | None], stored: int = 2, is_drained: bool = True) -> Account:
-    ledger = Ledger(expected={"a": JobState.COMPLETED, "b": JobState.FAILED})
+def added_up(records: dict[str, JobRecord | None], stored: int = 2, is_drained: bool = True) -> DemoReport:
+    ledger = ExpectedOutcomes(expected={"a": JobState.COMPLETED, "b": JobState.FAILED})
     ledger.results.update({"created": 2})
     return account(ledger, records, stored, is_drained=is_drained)
 
@@ -67,7 +67,7 @@ def test_a_job_that_nobody_asked_for_is_noticed() -> None:
 
 def test_two_requests_may_share_a_job() -> None:
     merged = job("a", JobState.COMPLETED)
-    ledger = Ledger(expected={"a": JobState.COMPLETED, "b": JobState.COMPLETED})
+    ledger = ExpectedOutcomes(expected={"a": JobState.COMPLETED, "b": JobState.COMPLETED})
     ledger.results.update({"created": 1, "updated": 1})
 
     result = account(ledger, {"a": merged, "b": merged}, 1, is_drained=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from taskharbor.cli import mix, mix_work
-from taskharbor.cli.mix_account import Account, Fate, percentile
-from taskharbor.cli.mix_work import KINDS, Work, kinds_of
+from taskharbor.cli import bench_jobs, bench_mix
+from taskharbor.cli.bench_jobs import KINDS, MixJobs, kinds_of
+from taskharbor.cli.bench_report import Fate, MixReport, percentile
 from taskharbor.drivers import Driver
 from taskharbor.model.job import Job, JobRecord
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
@@ -45,8 +45,8 @@ GOOD: dict[str, JobRecord | None] = {
 }
 
 
-def added_up(records: dict[str, JobRecord | None], *, stored: int = 3, **ends: int) -> Account:
-    account = Account(FATES, {"p": 1, "f": 1, "d": 1, **ends}, KINDS)
+def added_up(records: dict[str, JobRecord | None], *, stored: int = 3, **ends: int) -> MixReport:
+    account = MixReport(FATES, {"p": 1, "f": 1, "d": 1, **ends}, KINDS)
     for asked, record in records.items():
         account.add(asked, record)
     account.close(stored)
@@ -113,7 +113,7 @@ def test_a_store_that_counts_otherwise_is_told(stored: int) -> None:
 
 
 def test_an_id_that_leads_to_another_job_of_its_key_counts_as_merged() -> None:
-    account = Account({"a": Fate("keyed"), "b": Fate("keyed")}, {"a": 1}, KINDS)
+    account = MixReport({"a": Fate("keyed"), "b": Fate("keyed")}, {"a": 1}, KINDS)
     for asked in ("a", "b"):
         account.add(asked, job("a", JobState.COMPLETED))
     account.close(1)
@@ -159,10 +159,10 @@ def test_the_mix_accounts_for_every_job_and_leaves_nothing_behind(shell: Shell) 
 
 
 def test_a_child_that_was_never_put_in_is_lost(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forget_the_child(_self: Work, _ctx: JobContext, _job: Job) -> None:
+    async def forget_the_child(_self: MixJobs, _ctx: JobContext, _job: Job) -> None:
         return None
 
-    monkeypatch.setattr(Work, "handle", forget_the_child)
+    monkeypatch.setattr(MixJobs, "handle", forget_the_child)
 
     answer = shell("bench", "--mix", "--jobs", "20", "--json")
 
@@ -174,8 +174,8 @@ def test_a_child_that_was_never_put_in_is_lost(shell: Shell, monkeypatch: pytest
 
 
 def test_it_gives_up_when_jobs_never_end_and_cleans_up(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mix_work, "_DELAY", timedelta(hours=1))
-    monkeypatch.setattr(mix, "_STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(bench_jobs, "_DELAY", timedelta(hours=1))
+    monkeypatch.setattr(bench_mix, "_STUCK_SECONDS", 0.5)
 
     answer = shell("bench", "--mix", "--jobs", "20")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from taskharbor.cli.columns import Item, counted
-from taskharbor.cli.exits import DONE, JOB_FAILED, TIMED_OUT
+from taskharbor.cli.exit_codes import DONE, JOB_FAILED, TIMED_OUT
 from taskharbor.cli.ids import whole_ids
 from taskharbor.cli.session import Session
 from taskharbor.cli.tables import Column

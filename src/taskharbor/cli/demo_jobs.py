@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.cli import demo_app as app
-from taskharbor.cli.mix_account import retries_of
+from taskharbor.cli.bench_report import retries_of
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobRecord
@@ -20,7 +20,7 @@ _AT_ONCE = 1000
 
 
 @dataclass(slots=True)
-class Ledger:
+class ExpectedOutcomes:
     """Every request that was made, the job that carries it, and the state it should end in."""
 
     expected: dict[str, JobState] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class DemoReport:
     """The end of the demo in numbers. It is balanced when nothing is missing and all sums agree."""
 
     requests: int
@@ -83,8 +83,8 @@ class Account:
 
 
 def account(
-    ledger: Ledger, records: dict[str, JobRecord | None], stored: int, *, is_drained: bool
-) -> Account:
+    ledger: ExpectedOutcomes, records: dict[str, JobRecord | None], stored: int, *, is_drained: bool
+) -> DemoReport:
     """Add everything up; `stored` is what the store itself counted.
 
     Only of a drained store is it known how each job must have ended.
@@ -96,7 +96,7 @@ def account(
         if job is not None
         and (job.state is not ledger.expected[asked] if is_drained else job.state is _S.RUNNING)
     ]
-    return Account(
+    return DemoReport(
         requests=ledger.results.total(),
         results=dict(ledger.results),
         jobs=len(jobs),
@@ -116,7 +116,7 @@ def account(
 class Producer:
     """Puts sample jobs in, each kind in its own way."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ExpectedOutcomes) -> None:
         self.ledger = ledger
         self.to_cancel_running: list[str] = []
         self._number = 0

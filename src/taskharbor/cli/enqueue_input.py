@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.exit_codes import UsageError
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.entropy import Entropy
@@ -39,13 +39,13 @@ def update_of(pairs: list[str], parse: Callable[[str], Any]) -> UpdateLine | Non
     try:
         return msgspec.convert(dict(_argument(pair, parse) for pair in pairs), UpdateLine)
     except msgspec.ValidationError as error:
-        raise UsageProblem(
+        raise UsageError(
             f"--update {' '.join(pairs)}: {error}; it takes data, retry and reset_counts (true or false) "
             "and run_at (true, false, if_later or if_earlier)"
         ) from None
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job as it stands in a file; names and units are those of the JSON that commands print."""
 
     type: str | None = None
@@ -67,7 +67,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def new_job(line: Line, harbor: Harbor | None, entropy: Entropy, now: datetime) -> NewJob:
+def new_job(line: JobLine, harbor: Harbor | None, entropy: Entropy, now: datetime) -> NewJob:
     """The job that a line asks for. A line without a payload calls its task without arguments.
 
     With an app the task's own options hold where the line says nothing, and the arguments are checked.
@@ -81,18 +81,18 @@ def new_job(line: Line, harbor: Harbor | None, entropy: Entropy, now: datetime) 
     return msgspec.structs.replace(template, id=job_id, payload=_CODEC.encode(payload))
 
 
-def _job_of_task(line: Line, harbor: Harbor, job_id: str, payload: Any) -> NewJob:
+def _job_of_task(line: JobLine, harbor: Harbor, job_id: str, payload: Any) -> NewJob:
     task = harbor.tasks.get(line.type or "").with_options(**_options(line))
     if not isinstance(payload, dict | list):
-        raise UsageProblem("with an app the payload is an object of arguments by name, or a list of them")
+        raise UsageError("with an app the payload is an object of arguments by name, or a list of them")
     args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
     try:
         return task.new_job(job_id, args, kwargs)
     except TypeError as error:
-        raise UsageProblem(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
-def _options(line: Line) -> dict[str, Any]:
+def _options(line: JobLine) -> dict[str, Any]:
     """What a line says about its job, by the names of JobRequest."""
     said = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
     if line.update is not None:
@@ -100,7 +100,7 @@ def _options(line: Line) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None and value != {}}
 
 
-_OPTIONS = tuple(name for name in Line.__struct_fields__ if name not in ("type", "payload", "id"))
+_OPTIONS = tuple(name for name in JobLine.__struct_fields__ if name not in ("type", "payload", "id"))
 
 
 def payload_of(values: list[str], payload: str | None, parse: Callable[[str], Any]) -> Any:
@@ -108,14 +108,14 @@ def payload_of(values: list[str], payload: str | None, parse: Callable[[str], An
     if payload is None:
         return dict(_argument(word, parse) for word in values)
     if values:
-        raise UsageProblem("give name=value arguments or --payload, not both")
+        raise UsageError("give name=value arguments or --payload, not both")
     try:
         return msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
-        raise UsageProblem(f"--payload is not JSON: {error}") from None
+        raise UsageError(f"--payload is not JSON: {error}") from None
 
 
-def jobs_of(path: Path, defaults: Line, make: Callable[[Line], NewJob]) -> Iterator[NewJob]:
+def jobs_of(path: Path, defaults: JobLine, make: Callable[[JobLine], NewJob]) -> Iterator[NewJob]:
     """The jobs of a file, one JSON object per line; empty lines are skipped.
 
     Raises:
@@ -127,18 +127,18 @@ def jobs_of(path: Path, defaults: Line, make: Callable[[Line], NewJob]) -> Itera
                 try:
                     yield make(_line(text, defaults))
                 except (TaskHarborError, msgspec.DecodeError, RecursionError) as error:
-                    raise UsageProblem(f"line {number}: {error}") from None
+                    raise UsageError(f"line {number}: {error}") from None
 
 
-def _line(text: bytes, defaults: Line) -> Line:
+def _line(text: bytes, defaults: JobLine) -> JobLine:
     said = msgspec.json.decode(text, type=dict[str, Any])
-    line = msgspec.convert(_with(defaults, said), Line)
+    line = msgspec.convert(_with(defaults, said), JobLine)
     if not line.type:
-        raise UsageProblem("it has no type, and no TYPE was given")
+        raise UsageError("it has no type, and no TYPE was given")
     return line
 
 
-def _with(defaults: Line, said: dict[str, Any]) -> dict[str, Any]:
+def _with(defaults: JobLine, said: dict[str, Any]) -> dict[str, Any]:
     return {**msgspec.structs.asdict(defaults), **said}
 
 
@@ -148,11 +148,11 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise UsageProblem(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _argument(word: str, parse: Callable[[str], Any]) -> tuple[str, Any]:
     name, sign, value = word.partition("=")
     if not sign or not name:
-        raise UsageProblem(f"{word!r} must look like name=value")
+        raise UsageError(f"{word!r} must look like name=value")
     return name, parse(value)

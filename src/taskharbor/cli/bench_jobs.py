@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.cli.bench_queue import TYPE
-from taskharbor.cli.mix_account import Fate
+from taskharbor.cli.bench_report import Fate
+from taskharbor.cli.search import JobSearch, find_all
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.model.entropy import Entropy
@@ -16,6 +16,7 @@ from taskharbor.model.job import DEFAULT_MAX_STALLS, Job, NewJob
 from taskharbor.model.state import JobState
 from taskharbor.worker.context import JobContext
 
+TYPE = "taskharbor.bench"
 KINDS = ("plain", "flaky", "failing", "delayed", "keyed", "priority", "parent", "child")
 
 # Twenty requests, mixed, and over again. A parent's handler puts in the child that stands behind it.
@@ -43,7 +44,7 @@ def kinds_of(count: int) -> Iterator[str]:
         yield "plain" if kind == "parent" and at + 1 == count else kind
 
 
-class Work:
+class MixJobs:
     """Makes the jobs of one run, remembers what must become of each, and is their handler."""
 
     def __init__(self, driver: Driver, queue: str, size: int) -> None:
@@ -116,3 +117,19 @@ class Work:
 def _fails(times: int) -> dict[str, Any]:
     """The options of a job whose first attempts fail."""
     return {"headers": {_FAILURES: str(times)}, "min_backoff": _BACKOFF, "max_backoff": _BACKOFF}
+
+
+# ------------------------------------------------------------------ the queue
+
+
+def own_queue(entropy: Entropy) -> str:
+    """A queue that no one else uses."""
+    return f"taskharbor-bench-{entropy.token()[:8]}"
+
+
+async def forget_queue(driver: Driver, queue: str) -> None:
+    """End what a broken-off run left, and forget everything."""
+    async for jobs in find_all(driver, JobSearch(queue=queue)):
+        ids = [job.id for job in jobs]
+        await driver.cancel(ids)
+        await driver.delete(ids)

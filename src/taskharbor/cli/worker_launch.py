@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,21 +11,22 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.cli.exits import DONE
-from taskharbor.cli.handlers import builtin_of
-from taskharbor.cli.logs import LogFormat, LogLevel, log_to_stderr, tell_attempts
+from taskharbor.cli.exit_codes import DONE
 from taskharbor.cli.output import Output
 from taskharbor.drivers import Driver, connect
+from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
-from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.job import DEFAULT_QUEUE, Job
 from taskharbor.model.limits import RateLimit
+from taskharbor.observe.logs import LogFormat, LogLevel, log_attempts, log_to_stderr
 from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
 from taskharbor.worker.config import UnknownTypes
+from taskharbor.worker.context import JobContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LaunchPlan:
     """What one worker process needs to know; plain enough to travel to another process."""
 
     app: str | None
@@ -57,7 +59,7 @@ class Plan:
     metrics_tasks: bool = True
 
 
-def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: Output) -> int:
+def work_here(plan: LaunchPlan, *, burst: bool, health: tuple[str, int | None], out: Output) -> int:
     """Run one worker in this process until it ends; answers the exit code."""
     from taskharbor.cli.health import serve_health
 
@@ -71,7 +73,7 @@ def work_here(plan: Plan, *, burst: bool, health: tuple[str, int | None], out: O
 
 
 def work_in_processes(
-    plan: Plan, processes: int, *, burst: bool, health: tuple[str, int | None], out: Output
+    plan: LaunchPlan, processes: int, *, burst: bool, health: tuple[str, int | None], out: Output
 ) -> int:
     """Keep so many worker processes alive until told to stop; answers the exit code."""
     from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
@@ -93,21 +95,21 @@ def work_in_processes(
     )
     if meter is None:
         return run_supervisor(config)
-    from taskharbor.cli.metering import shown
-    from taskharbor.observe.fleet import Fleet
+    from taskharbor.cli.metrics_port import shown
+    from taskharbor.observe.multiprocess import MultiprocessMetrics
 
-    fleet = Fleet(meter)
+    fleet = MultiprocessMetrics(meter)
     with shown(_port_of(plan), meter, worker.driver.another(), fleet):
         return run_supervisor(config, fleet)
 
 
 def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
     """The worker of one of those processes; what the supervisor's child calls."""
-    told = msgspec.convert(plan, Plan)
+    told = msgspec.convert(plan, LaunchPlan)
     log_to_stderr(told.log_format, told.log_level, alone=True)
     if report_to is None:
         return build(told)
-    from taskharbor.cli.metering import report_from
+    from taskharbor.cli.metrics_port import report_from
 
     meter = _meter(told)
     worker = build(told, meter=meter)
@@ -115,7 +117,7 @@ def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
     return worker
 
 
-def _meter(plan: Plan) -> Any:
+def _meter(plan: LaunchPlan) -> Any:
     """What counts; None without a port, and then nothing of it is even imported."""
     if plan.metrics_port is None:
         return None
@@ -124,22 +126,22 @@ def _meter(plan: Plan) -> Any:
     return Meter(tasks=plan.metrics_tasks)
 
 
-def _port_of(plan: Plan) -> Any:
-    from taskharbor.cli.metering import MetricsPort
+def _port_of(plan: LaunchPlan) -> Any:
+    from taskharbor.cli.metrics_port import MetricsPort
 
     return MetricsPort(host=plan.metrics_host, port=plan.metrics_port or 0, tasks=plan.metrics_tasks)
 
 
-def _metrics_of(plan: Plan, worker: Worker, meter: Any) -> AbstractContextManager[None]:
+def _metrics_of(plan: LaunchPlan, worker: Worker, meter: Any) -> AbstractContextManager[None]:
     if meter is None:
         return nullcontext()
-    from taskharbor.cli.metering import shown, watch_worker
+    from taskharbor.cli.metrics_port import shown, watch_worker
 
     watch_worker(worker, meter)
     return shown(_port_of(plan), meter, worker.driver.another())
 
 
-def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
+def build(plan: LaunchPlan, out: Output | None = None, meter: Any = None) -> Worker:
     """The worker of a plan, with the app's tasks and the built-in handlers; `meter` times its store."""
     options: dict[str, Any] = {
         "concurrency": plan.concurrency,
@@ -164,11 +166,11 @@ def build(plan: Plan, out: Output | None = None, meter: Any = None) -> Worker:
     worker = make(plan, options, out, meter)
     for pair in plan.handlers:
         worker.register(*builtin_of(pair))
-    tell_attempts(worker.events)
+    log_attempts(worker.events)
     return worker
 
 
-def _of_app(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
+def _of_app(plan: LaunchPlan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
     from taskharbor.cli.apps import load_worker
 
     harbor = load_worker(plan.app or "", plan.url, plan.include)
@@ -181,7 +183,7 @@ def _of_app(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any)
     return harbor.worker(plan.queues, scheduler=plan.scheduler, **options)
 
 
-def _of_store(plan: Plan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
+def _of_store(plan: LaunchPlan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
     address = store_url(plan.url)
     if out is not None:
         out.secrets.append(address)
@@ -193,6 +195,47 @@ def _of_store(plan: Plan, options: dict[str, Any], out: Output | None, meter: An
 
 
 def _time(driver: Driver, url: str | None, meter: Any) -> None:
-    from taskharbor.cli.metering import timed
+    from taskharbor.cli.metrics_port import timed
 
     timed(driver, url, meter)
+
+
+# ------------------------------------------------------------------ built-in handlers
+
+# To try a store without an app: `taskharbor worker --handle mail.send=echo`.
+
+Builtin = Callable[[JobContext, Job], Awaitable[Any]]
+
+
+async def echo(ctx: JobContext, job: Job) -> Any:
+    """Return the payload."""
+    return _value(job)
+
+
+async def fail(ctx: JobContext, job: Job) -> None:
+    """Fail, with the payload's `message` if it has one."""
+    value = _value(job)
+    said = value.get("message") if isinstance(value, dict) else None
+    raise RuntimeError(str(said or "this handler always fails"))
+
+
+async def sleep(ctx: JobContext, job: Job) -> None:
+    """Sleep for the payload's `seconds`, or one."""
+    value = _value(job)
+    seconds = value.get("seconds", 1) if isinstance(value, dict) else 1
+    await ctx.clock.sleep(float(seconds))
+
+
+BUILTINS: dict[str, Builtin] = {"echo": echo, "fail": fail, "sleep": sleep}
+
+
+def builtin_of(pair: str) -> tuple[str, Builtin]:
+    """TYPE=echo, TYPE=fail or TYPE=sleep."""
+    type_name, sign, name = pair.partition("=")
+    if not sign or not type_name or name not in BUILTINS:
+        raise ConfigurationError(f"--handle {pair!r} must look like TYPE={'|'.join(BUILTINS)}")
+    return type_name, BUILTINS[name]
+
+
+def _value(job: Job) -> Any:
+    return msgspec.json.decode(job.payload) if job.payload else None

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from taskharbor.cli.bench_queue import RATE, TYPE, forget_queue, own_queue
+from taskharbor.cli.bench_jobs import KINDS, TYPE, MixJobs, forget_queue, kinds_of, own_queue
+from taskharbor.cli.bench_report import RATE, MixReport
 from taskharbor.cli.columns import counted
-from taskharbor.cli.exits import UsageProblem
-from taskharbor.cli.mix_account import Account
-from taskharbor.cli.mix_work import KINDS, Work, kinds_of
+from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.output import Bar
 from taskharbor.cli.session import Session
 from taskharbor.cli.tables import Column
@@ -37,7 +36,7 @@ class Mix:
         self._session = session
         self._driver = session.driver
         self._queue = own_queue(Entropy())
-        self._work = Work(session.driver, self._queue, size)
+        self._work = MixJobs(session.driver, self._queue, size)
         self._ends: Counter[str] = Counter()
         self._done = 0
         self._workers = [self._worker(concurrency) for _ in range(workers)]
@@ -65,14 +64,14 @@ class Mix:
                 continue
             rules, kept = info.rules, info.rules.retention or DEFAULT_RETENTION
             if rules.paused:
-                raise UsageProblem("this store is paused as a whole: taskharbor queues resume --all")
+                raise UsageError("this store is paused as a whole: taskharbor queues resume --all")
             if rules.fail_queue is not None:
-                raise UsageProblem(
+                raise UsageError(
                     f"this store tells queue {rules.fail_queue} of every failed job, and --mix makes "
                     "jobs fail; use a store without that setting"
                 )
             if any(time is not None and time < _KEPT for time in (kept.completed, kept.failed)):
-                raise UsageProblem(
+                raise UsageError(
                     "this store forgets jobs within an hour of their end, so --mix could not count them; "
                     "use a store that keeps them"
                 )
@@ -147,9 +146,9 @@ class Mix:
 
     # ------------------------------------------------------------------ the end
 
-    async def _account(self) -> Account:
+    async def _account(self) -> MixReport:
         expected = self._work.expected
-        account, ids = Account(expected, self._ends, KINDS), list(expected)
+        account, ids = MixReport(expected, self._ends, KINDS), list(expected)
         for kind, count in self._work.merged.items():
             account.merge(kind, count)
         for start in range(0, len(ids), _AT_ONCE):
@@ -159,7 +158,7 @@ class Mix:
         account.close((await self._counts()).total)
         return account
 
-    def _verdict(self, account: Account, jobs: int) -> None:
+    def _verdict(self, account: MixReport, jobs: int) -> None:
         if not account.problems:
             joined = self._work.merged.total()
             told = f"; {joined} of {jobs} requests joined a waiting job of their key" if joined else ""

@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 import msgspec
 
-from taskharbor.observe.names import ALL
+from taskharbor.observe.metric_names import ALL
 
 Labels = tuple[str, ...]
 
 
-class Curve(msgspec.Struct, array_like=True):
+class Histogram(msgspec.Struct, array_like=True):
     """A histogram: how many fell into each bucket, the last without an upper bound, and their sum."""
 
     counts: list[int]
     sum: float = 0.0
 
 
-class Sample(msgspec.Struct):
+class MetricsSample(msgspec.Struct):
     """Values by metric and labels."""
 
     counters: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
     gauges: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
-    curves: dict[str, dict[Labels, Curve]] = msgspec.field(default_factory=dict)
+    curves: dict[str, dict[Labels, Histogram]] = msgspec.field(default_factory=dict)
 
-    def fold_counts(self, other: Sample) -> None:
+    def fold_counts(self, other: MetricsSample) -> None:
         """Add what the other has counted; its gauges are left out."""
         for name, values in other.counters.items():
             mine = self.counters.setdefault(name, {})
@@ -36,7 +36,7 @@ class Sample(msgspec.Struct):
             for labels, curve in curves.items():
                 ours[labels] = _added(ours.get(labels), curve)
 
-    def fold_gauges(self, other: Sample) -> None:
+    def fold_gauges(self, other: MetricsSample) -> None:
         for name, values in other.gauges.items():
             mine = self.gauges.setdefault(name, {})
             for labels, value in values.items():
@@ -44,19 +44,19 @@ class Sample(msgspec.Struct):
                 mine[labels] = max(before, value) if ALL[name].folds == "max" else before + value
 
 
-def folded(samples: Iterable[Sample]) -> Sample:
+def folded(samples: Iterable[MetricsSample]) -> MetricsSample:
     """One sample out of those of several processes."""
-    whole = Sample()
+    whole = MetricsSample()
     for sample in samples:
         whole.fold_counts(sample)
         whole.fold_gauges(sample)
     return whole
 
 
-def _added(one: Curve | None, other: Curve) -> Curve:
+def _added(one: Histogram | None, other: Histogram) -> Histogram:
     if one is None:
-        return Curve(list(other.counts), other.sum)
-    return Curve([a + b for a, b in zip(one.counts, other.counts, strict=True)], one.sum + other.sum)
+        return Histogram(list(other.counts), other.sum)
+    return Histogram([a + b for a, b in zip(one.counts, other.counts, strict=True)], one.sum + other.sum)
 
 
 class _Travelling(msgspec.Struct, array_like=True):
@@ -64,13 +64,13 @@ class _Travelling(msgspec.Struct, array_like=True):
 
     counters: dict[str, list[tuple[Labels, float]]]
     gauges: dict[str, list[tuple[Labels, float]]]
-    curves: dict[str, list[tuple[Labels, Curve]]]
+    curves: dict[str, list[tuple[Labels, Histogram]]]
 
 
 _decoder = msgspec.msgpack.Decoder(_Travelling)
 
 
-def encoded(sample: Sample) -> bytes:
+def encoded(sample: MetricsSample) -> bytes:
     return msgspec.msgpack.encode(
         _Travelling(
             {name: list(values.items()) for name, values in sample.counters.items()},
@@ -80,10 +80,10 @@ def encoded(sample: Sample) -> bytes:
     )
 
 
-def decoded(data: bytes) -> Sample:
+def decoded(data: bytes) -> MetricsSample:
     """Raises msgspec.DecodeError for anything else than what `encoded` made."""
     told = _decoder.decode(data)
-    return Sample(
+    return MetricsSample(
         {name: dict(values) for name, values in told.counters.items()},
         {name: dict(values) for name, values in told.gauges.items()},
         {name: dict(values) for name, values in told.curves.items()},

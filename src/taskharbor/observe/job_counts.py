@@ -14,8 +14,8 @@ from typing import Any
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.observe.names import RUN_BUCKETS, WAIT_BUCKETS
-from taskharbor.observe.sample import Labels
+from taskharbor.observe.metric_names import RUN_BUCKETS, WAIT_BUCKETS
+from taskharbor.observe.metrics_sample import Labels
 
 _NO_TIME = timedelta()
 

@@ -1,4 +1,4 @@
-"""A command that ends with its parent process: `python -m taskharbor.cli.child PARENT_PID WORDS…`."""
+"""A command that ends with its parent process: `python -m taskharbor.cli.child_command PARENT_PID WORDS…`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def started(words: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
     It does not outlive this process, however that ends (Linux).
     """
-    command = [sys.executable, "-m", "taskharbor.cli.child", str(os.getpid()), *words]
+    command = [sys.executable, "-m", "taskharbor.cli.child_command", str(os.getpid()), *words]
     return subprocess.Popen(command, start_new_session=True, **options)
 
 

@@ -28,11 +28,11 @@ TIMED_OUT = 124
 INTERRUPTED = 130
 
 
-class UsageProblem(TaskHarborError):
+class UsageError(TaskHarborError):
     """The command was called in a way that cannot work; the message names what to change."""
 
 
-class NothingThere(TaskHarborError, LookupError):
+class NotFoundError(TaskHarborError, LookupError):
     """There is nothing under that name."""
 
 
@@ -47,8 +47,8 @@ def code_of(error: BaseException) -> int:
 
 # The first that fits: a closer class stands before its parent.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (UsageProblem, USAGE),
-    (NothingThere, NOT_FOUND),
+    (UsageError, USAGE),
+    (NotFoundError, NOT_FOUND),
     (NoStore, UNREACHABLE),
     (JobNotFound, NOT_FOUND),
     (SchemaOutOfDate, ERROR),

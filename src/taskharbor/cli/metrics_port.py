@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from taskharbor import __version__
 from taskharbor.drivers.contract import Driver
-from taskharbor.observe import names
-from taskharbor.observe.fleet import Fleet, report_to
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
-from taskharbor.observe.sample import Sample
+from taskharbor.observe.metrics_sample import MetricsSample
+from taskharbor.observe.multiprocess import MultiprocessMetrics, report_to
 from taskharbor.observe.store_gauges import StoreGauges, Values
 from taskharbor.observe.store_times import time_store
 from taskharbor.worker import Worker
@@ -38,7 +38,7 @@ class MetricsPort:
 def timed(driver: Driver, url: str | None, meter: Meter) -> Driver:
     """Time this store's calls, and say in the metrics which kind of store it is."""
     scheme = urlsplit(url or "").scheme or type(driver).__name__
-    info: Values = {names.BUILD_INFO.name: {(__version__, scheme): 1.0}}
+    info: Values = {metric_names.BUILD_INFO.name: {(__version__, scheme): 1.0}}
     meter.ask(lambda: info)
     return time_store(driver, meter, counts_jobs=scheme not in ("http", "https"))
 
@@ -50,10 +50,10 @@ def watch_worker(worker: Worker, meter: Meter) -> None:
     meter.listen(worker.events)
     meter.ask(
         lambda: {
-            names.WORKER_SLOTS.name: {kind: float(config.concurrency)},
-            names.WORKER_BUSY.name: {kind: float(worker.busy)},
-            names.WORKER_LEASE.name: {kind: config.lease.total_seconds()},
-            names.HEARTBEAT_LAG.name: {kind: worker.heartbeat_lag},
+            metric_names.WORKER_SLOTS.name: {kind: float(config.concurrency)},
+            metric_names.WORKER_BUSY.name: {kind: float(worker.busy)},
+            metric_names.WORKER_LEASE.name: {kind: config.lease.total_seconds()},
+            metric_names.HEARTBEAT_LAG.name: {kind: worker.heartbeat_lag},
         }
     )
 
@@ -65,7 +65,9 @@ def report_from(worker: Worker, meter: Meter, descriptor: int) -> None:
 
 
 @contextmanager
-def shown(at: MetricsPort, meter: Meter, driver: Driver, fleet: Fleet | None = None) -> Iterator[None]:
+def shown(
+    at: MetricsPort, meter: Meter, driver: Driver, fleet: MultiprocessMetrics | None = None
+) -> Iterator[None]:
     """Serve the metrics while the block runs; `driver`, not opened, is what the store is measured by.
 
     Raises:
@@ -73,7 +75,7 @@ def shown(at: MetricsPort, meter: Meter, driver: Driver, fleet: Fleet | None = N
     """
     from taskharbor.observe.metrics import Exposition
 
-    sample: Callable[[], Sample] = meter.sample if fleet is None else fleet.sample
+    sample: Callable[[], MetricsSample] = meter.sample if fleet is None else fleet.sample
     stop_serving = Exposition(sample).serve(at.host, at.port)
     gauges = StoreGauges(driver)
     meter.ask(gauges.values)

@@ -17,26 +17,26 @@ from contextlib import suppress
 
 import msgspec
 
-from taskharbor.observe import names
+from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
-from taskharbor.observe.sample import Sample, decoded, encoded, folded
+from taskharbor.observe.metrics_sample import MetricsSample, decoded, encoded, folded
 
 REPORT_EVERY_SECONDS = 1.0
 _log = logging.getLogger("taskharbor.metrics")
 
 
-class Fleet:
+class MultiprocessMetrics:
     """The supervisor's side. `own` is the meter of the supervisor itself."""
 
     def __init__(self, own: Meter) -> None:
         self._own = own
         self._lock = threading.Lock()
-        self._alive: dict[int, Sample] = {}
-        self._departed = Sample()
+        self._alive: dict[int, MetricsSample] = {}
+        self._departed = MetricsSample()
 
     def came(self, pid: int) -> None:
         with self._lock:
-            self._alive[pid] = Sample()
+            self._alive[pid] = MetricsSample()
 
     def reported(self, pid: int, data: bytes) -> None:
         """A process sent its sample; what cannot be read is dropped, the next one comes soon."""
@@ -55,15 +55,15 @@ class Fleet:
             last = self._alive.pop(pid, None)
             if last is not None:
                 self._departed.fold_counts(last)
-        self._own.add(names.PROCESS_ENDS, (how,))
+        self._own.add(metric_names.PROCESS_ENDS, (how,))
 
-    def sample(self) -> Sample:
+    def sample(self) -> MetricsSample:
         with self._lock:
             whole = folded([self._departed, *self._alive.values(), self._own.sample()])
-            ends = whole.counters.setdefault(names.PROCESS_ENDS.name, {})
+            ends = whole.counters.setdefault(metric_names.PROCESS_ENDS.name, {})
             for how in ("done", "recycled", "crashed"):
                 ends.setdefault((how,), 0.0)  # a counter that begins with 1 shows no increase
-            whole.gauges[names.WORKER_PROCESSES.name] = {(): float(len(self._alive))}
+            whole.gauges[metric_names.WORKER_PROCESSES.name] = {(): float(len(self._alive))}
         return whole
 
 

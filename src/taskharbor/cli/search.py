@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import typer
 
-from taskharbor.cli.exits import UsageProblem
+from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.parameters import parse_states
 from taskharbor.drivers import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
@@ -45,7 +45,7 @@ class Ago:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class JobSearch:
     """What a job must be like."""
 
     states: tuple[JobState, ...] | None = None
@@ -60,9 +60,9 @@ class Where:
 
     @property
     def is_everything(self) -> bool:
-        return self == Where()
+        return self == JobSearch()
 
-    def or_states(self, *states: JobState) -> Where:
+    def or_states(self, *states: JobState) -> JobSearch:
         """The same, in these states unless it names its own."""
         return self if self.states else replace(self, states=states)
 
@@ -93,7 +93,7 @@ class Where:
         )
 
 
-def parse_where(text: str | None) -> Where:
+def parse_search(text: str | None) -> JobSearch:
     """The search that these words say.
 
     Raises:
@@ -104,26 +104,26 @@ def parse_where(text: str | None) -> Where:
         name, colon, value = word.partition(":")
         field = _ALIASES.get(name, name)
         if not colon or not value or field not in _FIELDS:
-            raise UsageProblem(_not_understood(word, field))
+            raise UsageError(_not_understood(word, field))
         said[field] = (*said.get(field, ()), _ago(word, value)) if field in _SPANS else value
     states = said.pop("state", None)
     try:
-        return Where(states=None if states is None else parse_states(states), **said)
+        return JobSearch(states=None if states is None else parse_states(states), **said)
     except typer.BadParameter as error:
-        raise UsageProblem(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _ago(word: str, value: str) -> Ago:
     if value[0] not in "<>":
-        raise UsageProblem(f"{word!r} needs < or >, like age:<1h (less than an hour ago) or ended:>7d")
+        raise UsageError(f"{word!r} needs < or >, like age:<1h (less than an hour ago) or ended:>7d")
     try:
         return Ago(value[0] == ">", duration(value[1:]))
     except InvalidArgument as error:
-        raise UsageProblem(f"{word!r} is not understood: {error}") from None
+        raise UsageError(f"{word!r} is not understood: {error}") from None
 
 
 async def find_page(
-    driver: Driver, where: Where, *, limit: int, cursor: str | None = None, newest_first: bool = False
+    driver: Driver, where: JobSearch, *, limit: int, cursor: str | None = None, newest_first: bool = False
 ) -> tuple[list[JobRecord], str | None]:
     """Up to `limit` jobs that fit, and where to go on; short pages of the store are joined."""
     query = msgspec.structs.replace(where.query(newest_first=newest_first), cursor=cursor)
@@ -138,7 +138,7 @@ async def find_page(
     return found, query.cursor
 
 
-async def find_all(driver: Driver, where: Where) -> AsyncIterator[list[JobRecord]]:
+async def find_all(driver: Driver, where: JobSearch) -> AsyncIterator[list[JobRecord]]:
     """Every job that fits, page by page in enqueue order, each once even while they change."""
     cursor: str | None = None
     now = driver.clock.now()

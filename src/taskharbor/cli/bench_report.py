@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from taskharbor.cli.bench_queue import per_second
 from taskharbor.cli.columns import counted
+from taskharbor.cli.tables import Column
 from taskharbor.drivers.views import View
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -88,7 +88,7 @@ def retries_of(job: JobRecord) -> int:
     return max(job.attempts - 1, 0) if job.state is _S.FAILED else job.attempts
 
 
-class Account:
+class MixReport:
     """Adds up what became of the jobs, one by one, and notes what is not as it must be."""
 
     def __init__(self, expected: Mapping[str, Fate], ends: Mapping[str, int], kinds: Sequence[str]) -> None:
@@ -137,3 +137,12 @@ class Account:
         if (ends := self._ends.get(job.id, 0)) > 1:
             return f"ended {ends} times"
         return None
+
+
+def per_second(count: int, seconds: float) -> float | None:
+    return round(count / seconds, 1) if seconds > 0 else None
+
+
+RATE = Column(
+    "JOBS/S", lambda row: f"{row['jobs_per_s']:,.0f}" if row["jobs_per_s"] else None, is_number=True
+)
