@@ -74,7 +74,7 @@ def _judge(suite: Suite, mutants: list[Mutant]) -> None:
     print(f"{suite.name}: {len(mutants)} mutants", flush=True)
     _FOLDER.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "mutation.yard", suite.name, str(_FOLDER / f"answers-{suite.name}.jsonl")],
+        [sys.executable, "-m", "mutation.runner", suite.name, str(_FOLDER / f"answers-{suite.name}.jsonl")],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
         input="\n".join(mutant.key for mutant in mutants),

@@ -23,7 +23,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.worker.worker import Worker
 from tests.chaos.stores import Stores, available
-from tests.integration.worker.ground import Ground
+from tests.integration.worker.processes import ProcessHarness
 
 COUNT = int(os.environ.get("TASKHARBOR_MILLION", "1000000"))
 BATCH = 1000
@@ -41,18 +41,18 @@ async def test_a_million_jobs_without_faults_run_once_each(tmp_path: Path, name:
     with Stores() as stores:
         store = await asyncio.to_thread(stores.fresh, name, tmp_path)
         await store.prepare()
-        ground = Ground(tmp_path)
-        ground.url, ground.driver = store.url(), connect(store.url())
+        harness = ProcessHarness(tmp_path)
+        harness.url, harness.driver = store.url(), connect(store.url())
         try:
-            async with ground.driver:
-                await ground.driver.configure_queue(KEPT)
-                supervisor = ground.supervisor(processes=2, options={"concurrency": 100})
-                ids = await enqueued(ground.driver)
-                await until_all_have_ended(ground.driver)
+            async with harness.driver:
+                await harness.driver.configure_queue(KEPT)
+                supervisor = harness.supervisor(processes=2, options={"concurrency": 100})
+                ids = await enqueued(harness.driver)
+                await until_all_have_ended(harness.driver)
                 took = time.monotonic() - began
                 supervisor.terminate()
-                assert await ground.exit_code(supervisor) == 0
-                counts = (await ground.driver.count(["default"]))["default"]
+                assert await harness.exit_code(supervisor) == 0
+                counts = (await harness.driver.count(["default"]))["default"]
         finally:
             await store.close()
     runs = Counter(line.split()[1] for line in (tmp_path / "ticks").read_text().splitlines())

@@ -81,7 +81,9 @@ class LeastUrgentFirst(toy.ToyDriver):
 
 
 class ClaimsWakeupsItHasNot(toy.ToyDriver):
-    capabilities = Capabilities(atomic_across_queues=True, wakeups=True)
+    def __init__(self, shelf=None, **options):
+        super().__init__(shelf, **options)
+        self.capabilities = Capabilities(atomic_across_queues=True, wakeups=True)
 
 
 DRIVERS = {

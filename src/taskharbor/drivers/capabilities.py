@@ -30,8 +30,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     blocking_enqueue: bool = False
     """enqueue_blocking() works without an event loop."""
 
-    elsewhere: bool = False
-    """The store works in another process: while it does, this one can get on with something else."""
+    remote: bool = False
+    """The store runs in another process, so it can work while this one runs jobs."""
 
     atomic_across_queues: bool = False
     """One call over several queues is one step; without it, one step per queue."""

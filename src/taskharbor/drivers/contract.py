@@ -26,7 +26,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from taskharbor.drivers.arguments import (
     check_ids,
@@ -100,11 +100,16 @@ NO_PROGRESS: Mapping[str, Progress] = {}
 class Driver(OneJobForms, DriverSteps):
     """A handle on one store. It belongs to the event loop that opened it; `another()` gives more."""
 
-    capabilities: ClassVar[Capabilities]
-
     def __init__(
-        self, *, clock: Clock | None = None, entropy: Entropy | None = None, max_payload: int = MAX_PAYLOAD
+        self,
+        capabilities: Capabilities,
+        *,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        max_payload: int = MAX_PAYLOAD,
     ) -> None:
+        self.capabilities = capabilities
+        """What this store can do. Where only the server knows, `do_open` replaces it."""
         self.clock: Clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.max_payload = max_payload

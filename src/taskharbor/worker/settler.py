@@ -49,7 +49,7 @@ class Settler:
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_answers = on_answers
-        self._load = max(most_held // 2, WORTH_A_CALL) if driver.capabilities.elsewhere else sys.maxsize
+        self._load = max(most_held // 2, WORTH_A_CALL) if driver.capabilities.remote else sys.maxsize
         self._pending: list[LeasedJob] = []
         self._has_news = False
 

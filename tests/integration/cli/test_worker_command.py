@@ -14,7 +14,7 @@ import pytest
 from taskharbor.model.state import JobState
 from taskharbor.worker.signals import SAME_WISH_SECONDS
 from tests.integration.cli.conftest import Command
-from tests.integration.worker.ground import is_alive
+from tests.integration.worker.processes import is_alive
 
 
 def wait_for_line(process: subprocess.Popen[str], word: str) -> str:

@@ -21,7 +21,7 @@ from taskharbor.drivers.messages import Claim, WakeupKind
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import claim, new_job, new_jobs
 from taskharbor.testing.http_server import HttpServer
-from tests.integration.http.driver_ground import SLOW, record_of
+from tests.integration.http.http_fixture import SLOW, record_of
 
 
 @pytest.fixture(scope="module")

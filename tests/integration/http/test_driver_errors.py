@@ -27,7 +27,7 @@ from taskharbor.testing.conformance.kit import START, claim, new_job, new_jobs
 from taskharbor.testing.http_server import HttpServer, fresh_http_url
 from taskharbor.testing.servers import free_port
 from taskharbor.web.tokens import TokenFile, new_token
-from tests.integration.http.driver_ground import http_answer, server_that_says
+from tests.integration.http.http_fixture import http_answer, server_that_says
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")
 HTML = b"<html><body>Welcome to nginx!</body></html>"

@@ -20,7 +20,7 @@ from taskharbor.drivers.http.driver import HttpDriver
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.errors import DriverClosed, DriverUnavailable, StoreRefused
 from taskharbor.testing.conformance.kit import claim, new_jobs
-from tests.integration.http.driver_ground import SLOW, http_answer
+from tests.integration.http.http_fixture import SLOW, http_answer
 
 OURS = "TaskHarbor-Protocol: 1"
 HELLO = wire.Hello(

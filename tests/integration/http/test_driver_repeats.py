@@ -15,7 +15,7 @@ from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import claim, new_job, new_jobs
 from taskharbor.testing.http_server import HttpServer, fresh_http_url
-from tests.integration.http.driver_ground import Proxy, proxy_to, record_of
+from tests.integration.http.http_fixture import Proxy, proxy_to, record_of
 
 
 @pytest.fixture

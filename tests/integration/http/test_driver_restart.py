@@ -22,13 +22,13 @@ from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import new_jobs
 from taskharbor.testing.http_server import HttpServer
 from taskharbor.worker import Worker
-from tests.integration.http.driver_ground import SLOW
+from tests.integration.http.http_fixture import SLOW
 
 JOBS = 2_000
 LEASE = timedelta(minutes=10)  # no lease ends by itself here, however slow the machine
 
 
-class Yard:
+class WorkerHarness:
     """A server, two workers that reach it by HTTP alone, and a count of what they did and were told."""
 
     def __init__(self, server: HttpServer, driver: Driver) -> None:
@@ -86,31 +86,31 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+async def harness(tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     with HttpServer(f"sqlite:///{tmp_path}/jobs.db?durability=normal") as server:
         async with connect(f"sqlite:///{tmp_path}/jobs.db?durability=normal") as driver:
-            yield Yard(server, driver)
+            yield WorkerHarness(server, driver)
 
 
 @pytest.mark.timeout(240)
-async def test_a_server_killed_in_the_middle_of_a_drain_loses_nothing_and_counts_nothing_twice(yard):
-    await yard.driver.enqueue(new_jobs(JOBS, max_stalls=5))
+async def test_a_server_killed_in_the_middle_of_a_drain_loses_nothing_and_counts_nothing_twice(harness):
+    await harness.driver.enqueue(new_jobs(JOBS, max_stalls=5))
 
-    async with yard.working():
+    async with harness.working():
         for share in (1, 2, 3):
-            await yard.until("completed", JOBS * share // 8)
-            await yard.dies_and_comes_back()
-        await yard.rescue_what_nobody_heard_of()
-        await yard.until("completed", JOBS)
+            await harness.until("completed", JOBS * share // 8)
+            await harness.dies_and_comes_back()
+        await harness.rescue_what_nobody_heard_of()
+        await harness.until("completed", JOBS)
         async with asyncio.timeout(SLOW):
-            while sum(yard.ends.values()) < JOBS:
+            while sum(harness.ends.values()) < JOBS:
                 await asyncio.sleep(0.01)
 
-    page = [job async for job in every_job(yard.driver)]
+    page = [job async for job in every_job(harness.driver)]
     assert {job.state for job in page} == {JobState.COMPLETED}
-    assert yard.runs == dict.fromkeys((job.id for job in page), 1)
-    assert yard.ends == yard.runs
-    assert yard.lost == []
+    assert harness.runs == dict.fromkeys((job.id for job in page), 1)
+    assert harness.ends == harness.runs
+    assert harness.lost == []
     assert {(job.attempts, job.starts - job.stalls) for job in page} == {(0, 1)}
     assert len(page) == JOBS
 
@@ -125,18 +125,18 @@ async def every_job(driver: Driver) -> AsyncIterator[JobRecord]:
             return
 
 
-async def test_a_client_works_on_after_a_restart_of_its_server(yard):
-    async with connect(yard.server.url) as client:
+async def test_a_client_works_on_after_a_restart_of_its_server(harness):
+    async with connect(harness.server.url) as client:
         await client.enqueue(new_jobs(1))
-        await yard.dies_and_comes_back()
+        await harness.dies_and_comes_back()
         await client.enqueue(new_jobs(1))
-        await asyncio.to_thread(yard.server.kill)
+        await asyncio.to_thread(harness.server.kill)
         with pytest.raises(DriverUnavailable) as error:
             await client.enqueue(new_jobs(1))
-        await asyncio.to_thread(yard.server.start)
+        await asyncio.to_thread(harness.server.start)
         await client.enqueue(new_jobs(1))
         await asyncio.to_thread(client.enqueue_blocking, new_jobs(1))
-        await yard.dies_and_comes_back()
+        await harness.dies_and_comes_back()
         await asyncio.to_thread(client.enqueue_blocking, new_jobs(1))
 
         assert error.value.done in (False, None)

@@ -81,7 +81,7 @@ def arguments_of(verb: str, queue: str = "mail", job_id: str = MINE) -> dict[str
     return found
 
 
-class Ground(Api):
+class RightsApi(Api):
     """A harbor of two queues, `mail` and `theirs`, each with a job, a schedule, a worker and settings."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
@@ -118,8 +118,8 @@ class Ground(Api):
 
 
 @pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    found = Ground(tmp_path)
+async def api(tmp_path: Path) -> AsyncIterator[RightsApi]:
+    found = RightsApi(tmp_path)
     await found.fill()
     yield found
     await found.aclose()
@@ -128,21 +128,21 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
 # ------------------------------------------------------------------ the table
 
 
-async def test_every_operation_has_a_row_and_every_row_an_operation(ground: Ground) -> None:
-    assert ground.app.service.metrics
-    routes = {one.name for one in (*OPERATIONS, ground.app.service.metrics.operation())} | {"openapi"}
+async def test_every_operation_has_a_row_and_every_row_an_operation(api: RightsApi) -> None:
+    assert api.app.service.metrics
+    routes = {one.name for one in (*OPERATIONS, api.app.service.metrics.operation())} | {"openapi"}
 
     assert set(PERMISSIONS) == routes | {f"driver.{verb}" for verb in VERBS}
 
 
-async def test_what_has_no_row_is_refused_to_everybody(ground: Ground) -> None:
+async def test_what_has_no_row_is_refused_to_everybody(api: RightsApi) -> None:
     async def handler(call: Any) -> Any:
         return json_answer("done")
 
     forgotten = Operation(method="GET", path="/forgotten", name="forgotten", handler=handler, summary="")
-    ground.app._at_path |= endpoints_of(ground.app.service, [forgotten])
+    api.app._at_path |= endpoints_of(api.app.service, [forgotten])
 
-    answers = [await ground("GET", "/forgotten", token=token) for token in ground.tokens.values()]
+    answers = [await api("GET", "/forgotten", token=token) for token in api.tokens.values()]
 
     assert [answer.status_code for answer in answers] == [403] * len(ROLES)
 
@@ -152,10 +152,10 @@ def test_the_table_in_the_documentation_is_this_one() -> None:
 
 
 @pytest.mark.parametrize("verb", CALLED)
-async def test_a_verb_is_open_to_its_roles_and_to_no_other(ground: Ground, verb: str) -> None:
+async def test_a_verb_is_open_to_its_roles_and_to_no_other(api: RightsApi, verb: str) -> None:
     allowed = PERMISSIONS[f"driver.{verb}"].roles
     for role in ROLES:
-        status = (await ground.verb(verb, ground.tokens[role])).status_code
+        status = (await api.verb(verb, api.tokens[role])).status_code
         may = any(permission in GRANTS[role] for permission in allowed)
         assert (status == 403) != may, (role, status)
 
@@ -174,11 +174,11 @@ def looks() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), looks())
-async def test_no_viewer_sees_a_secret_anywhere(ground: Ground, method: str, path: str) -> None:
+async def test_no_viewer_sees_a_secret_anywhere(api: RightsApi, method: str, path: str) -> None:
     verb = path.rpartition("/")[2]
     body = None if method == "GET" else arguments_of(verb)
 
-    answer = await ground(method, path, body, token=ground.tokens["viewer"])
+    answer = await api(method, path, body, token=api.tokens["viewer"])
 
     assert answer.status_code == 200
     assert SECRET not in answer.text
@@ -186,22 +186,22 @@ async def test_no_viewer_sees_a_secret_anywhere(ground: Ground, method: str, pat
     assert base64.b64encode(hidden).decode() not in answer.text
 
 
-async def test_the_secrets_of_that_test_are_there_for_others(ground: Ground) -> None:
+async def test_the_secrets_of_that_test_are_there_for_others(api: RightsApi) -> None:
     for verb in ("get", "schedules", "workers"):
-        assert SECRET in (await ground.verb(verb, ground.tokens["admin"])).text
+        assert SECRET in (await api.verb(verb, api.tokens["admin"])).text
 
 
 async def test_where_the_store_is_concerns_operators_of_all_queues(tmp_path: Path) -> None:
-    ground = Ground(tmp_path, harbor=Harbor(f"sqlite:///{tmp_path}/jobs.db"))
+    api = RightsApi(tmp_path, harbor=Harbor(f"sqlite:///{tmp_path}/jobs.db"))
     seen = {
-        name: (await ground.verb("info", token)).json()
-        for name, token in (*ground.tokens.items(), ("narrow", ground.narrow["operator"]))
+        name: (await api.verb("info", token)).json()
+        for name, token in (*api.tokens.items(), ("narrow", api.narrow["operator"]))
     }
     assert {name for name, info in seen.items() if info["location"] or info["details"]} == {
         "operator",
         "admin",
     }
-    await ground.aclose()
+    await api.aclose()
 
 
 # ------------------------------------------------------------------ tokens for some queues
@@ -210,7 +210,7 @@ OF_OTHERS = ("theirs", "type-theirs", "every-theirs", THEIRS)
 
 
 @pytest.mark.parametrize(("method", "path"), [*looks(), ("GET", "/metrics")])
-async def test_a_token_for_one_queue_sees_nothing_of_another(ground: Ground, method: str, path: str) -> None:
+async def test_a_token_for_one_queue_sees_nothing_of_another(api: RightsApi, method: str, path: str) -> None:
     verb = path.rpartition("/")[2]
     body = None if method == "GET" else arguments_of(verb)
     whole: dict[str, Any] | None = (
@@ -218,18 +218,18 @@ async def test_a_token_for_one_queue_sees_nothing_of_another(ground: Ground, met
     )
 
     for sent in (body, whole):
-        answer = await ground(method, path, sent, token=ground.narrow["admin"])
+        answer = await api(method, path, sent, token=api.narrow["admin"])
         assert answer.status_code in ((403,) if path == "/metrics" else (200, 415, 422))
         assert not [word for word in OF_OTHERS if word in answer.text]
 
 
 @pytest.mark.parametrize("verb", CALLED)
-async def test_a_token_for_one_queue_may_do_what_the_table_says(ground: Ground, verb: str) -> None:
+async def test_a_token_for_one_queue_may_do_what_the_table_says(api: RightsApi, verb: str) -> None:
     scope = PERMISSIONS[f"driver.{verb}"].scope
     request, foreign = VERBS[verb].request, arguments_of(verb, "theirs", THEIRS)
 
-    own = await ground.verb(verb, ground.narrow["admin"])
-    other = await ground.verb(verb, ground.narrow["admin"], foreign)
+    own = await api.verb(verb, api.narrow["admin"])
+    other = await api.verb(verb, api.narrow["admin"], foreign)
 
     assert (own.status_code == 403) == (scope is QueueScope.REFUSED), own.text
     names_a_queue = "theirs" in queues_named(request, wire.read_request(verb, wire.encode(foreign)))
@@ -237,8 +237,8 @@ async def test_a_token_for_one_queue_may_do_what_the_table_says(ground: Ground, 
         assert other.status_code == 403
     else:
         assert "type-theirs" not in other.text
-    kept = {entry.schedule.name for entry in await (await ground.harbor.client.adriver()).schedules()}
-    workers = {one.report.worker_id for one in await (await ground.harbor.client.adriver()).workers()}
+    kept = {entry.schedule.name for entry in await (await api.harbor.client.adriver()).schedules()}
+    workers = {one.report.worker_id for one in await (await api.harbor.client.adriver()).workers()}
     assert "every-theirs" in kept
     assert "w-theirs" in workers
 
@@ -264,31 +264,29 @@ def changes() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("name", "method", "path"), changes())
 async def test_no_route_changes_anything_of_another_queue(
-    ground: Ground, name: str, method: str, path: str
+    api: RightsApi, name: str, method: str, path: str
 ) -> None:
-    driver = await ground.harbor.client.adriver()
+    driver = await api.harbor.client.adriver()
     before = [await driver.get([THEIRS]), await driver.queues(), await driver.schedules()]
 
-    answer = await ground(method, path, BODIES.get(name), token=ground.narrow["admin"])
+    answer = await api(method, path, BODIES.get(name), token=api.narrow["admin"])
 
     assert answer.status_code in (403, 404), answer.text
     assert [await driver.get([THEIRS]), await driver.queues(), await driver.schedules()] == before
 
 
-async def test_a_shared_worker_is_seen_without_what_it_does_for_others(ground: Ground) -> None:
-    token = ground.narrow["viewer"]
-    by_verb = {
-        one["report"]["worker_id"]: one["report"] for one in (await ground.verb("workers", token)).json()
-    }
-    by_route = {one["id"]: one for one in (await ground("GET", "/api/workers", token=token)).json()["items"]}
+async def test_a_shared_worker_is_seen_without_what_it_does_for_others(api: RightsApi) -> None:
+    token = api.narrow["viewer"]
+    by_verb = {one["report"]["worker_id"]: one["report"] for one in (await api.verb("workers", token)).json()}
+    by_route = {one["id"]: one for one in (await api("GET", "/api/workers", token=token)).json()["items"]}
 
     assert set(by_verb) == set(by_route) == {"w-mail", "w-both"}
     for seen in (by_verb["w-both"], by_route["w-both"]):
         assert (seen["queues"], seen["running"], seen["host"], seen["pid"]) == (["mail"], [], "", 0)
 
 
-async def test_nobody_works_under_the_name_of_a_worker_of_other_queues(ground: Ground) -> None:
-    token = ground.narrow["worker"]
+async def test_nobody_works_under_the_name_of_a_worker_of_other_queues(api: RightsApi) -> None:
+    token = api.narrow["worker"]
     stolen: dict[str, dict[str, Any]] = {
         "report_worker": {"report": WorkerReport(worker_id="w-theirs", queues=("mail",)), "ttl": 30 * SECOND},
         "reserve": {"claim": Claim(queues=("mail",), worker_id="w-theirs")},
@@ -296,31 +294,31 @@ async def test_nobody_works_under_the_name_of_a_worker_of_other_queues(ground: G
         "wakeups": {"queues": ["mail"], "worker_id": "w-theirs"},
     }
     for verb, arguments in stolen.items():
-        assert (await ground.verb(verb, token, arguments)).status_code == 403, verb
-    assert (await ground.verb("forget_worker", token, {"worker_id": "w-theirs"})).json() is False
-    assert (await ground.verb("forget_worker", token, {"worker_id": "w-mail"})).json() is True
+        assert (await api.verb(verb, token, arguments)).status_code == 403, verb
+    assert (await api.verb("forget_worker", token, {"worker_id": "w-theirs"})).json() is False
+    assert (await api.verb("forget_worker", token, {"worker_id": "w-mail"})).json() is True
     everywhere = {"report": WorkerReport(worker_id="w-new"), "ttl": 30 * SECOND}
-    assert (await ground.verb("report_worker", token, everywhere)).status_code == 403
+    assert (await api.verb("report_worker", token, everywhere)).status_code == 403
 
 
-async def test_nobody_for_some_queues_takes_or_gives_up_a_role(ground: Ground) -> None:
-    driver = await ground.harbor.client.adriver()
+async def test_nobody_for_some_queues_takes_or_gives_up_a_role(api: RightsApi) -> None:
+    driver = await api.harbor.client.adriver()
     before = await driver.hold_role("leader", "w-else", SECOND)
 
-    assert (await ground.verb("release_role", ground.narrow["worker"])).json() is False
-    held = (await ground.verb("hold_role", ground.narrow["worker"])).json()
+    assert (await api.verb("release_role", api.narrow["worker"])).json() is False
+    held = (await api.verb("hold_role", api.narrow["worker"])).json()
 
     assert held["is_mine"] is False
     assert (await driver.hold_role("leader", "w-else", SECOND)).holder == before.holder == "w-theirs"
 
 
-async def test_failures_cannot_be_sent_to_the_queue_of_another(ground: Ground) -> None:
-    token = ground.narrow["operator"]
-    by_route = await ground("PATCH", "/api/queues/mail", {"fail_queue": "theirs"}, token=token)
-    by_verb = await ground.verb(
+async def test_failures_cannot_be_sent_to_the_queue_of_another(api: RightsApi) -> None:
+    token = api.narrow["operator"]
+    by_route = await api("PATCH", "/api/queues/mail", {"fail_queue": "theirs"}, token=token)
+    by_verb = await api.verb(
         "configure_queue", token, {"settings": QueueSettings(queue="mail", fail_queue="theirs")}
     )
-    own = await ground("PATCH", "/api/queues/mail", {"fail_queue": "mail"}, token=token)
+    own = await api("PATCH", "/api/queues/mail", {"fail_queue": "mail"}, token=token)
 
     assert (by_route.status_code, by_verb.status_code, own.status_code) == (403, 403, 200)
 
@@ -328,20 +326,20 @@ async def test_failures_cannot_be_sent_to_the_queue_of_another(ground: Ground) -
 # ------------------------------------------------------------------ keys of others
 
 
-async def test_an_idempotency_key_does_not_lead_to_the_job_of_another_producer(ground: Ground) -> None:
-    mine, other = ground.tokens["producer"], make_token(ground.file, "producer")
-    operator = ground.tokens["operator"]
-    ground.app.service.authenticator._tokens.load()  # type: ignore[union-attr]
+async def test_an_idempotency_key_does_not_lead_to_the_job_of_another_producer(api: RightsApi) -> None:
+    mine, other = api.tokens["producer"], make_token(api.file, "producer")
+    operator = api.tokens["operator"]
+    api.app.service.authenticator._tokens.load()  # type: ignore[union-attr]
     body = {"type": "pay", "queue": "mail", "payload": {"card": 1}, "idempotency_key": "order-7"}
-    job_id = (await ground("POST", "/api/jobs", body, token=mine)).json()["id"]
+    job_id = (await api("POST", "/api/jobs", body, token=mine)).json()["id"]
     guess = {**body, "payload": {}}
 
-    again = await ground("POST", "/api/jobs", body, token=mine)
-    alone = await ground("POST", "/api/jobs", guess, token=other)
-    batch = await ground("POST", "/api/jobs/batch", {"jobs": [guess]}, token=other)
+    again = await api("POST", "/api/jobs", body, token=mine)
+    alone = await api("POST", "/api/jobs", guess, token=other)
+    batch = await api("POST", "/api/jobs/batch", {"jobs": [guess]}, token=other)
     new = NewJob(id=THEIRS[:-1] + "9", type="pay", queue="mail", payload=b"{}", idempotency_key=b"order-7")
-    verb = await ground.verb("enqueue", other, {"jobs": [new]})
-    seen = await ground("POST", "/api/jobs", guess, token=operator)
+    verb = await api.verb("enqueue", other, {"jobs": [new]})
+    seen = await api("POST", "/api/jobs", guess, token=operator)
 
     assert (again.status_code, again.json()["id"]) == (200, job_id)
     assert alone.status_code == 409
@@ -351,11 +349,11 @@ async def test_an_idempotency_key_does_not_lead_to_the_job_of_another_producer(g
     assert seen.json()["id"] == job_id, "who may list jobs could find it anyway"
 
 
-async def test_an_id_of_another_queue_says_nothing_about_its_job(ground: Ground) -> None:
+async def test_an_id_of_another_queue_says_nothing_about_its_job(api: RightsApi) -> None:
     sent = {"jobs": [NewJob(id=THEIRS, type="type-theirs", queue="mail")]}
 
-    [told] = (await ground.verb("enqueue", ground.narrow["operator"], sent)).json()
-    [whole] = (await ground.verb("enqueue", ground.tokens["operator"], sent)).json()
+    [told] = (await api.verb("enqueue", api.narrow["operator"], sent)).json()
+    [whole] = (await api.verb("enqueue", api.tokens["operator"], sent)).json()
 
     assert (told["result"], told["version"]) == ("duplicate", 0)
     assert whole["version"] > 0
@@ -365,12 +363,12 @@ async def test_an_id_of_another_queue_says_nothing_about_its_job(ground: Ground)
 
 
 async def test_who_forgets_a_worker_or_gives_up_a_role_is_in_the_audit_log(
-    ground: Ground, caplog: pytest.LogCaptureFixture
+    api: RightsApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "taskharbor.audit")
-    token = ground.tokens["worker"]
-    await ground.verb("forget_worker", token, {"worker_id": "w-theirs"})
-    await ground.verb("release_role", token)
+    token = api.tokens["worker"]
+    await api.verb("forget_worker", token, {"worker_id": "w-theirs"})
+    await api.verb("release_role", token)
     await asyncio.sleep(0)
 
     told = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
@@ -385,10 +383,10 @@ async def test_who_forgets_a_worker_or_gives_up_a_role_is_in_the_audit_log(
 
 @pytest.mark.parametrize("verb", CALLED)
 async def test_what_the_table_says_is_audited(
-    ground: Ground, verb: str, caplog: pytest.LogCaptureFixture
+    api: RightsApi, verb: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "taskharbor.audit")
-    await ground.verb(verb, ground.tokens["admin"])
+    await api.verb(verb, api.tokens["admin"])
     await asyncio.sleep(0)
 
     told = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
@@ -398,8 +396,8 @@ async def test_what_the_table_says_is_audited(
 # ------------------------------------------------------------------ asked again
 
 
-class Revoked(Ground):
-    """A ground in a made-up time, in which tokens are revoked under way."""
+class Revoked(RightsApi):
+    """An API on a simulated clock whose tokens are revoked while calls run."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = SimulatedClock()
@@ -411,51 +409,51 @@ class Revoked(Ground):
 
 
 async def test_a_long_wait_for_a_result_ends_with_its_token(tmp_path: Path) -> None:
-    ground = Revoked(tmp_path)
-    await (await ground.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
-    token = ground.tokens["viewer"]
-    waiting = asyncio.ensure_future(ground("GET", f"/api/jobs/{MINE}/result?wait_s=60", token=token))
+    api = Revoked(tmp_path)
+    await (await api.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
+    token = api.tokens["viewer"]
+    waiting = asyncio.ensure_future(api("GET", f"/api/jobs/{MINE}/result?wait_s=60", token=token))
     await asyncio.sleep(0.05)
-    ground.revoke(token)
+    api.revoke(token)
     async with asyncio.timeout(GENEROUS_SECONDS):
         while not waiting.done():
-            ground.clock.advance(timedelta(milliseconds=100))
+            api.clock.advance(timedelta(milliseconds=100))
             await asyncio.sleep(0.01)
 
     assert waiting.result().status_code == 401
-    await ground.aclose()
+    await api.aclose()
 
 
 async def test_a_stream_of_hints_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taskharbor.web.driver_wakeups.CHECK_SECONDS", 0.02)
-    ground = Revoked(tmp_path)
-    token = ground.tokens["worker"]
-    stream = asyncio.ensure_future(ground.verb("wakeups", token, {"queues": ["mail"], "worker_id": "w-new"}))
+    api = Revoked(tmp_path)
+    token = api.tokens["worker"]
+    stream = asyncio.ensure_future(api.verb("wakeups", token, {"queues": ["mail"], "worker_id": "w-new"}))
     await asyncio.sleep(0.1)
     assert not stream.done()
-    ground.revoke(token)
-    await (await ground.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
+    api.revoke(token)
+    await (await api.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
     async with asyncio.timeout(GENEROUS_SECONDS):
         answer = await stream
 
     assert [json.loads(line)["queue"] for line in answer.text.splitlines() if line] == ["mail"]
-    await ground.aclose()
+    await api.aclose()
 
 
-async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(ground: Ground) -> None:
-    driver = await ground.harbor.client.adriver()
+async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(api: RightsApi) -> None:
+    driver = await api.harbor.client.adriver()
     await driver.forget_worker("w-theirs")  # its report has lapsed, and its job still runs
     ids = [f"01900000-0000-7000-8000-00000000000{number}" for number in (3, 4)]
     await driver.enqueue([NewJob(id=job_id, type="t", queue="theirs") for job_id in ids])
     before, after = (await driver.reserve(Claim(queues=("theirs",), worker_id="w-theirs", limit=2))).jobs
     await driver.cancel([before.id])
     stream = asyncio.ensure_future(
-        ground.verb("wakeups", ground.narrow["worker"], {"queues": ["mail"], "worker_id": "w-theirs"})
+        api.verb("wakeups", api.narrow["worker"], {"queues": ["mail"], "worker_id": "w-theirs"})
     )
     await asyncio.sleep(0.1)
     await driver.cancel([after.id])
     await asyncio.sleep(0.1)
-    ground.app.stop()
+    api.app.stop()
     async with asyncio.timeout(GENEROUS_SECONDS):
         answer = await stream
 

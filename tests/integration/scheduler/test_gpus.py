@@ -7,23 +7,23 @@ import json
 from taskharbor.model.state import JobState
 
 
-async def results(pier, ids):
-    records = await pier.all_ended(ids)
+async def results(harness, ids):
+    records = await harness.all_ended(ids)
     assert [record.state for record in records] == [JobState.COMPLETED] * len(ids), records
     return [json.loads(record.result) for record in records]
 
 
-async def test_a_process_handler_sees_its_own_device_from_its_first_import_on(ground_of_sqlite):
-    pier = ground_of_sqlite
-    pier.start_worker(kind="gpu", gpus="0,1", concurrency=8)
-    ids = await pier.add_many(6, "grind", payload=b"0.2", requires="gpu")
+async def test_a_process_handler_sees_its_own_device_from_its_first_import_on(sqlite_harness):
+    harness = sqlite_harness
+    harness.start_worker(kind="gpu", gpus="0,1", concurrency=8)
+    ids = await harness.add_many(6, "grind", payload=b"0.2", requires="gpu")
 
-    seen = await results(pier, ids)
+    seen = await results(harness, ids)
 
     assert all(visible == gpu and ordinal == 0 for visible, gpu, ordinal in seen)
     assert {visible for visible, _, _ in seen} == {"0", "1"}
     spans = [
-        (pier.notes("started", job_id)[0]["at"], pier.notes("ended", job_id)[0]["at"], gpu)
+        (harness.notes("started", job_id)[0]["at"], harness.notes("ended", job_id)[0]["at"], gpu)
         for job_id, (_, gpu, _) in zip(ids, seen, strict=True)
     ]
     for began, ended, gpu in spans:
@@ -31,21 +31,21 @@ async def test_a_process_handler_sees_its_own_device_from_its_first_import_on(gr
         assert len(beside) == 1, "a device had two jobs at once"
 
 
-async def test_a_job_that_needs_no_device_sees_none(ground_of_sqlite):
-    pier = ground_of_sqlite
-    pier.start_worker(kind="gpu", gpus="0")
-    needs, needs_not = [await pier.add("grind", requires=lane) for lane in ("gpu", "any")]
+async def test_a_job_that_needs_no_device_sees_none(sqlite_harness):
+    harness = sqlite_harness
+    harness.start_worker(kind="gpu", gpus="0")
+    needs, needs_not = [await harness.add("grind", requires=lane) for lane in ("gpu", "any")]
 
-    assert await results(pier, [needs, needs_not]) == [["0", "0", 0], ["", None, None]]
+    assert await results(harness, [needs, needs_not]) == [["0", "0", 0], ["", None, None]]
 
 
-async def test_a_device_is_free_again_after_its_handler_was_killed(ground_of_sqlite):
-    pier = ground_of_sqlite
-    pier.start_worker(kind="gpu", gpus="0", patience=0.2)
-    stuck = await pier.add("grind", payload=b"600", requires="gpu")
-    await pier.note("started", stuck)
+async def test_a_device_is_free_again_after_its_handler_was_killed(sqlite_harness):
+    harness = sqlite_harness
+    harness.start_worker(kind="gpu", gpus="0", patience=0.2)
+    stuck = await harness.add("grind", payload=b"600", requires="gpu")
+    await harness.note("started", stuck)
 
-    await pier.driver.cancel([stuck])
+    await harness.driver.cancel([stuck])
 
-    assert (await pier.ended(stuck)).state is JobState.CANCELLED
-    assert await results(pier, [await pier.add("grind", requires="gpu")]) == [["0", "0", 0]]
+    assert (await harness.ended(stuck)).state is JobState.CANCELLED
+    assert await results(harness, [await harness.add("grind", requires="gpu")]) == [["0", "0", 0]]

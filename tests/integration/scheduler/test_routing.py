@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskharbor.model.state import JobState
-from tests.integration.scheduler.pier import AT_ONCE
+from tests.integration.scheduler.scheduler_fixture import AT_ONCE
 
 
 def noting(came):
@@ -24,34 +24,36 @@ def noting(came):
         ("arm", ["arm 0", "any 50", "any 0"]),
     ],
 )
-async def test_a_worker_prefers_its_own_lane_and_then_takes_any(pier, kind, order):
+async def test_a_worker_prefers_its_own_lane_and_then_takes_any(harness, kind, order):
     """Even over a higher priority in `any`; never the lane of somebody else."""
     came: list[str] = []
     jobs = [("any", 0), ("any", 50), ("cpu", 0), ("gpu", 0), ("arm", 0), ("cpu", 9), ("gpu", 9)]
     ids = {
-        f"{lane} {level}": await pier.add(requires=lane, priority=level, payload=f"{lane} {level}".encode())
+        f"{lane} {level}": await harness.add(
+            requires=lane, priority=level, payload=f"{lane} {level}".encode()
+        )
         for lane, level in jobs
     }
 
-    async with pier.working(noting(came), kind=kind, concurrency=1):
-        await pier.all_ended([ids[name] for name in order])
+    async with harness.working(noting(came), kind=kind, concurrency=1):
+        await harness.all_ended([ids[name] for name in order])
 
     assert came == order
     rest = [job_id for name, job_id in ids.items() if name not in order]
-    assert [(await pier.job(job_id)).state for job_id in rest] == [JobState.READY] * len(rest)
+    assert [(await harness.job(job_id)).state for job_id in rest] == [JobState.READY] * len(rest)
 
 
-async def test_a_list_of_lanes_is_kept_as_it_is_said(pier):
+async def test_a_list_of_lanes_is_kept_as_it_is_said(harness):
     came: list[str] = []
-    ids = [await pier.add(requires=lane, payload=lane.encode()) for lane in ("gpu", "cpu", "any")]
+    ids = [await harness.add(requires=lane, payload=lane.encode()) for lane in ("gpu", "cpu", "any")]
 
-    async with pier.working(noting(came), lanes=["any", "cpu", "gpu"], concurrency=1):
-        await pier.all_ended(ids)
+    async with harness.working(noting(came), lanes=["any", "cpu", "gpu"], concurrency=1):
+        await harness.all_ended(ids)
 
     assert came == ["any", "cpu", "gpu"]
 
 
-async def test_lane_and_priority_survive_a_retry_and_a_replay(pier):
+async def test_lane_and_priority_survive_a_retry_and_a_replay(harness):
     attempts = []
 
     async def handler(ctx, job):
@@ -60,13 +62,13 @@ async def test_lane_and_priority_survive_a_retry_and_a_replay(pier):
             raise ValueError("again")
 
     async with (
-        pier.working(handler, kind="any", retry=AT_ONCE),
-        pier.working(handler, kind="gpu", retry=AT_ONCE),
+        harness.working(handler, kind="any", retry=AT_ONCE),
+        harness.working(handler, kind="gpu", retry=AT_ONCE),
     ):
-        job_id = await pier.add(requires="gpu", priority=7, max_attempts=3)
-        record = await pier.ended(job_id)
-        await pier.driver.requeue([job_id])
-        again = await pier.when(job_id, lambda job: job.state.is_terminal and job.starts > record.starts)
+        job_id = await harness.add(requires="gpu", priority=7, max_attempts=3)
+        record = await harness.ended(job_id)
+        await harness.driver.requeue([job_id])
+        again = await harness.when(job_id, lambda job: job.state.is_terminal and job.starts > record.starts)
 
     assert attempts == [("gpu", 7)] * 3
     assert (again.requires, again.priority) == ("gpu", 7)

@@ -15,7 +15,7 @@ from taskharbor.model.schedule import Schedule
 from taskharbor.scheduler import Scheduler
 from taskharbor.scheduler.duty import Now
 from taskharbor.scheduler.fire_cron import FireCron
-from tests.integration.worker.ground import SLOW
+from tests.integration.worker.processes import SLOW
 
 START = datetime(2031, 4, 5, 6, 7, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -51,22 +51,22 @@ def clock():
     return StepClock()
 
 
-async def put(pier, clock=None, **rule):
+async def put(harness, clock=None, **rule):
     template = NewJob(id="", type="report", payload=b"{}")
     schedule = Schedule(name="nightly", template=template, **rule)
-    return await pier.driver.put_schedule(schedule, now=clock and clock.now())
+    return await harness.driver.put_schedule(schedule, now=clock and clock.now())
 
 
-async def ticks_of(pier, clock=None) -> list[datetime]:
+async def ticks_of(harness, clock=None) -> list[datetime]:
     """The tick of every job that was made, in order."""
-    page = await pier.driver.find(Query(limit=1000), now=clock and clock.now())
+    page = await harness.driver.find(Query(limit=1000), now=clock and clock.now())
     assert page.next_cursor is None
     keys = sorted(job.idempotency_key.decode().removeprefix("schedule/nightly/") for job in page.jobs)
     return [datetime.fromisoformat(key) for key in keys]
 
 
-def leader(pier, clock) -> Scheduler:
-    return Scheduler(pier.driver, clock=clock, entropy=Entropy(3))
+def leader(harness, clock) -> Scheduler:
+    return Scheduler(harness.driver, clock=clock, entropy=Entropy(3))
 
 
 async def lead_for(scheduler, clock, span, step=30 * SECOND) -> None:
@@ -79,10 +79,10 @@ async def lead_for(scheduler, clock, span, step=30 * SECOND) -> None:
 # ------------------------------------------------------------------ leaders
 
 
-async def test_two_leaders_at_the_same_tick_make_one_job(pier, clock):
+async def test_two_leaders_at_the_same_tick_make_one_job(harness, clock):
     """Both believe that they lead, as it can be for a moment when a leader was frozen."""
-    await put(pier, clock, cron="* * * * *")
-    handles = [pier.driver, pier.driver.another(), pier.driver.another()]
+    await put(harness, clock, cron="* * * * *")
+    handles = [harness.driver, harness.driver.another(), harness.driver.another()]
     for handle in handles[1:]:
         await handle.open()
     leaders = [FireCron(handle, Now(handle, clock), Entropy(at)) for at, handle in enumerate(handles)]
@@ -93,25 +93,25 @@ async def test_two_leaders_at_the_same_tick_make_one_job(pier, clock):
 
     for handle in handles[1:]:
         await handle.close()
-    ticks = await ticks_of(pier, clock)
+    ticks = await ticks_of(harness, clock)
     assert len(ticks) == 5
     assert all(later - tick == MINUTE for tick, later in pairwise(ticks))
 
 
-async def test_leaders_that_are_killed_at_the_tick_cost_no_tick_and_double_none(shared_pier):
+async def test_leaders_that_are_killed_at_the_tick_cost_no_tick_and_double_none(shared_harness):
     """One after the other: before the job is stored, after that, and after the tick was noted."""
-    pier = shared_pier
-    entry = await put(pier, every=SECOND, misfire="all")
+    harness = shared_harness
+    entry = await put(harness, every=SECOND, misfire="all")
     places = ["before_enqueue", "after_enqueue", "after_advance_schedule"]
     for place in places:
-        assert await pier.exit_code(pier.start_scheduler(ttl=0.5, dies=place)) == -9
-    assert [note["where"] for note in pier.notes("dies")] == places
-    died_at = (await pier.driver.info()).at
+        assert await harness.exit_code(harness.start_scheduler(ttl=0.5, dies=place)) == -9
+    assert [note["where"] for note in harness.notes("dies")] == places
+    died_at = (await harness.driver.info()).at
 
     for _ in range(2):  # one leads, one stands by
-        pier.start_scheduler(ttl=0.5)
+        harness.start_scheduler(ttl=0.5)
     async with asyncio.timeout(SLOW):
-        while not (ticks := await ticks_of(pier)) or ticks[-1] < died_at + SECOND:
+        while not (ticks := await ticks_of(harness)) or ticks[-1] < died_at + SECOND:
             await asyncio.sleep(0.05)
 
     assert all(later - tick == SECOND for tick, later in pairwise(ticks)), ticks
@@ -121,15 +121,15 @@ async def test_leaders_that_are_killed_at_the_tick_cost_no_tick_and_double_none(
 # ------------------------------------------------------------------ clocks
 
 
-async def test_a_clock_that_is_set_back_makes_no_tick_twice(pier, clock):
-    await put(pier, clock, cron="* * * * *")
-    scheduler = leader(pier, clock)
+async def test_a_clock_that_is_set_back_makes_no_tick_twice(harness, clock):
+    await put(harness, clock, cron="* * * * *")
+    scheduler = leader(harness, clock)
     await lead_for(scheduler, clock, 5 * MINUTE)
-    before = await ticks_of(pier, clock)
+    before = await ticks_of(harness, clock)
 
     clock.step(-3 * MINUTE)
     await lead_for(scheduler, clock, 5 * MINUTE)
-    ticks = await ticks_of(pier, clock)
+    ticks = await ticks_of(harness, clock)
 
     assert len(before) == 5
     assert ticks[:5] == before
@@ -138,19 +138,21 @@ async def test_a_clock_that_is_set_back_makes_no_tick_twice(pier, clock):
 
 
 @pytest.mark.parametrize(("misfire", "made"), [("latest", 1), ("all", 60)])
-async def test_a_clock_that_is_set_forward_follows_the_misfire_rule_and_goes_on(pier, clock, misfire, made):
-    await put(pier, clock, cron="* * * * *", misfire=misfire)
-    scheduler = leader(pier, clock)
+async def test_a_clock_that_is_set_forward_follows_the_misfire_rule_and_goes_on(
+    harness, clock, misfire, made
+):
+    await put(harness, clock, cron="* * * * *", misfire=misfire)
+    scheduler = leader(harness, clock)
     await scheduler.run_once()
 
     clock.step(HOUR)
     clock.pass_time(5 * SECOND)
     await scheduler.run_once()
-    after_the_step = await ticks_of(pier, clock)
+    after_the_step = await ticks_of(harness, clock)
     await lead_for(scheduler, clock, 2 * MINUTE)
 
     assert len(after_the_step) == made
-    assert len(await ticks_of(pier, clock)) == made + 2
+    assert len(await ticks_of(harness, clock)) == made + 2
 
 
 @pytest.mark.parametrize(
@@ -163,42 +165,42 @@ async def test_a_clock_that_is_set_forward_follows_the_misfire_rule_and_goes_on(
     ],
     ids=["spring", "autumn"],
 )
-async def test_a_daily_job_runs_once_a_day_through_a_clock_change(pier, start, cron, expected):
+async def test_a_daily_job_runs_once_a_day_through_a_clock_change(harness, start, cron, expected):
     clock = StepClock(start)
-    await put(pier, clock, cron=cron, timezone="Europe/Berlin")
+    await put(harness, clock, cron=cron, timezone="Europe/Berlin")
 
-    await lead_for(leader(pier, clock), clock, timedelta(days=3), step=timedelta(minutes=30))
+    await lead_for(leader(harness, clock), clock, timedelta(days=3), step=timedelta(minutes=30))
 
-    assert [tick.strftime("%dT%H:%M") for tick in await ticks_of(pier, clock)] == expected
+    assert [tick.strftime("%dT%H:%M") for tick in await ticks_of(harness, clock)] == expected
 
 
 # ------------------------------------------------------------------ outages
 
 
 @pytest.mark.parametrize(("misfire", "made"), [("latest", 1), ("skip", 0), ("all", 3)])
-async def test_after_an_outage_the_misfire_rule_decides_and_ticks_go_on(pier, clock, misfire, made):
+async def test_after_an_outage_the_misfire_rule_decides_and_ticks_go_on(harness, clock, misfire, made):
     """Three hourly ticks were missed, the last of them half an hour ago."""
     clock.at = START.replace(minute=30, second=0)
-    await put(pier, clock, cron="0 * * * *", misfire=misfire)
+    await put(harness, clock, cron="0 * * * *", misfire=misfire)
     clock.pass_time(3 * HOUR)
 
-    scheduler = leader(pier, clock)
+    scheduler = leader(harness, clock)
     await scheduler.run_once()
-    assert len(await ticks_of(pier, clock)) == made
+    assert len(await ticks_of(harness, clock)) == made
     await lead_for(scheduler, clock, HOUR, step=MINUTE / 2)
 
-    assert len(await ticks_of(pier, clock)) == made + 1
+    assert len(await ticks_of(harness, clock)) == made + 1
 
 
-async def test_a_pause_and_a_resume_lose_nothing_but_what_was_missed(pier, clock):
-    await put(pier, clock, cron="* * * * *", misfire="all")
-    scheduler = leader(pier, clock)
+async def test_a_pause_and_a_resume_lose_nothing_but_what_was_missed(harness, clock):
+    await put(harness, clock, cron="* * * * *", misfire="all")
+    scheduler = leader(harness, clock)
     await lead_for(scheduler, clock, 2 * MINUTE)
-    await put(pier, clock, cron="* * * * *", misfire="all", paused=True)
+    await put(harness, clock, cron="* * * * *", misfire="all", paused=True)
     await lead_for(scheduler, clock, 3 * MINUTE)
-    assert len(await ticks_of(pier, clock)) == 2
+    assert len(await ticks_of(harness, clock)) == 2
 
-    await put(pier, clock, cron="* * * * *", misfire="all", paused=False)
+    await put(harness, clock, cron="* * * * *", misfire="all", paused=False)
     await lead_for(scheduler, clock, 2 * MINUTE)
 
-    assert len(await ticks_of(pier, clock)) == 4
+    assert len(await ticks_of(harness, clock)) == 4

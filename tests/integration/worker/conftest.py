@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.worker.ground import Ground
+from tests.integration.worker.processes import ProcessHarness
 
 
 @pytest.fixture
-async def ground(tmp_path):
-    ground = Ground(tmp_path)
-    async with ground.driver:
-        yield ground
-        ground.close()
+async def harness(tmp_path):
+    harness = ProcessHarness(tmp_path)
+    async with harness.driver:
+        yield harness
+        harness.close()

@@ -39,8 +39,8 @@ async def test_an_endless_request_is_cut_off():
         assert await ask(server.port, b"GET " + b"x" * 100_000) == b""
 
 
-async def test_a_supervisor_is_ready_once_its_workers_run(ground, unused_tcp_port):
-    supervisor = ground.supervisor(health_port=unused_tcp_port)
+async def test_a_supervisor_is_ready_once_its_workers_run(harness, unused_tcp_port):
+    supervisor = harness.supervisor(health_port=unused_tcp_port)
 
     async def is_ready() -> bool:
         try:
@@ -53,7 +53,7 @@ async def test_a_supervisor_is_ready_once_its_workers_run(ground, unused_tcp_por
             await asyncio.sleep(0.05)
     assert (await ask(unused_tcp_port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
     supervisor.terminate()
-    assert await ground.exit_code(supervisor) == 0
+    assert await harness.exit_code(supervisor) == 0
 
 
 async def test_silent_connections_are_few_and_do_not_stay():

@@ -22,7 +22,7 @@ from taskharbor.model.queue import EVERY_QUEUE, QueueSettings
 from taskharbor.model.state import JobState
 from taskharbor.testing.http_server import fresh_http_url
 from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url, postgres_url
-from tests.integration.worker.ground import Ground
+from tests.integration.worker.processes import ProcessHarness
 
 LEASE_SECONDS = 1.5
 TAKEOVER_SECONDS = 2.0  # after the end of a lease, with every limit full
@@ -41,11 +41,11 @@ THERE = [name for name in STORES if find_spec(f"taskharbor.drivers.{name}")]
 
 
 @pytest.fixture
-async def ground(tmp_path: Path, store: str):
-    ground = Ground(tmp_path, url=STORES[store](tmp_path))
-    async with ground.driver:
-        yield ground
-        ground.close()
+async def harness(tmp_path: Path, store: str):
+    harness = ProcessHarness(tmp_path, url=STORES[store](tmp_path))
+    async with harness.driver:
+        yield harness
+        harness.close()
 
 
 async def deadlocks(store: str) -> int:
@@ -62,16 +62,16 @@ async def deadlocks(store: str) -> int:
         await connection.close()
 
 
-def worker(ground: Ground, **more: Any) -> Any:
+def worker(harness: ProcessHarness, **more: Any) -> Any:
     options = {"queues": ["narrow", "wide"], "concurrency": 4, "lease": LEASE_SECONDS, "grace": 1}
-    return ground.worker(**{**options, **more})
+    return harness.worker(**{**options, **more})
 
 
-def spans(ground: Ground, killed: dict[int, float]) -> list[tuple[str, float, float]]:
+def spans(harness: ProcessHarness, killed: dict[int, float]) -> list[tuple[str, float, float]]:
     """Job, begin and end of every run: of one that was killed up to the kill."""
-    ends = {(note["job"], note["pid"]): note["at"] for note in ground.notes("ended")}
+    ends = {(note["job"], note["pid"]): note["at"] for note in harness.notes("ended")}
     found = []
-    for note in ground.notes("started"):
+    for note in harness.notes("started"):
         until = ends.get((note["job"], note["pid"]), killed.get(note["pid"], time.monotonic()))
         found.append((note["job"], note["at"], until))
     return found
@@ -88,58 +88,62 @@ def most_at_once(runs: list[tuple[str, float, float]]) -> int:
 
 @pytest.mark.timeout(300 + 60 * ROUNDS)
 @pytest.mark.parametrize("store", THERE)
-async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(ground: Ground, store: str) -> None:
+async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(
+    harness: ProcessHarness, store: str
+) -> None:
     before = await deadlocks(store)
-    await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
-    await ground.driver.configure_queue(QueueSettings(queue="narrow", max_running=QUEUE_LIMIT))
+    await harness.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
+    await harness.driver.configure_queue(QueueSettings(queue="narrow", max_running=QUEUE_LIMIT))
     count = 20 + 15 * ROUNDS
-    queues = {await ground.put(payload=0.1, queue="wide" if n % 2 else "narrow"): n % 2 for n in range(count)}
+    queues = {
+        await harness.put(payload=0.1, queue="wide" if n % 2 else "narrow"): n % 2 for n in range(count)
+    }
     killed: dict[int, float] = {}
 
-    workers = [worker(ground) for _ in range(3)]
+    workers = [worker(harness) for _ in range(3)]
     for number in range(ROUNDS):
-        await ground.note("ended", nth=5 + 10 * number)
+        await harness.note("ended", nth=5 + 10 * number)
         victim = workers.pop(0)
         victim.send_signal(signal.SIGKILL)
         killed[victim.pid] = time.monotonic()
         victim.wait()
-        workers.append(worker(ground))
-    records = [await ground.ended(job_id) for job_id in queues]
+        workers.append(worker(harness))
+    records = [await harness.ended(job_id) for job_id in queues]
 
     assert {record.state for record in records} == {JobState.COMPLETED}
-    runs = spans(ground, killed)
+    runs = spans(harness, killed)
     assert most_at_once(runs) <= HARBOR_LIMIT
     assert most_at_once([run for run in runs if not queues[run[0]]]) <= QUEUE_LIMIT
     began = Counter(job_id for job_id, _, _ in runs)
     for record in records:
         assert record.stalls < record.starts  # more only where a worker gave a job back without a start
         assert 1 <= began[record.id] <= record.starts
-    ground.close()
+    harness.close()
     assert await deadlocks(store) == before
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", THERE)
-async def test_a_full_limit_is_taken_over_in_time(ground: Ground, store: str) -> None:
+async def test_a_full_limit_is_taken_over_in_time(harness: ProcessHarness, store: str) -> None:
     """The worker that has all the harbor lets out is killed: others start its jobs when the leases end."""
-    await ground.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
+    await harness.driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=HARBOR_LIMIT))
     late: list[float] = []
     for _ in range(TRIES):
-        victim = worker(ground)
-        ids = [await ground.put(payload=3600, queue="wide") for _ in range(HARBOR_LIMIT)]
+        victim = worker(harness)
+        ids = [await harness.put(payload=3600, queue="wide") for _ in range(HARBOR_LIMIT)]
         for job_id in ids:
-            await ground.note("started", job_id)
-        others = [worker(ground) for _ in range(3)]
-        await ground.are_up(others)
-        waiting = [await ground.put(payload=0, queue="wide") for _ in range(6)]
+            await harness.note("started", job_id)
+        others = [worker(harness) for _ in range(3)]
+        await harness.are_up(others)
+        waiting = [await harness.put(payload=0, queue="wide") for _ in range(6)]
         await asyncio.sleep(1.0)  # all of them look, and wait at the full limit
-        assert not ground.notes("started", waiting[0])
+        assert not harness.notes("started", waiting[0])
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-        ends = {job_id: (await ground.job(job_id)).lease_expires_at for job_id in ids}
+        ends = {job_id: (await harness.job(job_id)).lease_expires_at for job_id in ids}
         seconds = []
         for job_id in ids:
-            record = await ground.when(job_id, lambda record: record.starts == 2)
+            record = await harness.when(job_id, lambda record: record.starts == 2)
             ended_at, started_at = ends[job_id], record.started_at
             assert ended_at is not None
             assert started_at is not None
@@ -151,5 +155,5 @@ async def test_a_full_limit_is_taken_over_in_time(ground: Ground, store: str) ->
             process.wait()
         if late[-1] <= TAKEOVER_SECONDS:
             return
-        await ground.driver.cancel([*ids, *waiting])
+        await harness.driver.cancel([*ids, *waiting])
     raise AssertionError(f"taken over after the lease and {late} s")

@@ -16,7 +16,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.state import JobState
-from tests.integration.worker.ground import Ground
+from tests.integration.worker.processes import ProcessHarness
 
 
 @pytest.fixture
@@ -106,18 +106,18 @@ async def test_the_role_is_given_up_with_the_end_of_the_worker(harbor: Harbor) -
         assert (await driver.find(Query())).jobs == []
 
 
-async def test_a_worker_without_an_app_has_one_too(ground: Ground) -> None:
+async def test_a_worker_without_an_app_has_one_too(harness: ProcessHarness) -> None:
     """`--handle` alone: a schedule of the store fires, and its job is done."""
     template = NewJob(id="", type="tick", max_stalls=3)
-    await ground.driver.put_schedule(Schedule(name="tick", every=timedelta(seconds=1), template=template))
-    worker = ground.run("taskharbor", "worker", "--handle", "tick=echo", "--url", ground.url)
+    await harness.driver.put_schedule(Schedule(name="tick", every=timedelta(seconds=1), template=template))
+    worker = harness.run("taskharbor", "worker", "--handle", "tick=echo", "--url", harness.url)
 
     async def has_ticked() -> bool:
-        return any(job.state is JobState.COMPLETED for job in (await ground.driver.find(Query())).jobs)
+        return any(job.state is JobState.COMPLETED for job in (await harness.driver.find(Query())).jobs)
 
     await until(has_ticked, 40)
     worker.terminate()
-    assert await ground.exit_code(worker) == 0
+    assert await harness.exit_code(worker) == 0
 
 
 @pytest.mark.parametrize("scheduler", [True, False])

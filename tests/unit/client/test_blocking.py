@@ -31,7 +31,9 @@ def client():
 class WithoutBlockingEnqueue(MemoryDriver):
     """A store that only async code can reach."""
 
-    capabilities = Capabilities(wakeups=True, atomic_across_queues=True)
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.capabilities = Capabilities(wakeups=True, atomic_across_queues=True)
 
     def another(self):
         return WithoutBlockingEnqueue(store=self._store)
@@ -177,7 +179,9 @@ def test_a_transaction_is_refused_by_a_store_that_cannot_join_one(client):
 class WithAsyncTransactions(MemoryDriver):
     """A store that answers with a coroutine when the transaction is an async one."""
 
-    capabilities = Capabilities(tx=True, blocking_enqueue=True)
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.capabilities = Capabilities(tx=True, blocking_enqueue=True)
 
     def another(self):
         return WithAsyncTransactions(store=self._store)

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.unit.worker.conftest import clock, yard
+from tests.unit.worker.conftest import clock, harness
 
-__all__ = ["clock", "yard"]
+__all__ = ["clock", "harness"]

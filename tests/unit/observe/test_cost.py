@@ -19,7 +19,7 @@ from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.store_times import OPS, time_store
 from taskharbor.testing.clock import SimulatedClock
-from tests.unit.worker.yard import FaultyDriver, Yard
+from tests.unit.worker.worker_fixture import FaultyDriver, WorkerHarness
 
 JOBS = 1000
 OBSERVE = str(Path(metric_names.__file__).parent)
@@ -66,15 +66,15 @@ async def drained(meter: Meter | None) -> tuple[Watcher, FaultyDriver]:
     """In virtual time, in which nothing depends on how fast the machine is."""
     clock, entropy, events = SimulatedClock(), Entropy(1), EventBus()
     async with FaultyDriver(clock=clock, entropy=entropy) as driver:
-        yard = Yard(driver, clock)
-        worker = yard.worker({"work": nothing}, concurrency=100, events=events)
+        harness = WorkerHarness(driver, clock)
+        worker = harness.worker({"work": nothing}, concurrency=100, events=events)
         jobs = [NewJob(id=entropy.job_id(clock.now()), type="work") for _ in range(JOBS)]
         await driver.enqueue(jobs, now=clock.now())
         if meter is not None:
             time_store(driver, meter)
             meter.listen(events)
         with Watcher() as watcher:
-            await yard.run_until_idle(worker)
+            await harness.run_until_idle(worker)
     assert worker.counts["finished"] == JOBS
     return watcher, driver
 

@@ -26,13 +26,13 @@ from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.metric_names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
 from taskharbor.observe.store_times import time_store
-from tests.unit.worker.yard import Yard
+from tests.unit.worker.worker_fixture import WorkerHarness
 
 AT_ONCE = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
 
 
-def metered(yard: Yard, handlers, **options):
-    worker = yard.worker(handlers, **{"retry": AT_ONCE, **options})
+def metered(harness: WorkerHarness, handlers, **options):
+    worker = harness.worker(handlers, **{"retry": AT_ONCE, **options})
     meter = Meter()
     meter.listen(worker.events)
     return worker, meter
@@ -51,7 +51,7 @@ def ends(meter: Meter) -> dict[str, float]:
     return found
 
 
-async def test_every_end_of_an_attempt_is_counted_under_its_outcome(yard):
+async def test_every_end_of_an_attempt_is_counted_under_its_outcome(harness):
     async def work(ctx, job):
         what = job.payload.decode()
         if what == "retry" and ctx.attempt == 1:
@@ -62,25 +62,25 @@ async def test_every_end_of_an_attempt_is_counted_under_its_outcome(yard):
             return Snooze(timedelta(hours=1))
         return Cancel("not needed") if what == "cancel" else None
 
-    worker, meter = metered(yard, {"work": work})
+    worker, meter = metered(harness, {"work": work})
     for what in ("ok", "ok", "retry", "failed", "snooze", "cancel"):
-        await yard.put(payload=what.encode())
-    async with yard.at_work(worker):
-        await yard.pass_time(5)
+        await harness.put(payload=what.encode())
+    async with harness.at_work(worker):
+        await harness.pass_time(5)
 
     assert ends(meter) == {"ok": 3, "retry": 1, "failed": 1, "released": 1, "cancelled": 1}
     labels = set(meter.sample().counters[metric_names.JOBS_FINISHED.name])
     assert ("default", "work", "any", "ok") in labels
 
 
-async def test_waits_and_runs_land_in_the_right_buckets(yard):
+async def test_waits_and_runs_land_in_the_right_buckets(harness):
     async def work(ctx, job):
         await ctx.clock.sleep(3.0)
 
-    await yard.put()
-    await yard.pass_time(40)
-    worker, meter = metered(yard, {"work": work})
-    await yard.run_until_idle(worker)
+    await harness.put()
+    await harness.pass_time(40)
+    worker, meter = metered(harness, {"work": work})
+    await harness.run_until_idle(worker)
 
     sample = meter.sample()
     [wait] = sample.curves[metric_names.JOB_WAIT.name].values()
@@ -101,20 +101,20 @@ async def test_a_value_on_a_bound_belongs_to_the_bucket_below_it():
     assert (curve.counts[0], curve.counts[-1]) == (1, 1)
 
 
-async def test_a_job_that_comes_back_after_a_stall_is_counted_and_its_run_was_no_wait(yard):
+async def test_a_job_that_comes_back_after_a_stall_is_counted_and_its_run_was_no_wait(harness):
     async def work(ctx, job):
         return None
 
-    job_id = await yard.put()
+    job_id = await harness.put()
     claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
-    await yard.driver.reserve(claim, now=yard.clock.now())
-    await yard.pass_time(30)
-    worker, meter = metered(yard, {"work": work})
-    await yard.run_until_idle(worker)
+    await harness.driver.reserve(claim, now=harness.clock.now())
+    await harness.pass_time(30)
+    worker, meter = metered(harness, {"work": work})
+    await harness.run_until_idle(worker)
 
     sample = meter.sample()
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
-    assert (await yard.job(job_id)).stalls == 1
+    assert (await harness.job(job_id)).stalls == 1
     [wait] = sample.curves[metric_names.JOB_WAIT.name].values()
     assert wait.sum < 1  # reclaimed and claimed in one step, however long ago it was put in
 
@@ -123,21 +123,21 @@ async def nothing(ctx, job):
     return None
 
 
-async def stalled_to_death(yard: Yard, **fields) -> str:
+async def stalled_to_death(harness: WorkerHarness, **fields) -> str:
     """A job whose only lease has run out; the next claim will give it up."""
-    job_id = await yard.put(max_stalls=1, **fields)
+    job_id = await harness.put(max_stalls=1, **fields)
     claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
-    await yard.driver.reserve(claim, now=yard.clock.now())
-    await yard.pass_time(30)
+    await harness.driver.reserve(claim, now=harness.clock.now())
+    await harness.pass_time(30)
     return job_id
 
 
-async def test_a_job_that_a_claim_gives_up_is_a_failed_one_and_a_stall(yard, caplog):
-    job_id = await stalled_to_death(yard)
-    worker, meter = metered(yard, {"work": nothing})
-    await yard.run_until_idle(worker)
+async def test_a_job_that_a_claim_gives_up_is_a_failed_one_and_a_stall(harness, caplog):
+    job_id = await stalled_to_death(harness)
+    worker, meter = metered(harness, {"work": nothing})
+    await harness.run_until_idle(worker)
 
-    assert (await yard.job(job_id)).failure_kind == "stalled"
+    assert (await harness.job(job_id)).failure_kind == "stalled"
     assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "work", "any", "failed"): 1}
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert worker.counts["given_up"] == 1
@@ -151,31 +151,31 @@ async def test_a_job_that_a_claim_gives_up_is_a_failed_one_and_a_stall(yard, cap
 
 
 @pytest.mark.parametrize("reset_counts", [True, False])
-async def test_a_job_that_was_given_up_and_put_back_is_no_second_stall(yard, reset_counts):
-    job_id = await stalled_to_death(yard)
-    worker, meter = metered(yard, {"work": nothing})
-    await yard.run_until_idle(worker)
-    await yard.driver.requeue([job_id], reset_counts=reset_counts, now=yard.clock.now())
-    await yard.run_until_idle(worker)
+async def test_a_job_that_was_given_up_and_put_back_is_no_second_stall(harness, reset_counts):
+    job_id = await stalled_to_death(harness)
+    worker, meter = metered(harness, {"work": nothing})
+    await harness.run_until_idle(worker)
+    await harness.driver.requeue([job_id], reset_counts=reset_counts, now=harness.clock.now())
+    await harness.run_until_idle(worker)
 
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert ends(meter) == {"failed": 1, "ok": 1}
 
 
-async def test_a_stall_that_made_one_job_of_two_is_counted(yard):
+async def test_a_stall_that_made_one_job_of_two_is_counted(harness):
     claim = Claim(queues=("default",), worker_id="silent", lease_for=timedelta(seconds=10))
-    await yard.put(key=b"k")
-    await yard.driver.reserve(claim, now=yard.clock.now())
-    await yard.put(key=b"k")
-    await yard.pass_time(30)
-    worker, meter = metered(yard, {"work": nothing})
-    await yard.run_until_idle(worker)
+    await harness.put(key=b"k")
+    await harness.driver.reserve(claim, now=harness.clock.now())
+    await harness.put(key=b"k")
+    await harness.pass_time(30)
+    worker, meter = metered(harness, {"work": nothing})
+    await harness.run_until_idle(worker)
 
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
     assert ends(meter) == {"ok": 1}
 
 
-async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_double_run(yard):
+async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_double_run(harness):
     async def work(ctx, job):
         await ctx.clock.sleep(60)
 
@@ -186,52 +186,55 @@ async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_dou
             await ctx.clock.sleep(0.5)
 
     worker, meter = metered(
-        yard, {"work": work, "stubborn": stubborn}, lease=timedelta(seconds=10), patience=timedelta(seconds=5)
+        harness,
+        {"work": work, "stubborn": stubborn},
+        lease=timedelta(seconds=10),
+        patience=timedelta(seconds=5),
     )
-    await yard.put("work")
-    await yard.put("stubborn")
-    async with yard.at_work(worker):
-        yard.driver.before["extend_leases"] = unavailable
-        yard.driver.before["reserve"] = unavailable
-        await yard.pass_time(40)
+    await harness.put("work")
+    await harness.put("stubborn")
+    async with harness.at_work(worker):
+        harness.driver.before["extend_leases"] = unavailable
+        harness.driver.before["reserve"] = unavailable
+        await harness.pass_time(40)
 
         assert counted(meter, metric_names.LEASES_LOST) == {("default",): 2}
         assert ends(meter) == {"lost": 2}
         assert counted(meter, metric_names.DOUBLE_RUNS) == {("default", "stubborn"): 1}
-        yard.driver.before.clear()
+        harness.driver.before.clear()
 
 
-async def test_a_result_that_the_store_refuses_is_a_double_run(yard):
+async def test_a_result_that_the_store_refuses_is_a_double_run(harness):
     async def work(ctx, job):
         await ctx.clock.sleep(1)
         if not job.stalls:
-            await yard.driver.reclaim(now=yard.clock.now() + timedelta(hours=1))
+            await harness.driver.reclaim(now=harness.clock.now() + timedelta(hours=1))
 
-    worker, meter = metered(yard, {"work": work})
-    await yard.put()
-    async with yard.at_work(worker):
-        await yard.pass_time(3)
+    worker, meter = metered(harness, {"work": work})
+    await harness.put()
+    async with harness.at_work(worker):
+        await harness.pass_time(3)
 
         assert counted(meter, metric_names.DOUBLE_RUNS) == {("default", "work"): 1}
         assert ends(meter) == {"lost": 1, "ok": 1}
 
 
-async def test_a_type_that_asked_for_second_runs_is_no_double_run(yard):
+async def test_a_type_that_asked_for_second_runs_is_no_double_run(harness):
     async def work(ctx, job):
         await ctx.clock.sleep(1)
-        await yard.driver.reclaim(now=yard.clock.now() + timedelta(hours=1))
+        await harness.driver.reclaim(now=harness.clock.now() + timedelta(hours=1))
 
-    worker, meter = metered(yard, {"work": work})
+    worker, meter = metered(harness, {"work": work})
     rule = header_of(Speculate(after=timedelta(seconds=1)))
-    await yard.put(headers={SPECULATE_HEADER: rule})
-    async with yard.at_work(worker):
-        await yard.pass_time(3)
+    await harness.put(headers={SPECULATE_HEADER: rule})
+    async with harness.at_work(worker):
+        await harness.pass_time(3)
 
         assert not counted(meter, metric_names.DOUBLE_RUNS)
         assert counted(meter, metric_names.LEASES_LOST)
 
 
-async def test_a_copy_that_is_first_is_a_win(yard):
+async def test_a_copy_that_is_first_is_a_win(harness):
     started = []
 
     async def work(ctx, job):
@@ -239,28 +242,28 @@ async def test_a_copy_that_is_first_is_a_win(yard):
         if len(started) == 1:
             await ctx.clock.sleep(3600)
 
-    job_id = await yard.put()
-    slow, slow_meter = metered(yard, {"work": work}, name="slow")
-    fast, fast_meter = metered(yard, {"work": work}, name="fast")
-    async with yard.at_work(slow):
-        await yard.pass_time(1)
-        await yard.driver.speculate(job_id, now=yard.clock.now())
-        async with yard.at_work(fast):
-            await yard.pass_time(2)
+    job_id = await harness.put()
+    slow, slow_meter = metered(harness, {"work": work}, name="slow")
+    fast, fast_meter = metered(harness, {"work": work}, name="fast")
+    async with harness.at_work(slow):
+        await harness.pass_time(1)
+        await harness.driver.speculate(job_id, now=harness.clock.now())
+        async with harness.at_work(fast):
+            await harness.pass_time(2)
 
     assert counted(fast_meter, metric_names.WINS) == {("default", "work"): 1}
     assert not counted(slow_meter, metric_names.WINS)
 
 
-async def test_a_store_that_fails_counts_nothing_twice(yard):
+async def test_a_store_that_fails_counts_nothing_twice(harness):
     async def work(ctx, job):
         return None
 
-    worker, meter = metered(yard, {"work": work})
-    await yard.put()
+    worker, meter = metered(harness, {"work": work})
+    await harness.put()
     failures = iter((True, True))
-    yard.driver.after["settle"] = lambda: unavailable() if next(failures, False) else None
-    await yard.run_until_idle(worker)
+    harness.driver.after["settle"] = lambda: unavailable() if next(failures, False) else None
+    await harness.run_until_idle(worker)
 
     assert ends(meter) == {"ok": 1}  # stored at the first try, explained after the third
 
@@ -269,7 +272,7 @@ def unavailable():
     raise DriverUnavailable("away", done=None)
 
 
-async def test_names_beyond_the_first_thousand_share_one_series(yard):
+async def test_names_beyond_the_first_thousand_share_one_series(harness):
     meter = Meter()
     for number in range(MAX_SERIES + 50):
         meter.add_job(metric_names.JOBS_ENQUEUED, "mail", f"task-{number}")
@@ -280,16 +283,16 @@ async def test_names_beyond_the_first_thousand_share_one_series(yard):
     assert values[OTHER, OTHER] == 50
 
 
-async def test_tasks_can_be_left_out(yard):
+async def test_tasks_can_be_left_out(harness):
     async def work(ctx, job):
         return None
 
-    worker = yard.worker({"one": work, "two": work})
+    worker = harness.worker({"one": work, "two": work})
     meter = Meter(tasks=False)
     meter.listen(worker.events)
-    await yard.put("one")
-    await yard.put("two")
-    await yard.run_until_idle(worker)
+    await harness.put("one")
+    await harness.put("two")
+    await harness.run_until_idle(worker)
 
     sample = meter.sample()
     assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "", "any", "ok"): 2}
@@ -342,13 +345,13 @@ def test_a_sample_does_not_change_when_counting_goes_on():
     assert sum(before.curves[metric_names.STORE_OP.name]["get",].counts) == 1
 
 
-async def test_what_has_not_happened_yet_is_told_as_zero(yard):
+async def test_what_has_not_happened_yet_is_told_as_zero(harness):
     async def work(ctx, job):
         return None
 
-    worker, meter = metered(yard, {"work": work})
-    await yard.put()
-    await yard.run_until_idle(worker)
+    worker, meter = metered(harness, {"work": work})
+    await harness.put()
+    await harness.run_until_idle(worker)
 
     counters = meter.sample().counters
     for metric in (metric_names.DOUBLE_RUNS, metric_names.STALLS, metric_names.COPIES, metric_names.WINS):

@@ -18,7 +18,7 @@ from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.store_gauges import TTL, StoreGauges
 from taskharbor.observe.store_times import OPS, time_store
-from tests.unit.worker.yard import FaultyDriver
+from tests.unit.worker.worker_fixture import FaultyDriver
 
 _NOT_CALLS = {"close", "open_to_look", "open_unmigrated"}  # nobody waits for the first, the others open
 _ONE_JOB = {"ack", "retry", "fail", "extend_lease", "reserve_one"}  # each calls a verb that is timed

@@ -4,7 +4,7 @@ import pytest
 
 from taskharbor.model.entropy import Entropy
 from taskharbor.testing.clock import SimulatedClock
-from tests.unit.worker.yard import FaultyDriver, Yard
+from tests.unit.worker.worker_fixture import FaultyDriver, WorkerHarness
 
 
 @pytest.fixture
@@ -13,10 +13,10 @@ def clock() -> SimulatedClock:
 
 
 @pytest.fixture
-async def yard(clock: SimulatedClock):
+async def harness(clock: SimulatedClock):
     """A memory store in virtual time, with workers on it."""
     driver = FaultyDriver(clock=clock, entropy=Entropy(1))
     async with driver:
-        yard = Yard(driver, clock)
-        yield yard
-        await yard.close()
+        harness = WorkerHarness(driver, clock)
+        yield harness
+        await harness.close()

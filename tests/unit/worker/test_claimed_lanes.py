@@ -66,8 +66,8 @@ def test_news_that_came_while_it_had_no_slot_does_not_count():
     assert chosen.now(100.0) == OWN
 
 
-async def test_while_any_brings_something_it_goes_on_with_it(yard):
-    [common, rare] = [await yard.job(await yard.put(requires=lane)) for lane in ("any", "gpu")]
+async def test_while_any_brings_something_it_goes_on_with_it(harness):
+    [common, rare] = [await harness.job(await harness.put(requires=lane)) for lane in ("any", "gpu")]
     chosen = ClaimedLanes(ALL)
 
     assert not chosen.answered(ALL, [common], 1, 0.0)
@@ -100,42 +100,42 @@ def noted(who, ran):
     return {"work": handler}
 
 
-async def test_an_idle_worker_without_a_gpu_comes_first(yard):
+async def test_an_idle_worker_without_a_gpu_comes_first(harness):
     ran: list[str] = []
-    gpu = yard.worker(noted("gpu", ran), kind="gpu", concurrency=1)
-    cpu = yard.worker(noted("cpu", ran), kind="cpu", concurrency=1)
+    gpu = harness.worker(noted("gpu", ran), kind="gpu", concurrency=1)
+    cpu = harness.worker(noted("cpu", ran), kind="cpu", concurrency=1)
 
-    async with yard.at_work(gpu), yard.at_work(cpu):
+    async with harness.at_work(gpu), harness.at_work(cpu):
         for _ in range(50):
-            await yard.pass_time(0.37)
-            await yard.put(requires="any")
-        await yard.pass_time(1)
-        await yard.put(requires="gpu")
-        await yard.pass_time(0.01)
+            await harness.pass_time(0.37)
+            await harness.put(requires="any")
+        await harness.pass_time(1)
+        await harness.put(requires="gpu")
+        await harness.pass_time(0.01)
 
     assert ran == ["cpu"] * 50 + ["gpu"]
 
 
-async def test_when_the_others_are_busy_it_helps_at_full_speed(yard):
+async def test_when_the_others_are_busy_it_helps_at_full_speed(harness):
     async def slow(ctx, job):
-        await yard.clock.sleep(10)
+        await harness.clock.sleep(10)
 
-    gpu = yard.worker({"work": slow}, kind="gpu", concurrency=1)
-    cpu = yard.worker({"work": slow}, kind="cpu", concurrency=1)
-    async with yard.at_work(gpu), yard.at_work(cpu):
-        ids = await yard.put_many(6, requires="any")
-        await yard.pass_time(30 + 2 * HOLD + 0.1)
-        states = [(await yard.job(job_id)).state for job_id in ids]
+    gpu = harness.worker({"work": slow}, kind="gpu", concurrency=1)
+    cpu = harness.worker({"work": slow}, kind="cpu", concurrency=1)
+    async with harness.at_work(gpu), harness.at_work(cpu):
+        ids = await harness.put_many(6, requires="any")
+        await harness.pass_time(30 + 2 * HOLD + 0.1)
+        states = [(await harness.job(job_id)).state for job_id in ids]
 
     assert states == [JobState.COMPLETED] * 6
 
 
-async def test_alone_it_takes_any_after_a_moment_and_ends_only_when_nothing_is_left(yard):
+async def test_alone_it_takes_any_after_a_moment_and_ends_only_when_nothing_is_left(harness):
     ran: list[str] = []
-    [job_id] = await yard.put_many(1, requires="any")
+    [job_id] = await harness.put_many(1, requires="any")
 
-    await yard.run_until_idle(yard.worker(noted("gpu", ran), kind="gpu"))
+    await harness.run_until_idle(harness.worker(noted("gpu", ran), kind="gpu"))
 
     assert ran == ["gpu"]
-    record = await yard.job(job_id)
+    record = await harness.job(job_id)
     assert (record.started_at - record.created_at).total_seconds() == pytest.approx(HOLD)

@@ -151,7 +151,7 @@ def test_devices_and_prefetch_are_refused(two_gpus):
 # ------------------------------------------------------------------ who has which
 
 
-async def test_every_gpu_job_has_a_device_of_its_own_until_it_is_settled(yard, two_gpus):
+async def test_every_gpu_job_has_a_device_of_its_own_until_it_is_settled(harness, two_gpus):
     in_use: set[str] = set()
     seen: list[str] = []
 
@@ -159,62 +159,62 @@ async def test_every_gpu_job_has_a_device_of_its_own_until_it_is_settled(yard, t
         assert ctx.gpu.id not in in_use
         in_use.add(ctx.gpu.id)
         seen.append(ctx.gpu.id)
-        await yard.clock.sleep(1)
+        await harness.clock.sleep(1)
         in_use.discard(ctx.gpu.id)
 
-    ids = await yard.put_many(6, "train", requires="gpu")
-    await yard.run_until_idle(yard.worker({"train": train}, kind="gpu", gpus="all"))
+    ids = await harness.put_many(6, "train", requires="gpu")
+    await harness.run_until_idle(harness.worker({"train": train}, kind="gpu", gpus="all"))
 
-    assert [(await yard.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 6
+    assert [(await harness.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 6
     assert sorted(seen) == ["0"] * 3 + ["1"] * 3
 
 
-async def test_a_job_of_no_gpu_lane_gets_no_device(yard, two_gpus):
+async def test_a_job_of_no_gpu_lane_gets_no_device(harness, two_gpus):
     seen = []
 
     async def plain(ctx, job):
         seen.append(ctx.gpu)
 
-    await yard.put("plain", requires="any")
-    await yard.run_until_idle(yard.worker({"plain": plain}, kind="gpu", gpus="all"))
+    await harness.put("plain", requires="any")
+    await harness.run_until_idle(harness.worker({"plain": plain}, kind="gpu", gpus="all"))
 
     assert seen == [None]
 
 
-async def test_devices_come_back_from_failed_cancelled_stuck_and_released_jobs(yard, two_gpus):
+async def test_devices_come_back_from_failed_cancelled_stuck_and_released_jobs(harness, two_gpus):
     async def fail(ctx, job):
         raise ValueError("no")
 
     async def stuck(ctx, job):
         while True:
             try:
-                await yard.clock.sleep(3600)
+                await harness.clock.sleep(3600)
             except asyncio.CancelledError:
-                await yard.clock.sleep(3600)
+                await harness.clock.sleep(3600)
 
     async def good(ctx, job):
         return ctx.gpu.id
 
-    worker = yard.worker({"fail": fail, "stuck": stuck, "good": good}, kind="gpu", gpus="all")
+    worker = harness.worker({"fail": fail, "stuck": stuck, "good": good}, kind="gpu", gpus="all")
     for _ in range(3):
-        await yard.put("fail", requires="gpu", max_attempts=1, priority=9)
-        await yard.put("stuck", requires="gpu", timeout=timedelta(seconds=1), max_attempts=1, priority=9)
-    good_ids = [await yard.put("good", requires="gpu") for _ in range(4)]
-    async with yard.at_work(worker):
-        cancelled = await yard.put("stuck", requires="gpu", priority=10)
-        await yard.pass_time(0.5)
-        await yard.driver.cancel([cancelled], now=yard.clock.now())
-        await yard.pass_time(60)
+        await harness.put("fail", requires="gpu", max_attempts=1, priority=9)
+        await harness.put("stuck", requires="gpu", timeout=timedelta(seconds=1), max_attempts=1, priority=9)
+    good_ids = [await harness.put("good", requires="gpu") for _ in range(4)]
+    async with harness.at_work(worker):
+        cancelled = await harness.put("stuck", requires="gpu", priority=10)
+        await harness.pass_time(0.5)
+        await harness.driver.cancel([cancelled], now=harness.clock.now())
+        await harness.pass_time(60)
 
-    states = [(await yard.job(job_id)).state for job_id in good_ids]
+    states = [(await harness.job(job_id)).state for job_id in good_ids]
     assert states == [JobState.COMPLETED] * 4
-    assert (await yard.job(cancelled)).state is JobState.CANCELLED
+    assert (await harness.job(cancelled)).state is JobState.CANCELLED
 
 
-async def test_a_worker_reports_its_devices(yard, two_gpus):
-    async with yard.at_work(yard.worker({}, unknown_types="fail", kind="gpu", gpus="all")):
-        await yard.pass_time(1)
-        [worker] = await yard.driver.workers(now=yard.clock.now())
+async def test_a_worker_reports_its_devices(harness, two_gpus):
+    async with harness.at_work(harness.worker({}, unknown_types="fail", kind="gpu", gpus="all")):
+        await harness.pass_time(1)
+        [worker] = await harness.driver.workers(now=harness.clock.now())
 
     assert worker.report.labels == {"gpus": "0 (NVIDIA H200, 24 GiB), 1 (NVIDIA L4, 48 GiB)"}
     assert worker.report.concurrency == 2

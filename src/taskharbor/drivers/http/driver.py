@@ -54,8 +54,8 @@ from taskharbor.model.speculation import HeadStart
 
 _log = logging.getLogger("taskharbor.drivers.http")
 
-# What is true of every server, until one has said what its store can do.
-_BEFORE_HELLO = Capabilities(multiprocess=True, blocking_enqueue=True, elsewhere=True)
+# What every server can do. `do_open` adds what the store behind it can.
+_CAPABILITIES = Capabilities(multiprocess=True, blocking_enqueue=True, remote=True)
 
 
 class HttpDriver(Driver):
@@ -69,7 +69,7 @@ class HttpDriver(Driver):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self._address = address
         self._tls = tls or address.tls()
         self._requests = Requests(address, self.entropy.token())
@@ -89,15 +89,6 @@ class HttpDriver(Driver):
         one = HttpDriver(self._address, tls=self._tls, clock=self.clock, entropy=entropy)
         return one.of_the_same_store(self)
 
-    @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]
-        """Those of the store behind the server, known once the driver is open."""
-        if self._hello is None:
-            return _BEFORE_HELLO
-        return msgspec.structs.replace(
-            self._hello.capabilities, multiprocess=True, blocking_enqueue=True, elsewhere=True, tx=False
-        )
-
     # ------------------------------------------------------------------ open and close
 
     async def do_open(self) -> None:
@@ -112,6 +103,9 @@ class HttpDriver(Driver):
             raise
         self._pool, self._hello = pool, hello
         self.max_payload = hello.max_payload
+        self.capabilities = msgspec.structs.replace(
+            hello.capabilities, multiprocess=True, blocking_enqueue=True, remote=True, tx=False
+        )
         self._blocking = Blocking(self._address, self._tls, self._requests)
 
     async def do_close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from taskharbor.drivers import lifecycle
@@ -54,13 +54,11 @@ from taskharbor.model.transitions import shown, starting_at
 # memory://name is one store for everybody in this process who names it.
 _named: dict[str, Store] = {}
 
+_CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True)
+
 
 class MemoryDriver(Driver):
     """A store in this process: for tests, for trying things out, and as the plainest example."""
-
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True, blocking_enqueue=True, atomic_across_queues=True
-    )
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class MemoryDriver(Driver):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self._name = name
         self._store = store or (_named.setdefault(name, Store()) if name else Store())
 

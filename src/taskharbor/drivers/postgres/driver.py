@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
@@ -64,24 +64,24 @@ from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.speculation import HeadStart
 
+_CAPABILITIES = Capabilities(
+    wakeups=True,
+    multiprocess=True,
+    durable=True,
+    tx=True,
+    blocking_enqueue=True,
+    remote=True,
+    atomic_across_queues=True,
+)
+
 
 class PostgresDriver(Driver):
     """A store in a schema of a Postgres database."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True,
-        multiprocess=True,
-        durable=True,
-        tx=True,
-        blocking_enqueue=True,
-        elsewhere=True,
-        atomic_across_queues=True,
-    )
-
     def __init__(
         self, address: Address, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
         self._sql = Statements(address)
         self._blocking = Blocking(address, self._sql)

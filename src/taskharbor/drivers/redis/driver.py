@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -67,23 +67,23 @@ log = logging.getLogger("taskharbor.drivers.redis")
 
 _SAMPLES = 1000
 
+_CAPABILITIES = Capabilities(
+    wakeups=True,
+    multiprocess=True,
+    durable=True,
+    blocking_enqueue=True,
+    remote=True,
+    atomic_across_queues=True,
+)
+
 
 class RedisDriver(Driver):
     """A store in one namespace of a Redis or Valkey server."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True,
-        multiprocess=True,
-        durable=True,
-        blocking_enqueue=True,
-        elsewhere=True,
-        atomic_across_queues=True,
-    )
-
     def __init__(
         self, address: Address, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
         self._keys = Keys(address.namespace)
         self._only_looks = False
@@ -118,8 +118,7 @@ class RedisDriver(Driver):
         except BaseException:
             await self._primary.close()
             raise
-        # What this server can do, which the class cannot know.
-        self.__dict__["capabilities"] = replace(type(self).capabilities, durable=seen.durability != "D0")
+        self.capabilities = replace(self.capabilities, durable=seen.durability != "D0")
         if not self._only_looks:  # a read-only open shows it in `info`, or has nothing to lose
             health.advise(seen, self.address)
 

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from taskharbor.drivers.borrowed import no_transaction
 from taskharbor.drivers.capabilities import Capabilities
@@ -73,24 +73,24 @@ from taskharbor.model.transitions import starting_at
 
 T = TypeVar("T")
 
+_CAPABILITIES = Capabilities(
+    wakeups=True,
+    multiprocess=True,
+    durable=True,
+    tx=True,
+    one_writer=True,
+    blocking_enqueue=True,
+    atomic_across_queues=True,
+)
+
 
 class SqliteDriver(Driver):
     """Jobs in one SQLite file: no server, many processes on one machine, nothing lost in a power cut."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True,
-        multiprocess=True,
-        durable=True,
-        tx=True,
-        one_writer=True,
-        blocking_enqueue=True,
-        atomic_across_queues=True,
-    )
-
     def __init__(
         self, location: Location, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self._location = location
         self._sql = statements_for(location.table_prefix)
         self._commits: Commits | None = None

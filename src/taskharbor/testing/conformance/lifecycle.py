@@ -200,9 +200,9 @@ async def test_durable_is_what_info_says(driver: Driver) -> None:
     assert ((await driver.info()).durability == "D0") != driver.capabilities.durable
 
 
-async def test_a_store_elsewhere_is_there_for_other_processes_too(driver: Driver) -> None:
-    """V11: it cannot be elsewhere and in this process alone."""
-    assert driver.capabilities.multiprocess or not driver.capabilities.elsewhere
+async def test_a_remote_store_is_there_for_other_processes_too(driver: Driver) -> None:
+    """V11: it cannot be remote and in this process alone."""
+    assert driver.capabilities.multiprocess or not driver.capabilities.remote
 
 
 async def test_a_store_outlives_each_of_its_handles(driver: Driver) -> None:

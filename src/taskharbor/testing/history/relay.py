@@ -21,9 +21,10 @@ class Relay(Driver):
     """Hands every verb on as it came."""
 
     def __init__(self, inner: Driver) -> None:
-        super().__init__(clock=inner.clock, entropy=inner.entropy, max_payload=inner.max_payload)
+        super().__init__(
+            inner.capabilities, clock=inner.clock, entropy=inner.entropy, max_payload=inner.max_payload
+        )
         self.inner = inner
-        self.capabilities = inner.capabilities  # type: ignore[misc]  # what the store behind it can do
 
     async def carry(self, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
         """The answer of one verb; `args` are those of its `do_` method, without `now`."""
@@ -38,6 +39,7 @@ class Relay(Driver):
 
     async def do_open(self) -> None:
         await self.inner.open()
+        self.capabilities = self.inner.capabilities
 
     async def do_close(self) -> None:
         await self.inner.close()

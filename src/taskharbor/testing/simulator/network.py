@@ -54,8 +54,15 @@ class Line(Relay):
         super().__init__(inner)
         self.world = world
         self.process = process
-        if world.plan.has("polling"):
-            self.capabilities = replace(inner.capabilities, wakeups=False)  # type: ignore[misc]
+        self._hide_wakeups()
+
+    async def do_open(self) -> None:
+        await super().do_open()
+        self._hide_wakeups()
+
+    def _hide_wakeups(self) -> None:
+        if self.world.plan.has("polling"):
+            self.capabilities = replace(self.capabilities, wakeups=False)
 
     def another(self) -> Driver:
         return Line(self.world.handle(self.process.name), self.world, self.process)

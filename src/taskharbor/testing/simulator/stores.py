@@ -7,11 +7,10 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.sqlite import SqliteDriver
@@ -30,12 +29,11 @@ MakeDriver = Callable[[Clock, Entropy], Driver]
 class InlineSqlite(SqliteDriver):
     """The SQLite driver in the thread of its caller; its own two threads are there and have nothing to do."""
 
-    capabilities: ClassVar[Capabilities] = replace(SqliteDriver.capabilities, wakeups=False)
-
     def __init__(
         self, location: Location, opened: list[Commits | Looks], *, clock: Clock, entropy: Entropy
     ) -> None:
         super().__init__(location, clock=clock, entropy=entropy)
+        self.capabilities = replace(self.capabilities, wakeups=False)
         self._opened = opened
 
     def another(self) -> InlineSqlite:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -72,18 +72,18 @@ from taskharbor.model.speculation import HeadStart
 
 _T = TypeVar("_T")
 
+_CAPABILITIES = Capabilities(
+    wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True, remote=True
+)
+
 
 class ClusterDriver(Driver):
     """A store in one namespace of a cluster."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True, elsewhere=True
-    )
-
     def __init__(
         self, address: Address, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        super().__init__(clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
         self._only_looks = False
         self._is_limited = False  # a claim has met a limit of the whole harbor
@@ -114,7 +114,7 @@ class ClusterDriver(Driver):
         except BaseException:
             await self.do_close()
             raise
-        self.__dict__["capabilities"] = replace(type(self).capabilities, durable=min(classes) != "D0")
+        self.capabilities = replace(self.capabilities, durable=min(classes) != "D0")
         if not self._only_looks:
             health.advise(min(seen, key=lambda one: one.durability), self.address)
 

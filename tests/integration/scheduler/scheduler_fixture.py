@@ -1,4 +1,4 @@
-"""Any store with workers and schedulers on it: in this event loop, or as processes of their own."""
+"""Workers and schedulers on any store: in this event loop, or in processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.tasks import job_handler
 from taskharbor.worker import Worker
-from tests.integration.worker.ground import SLOW, Ground
+from tests.integration.worker.processes import SLOW, ProcessHarness
 
 AT_ONCE = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
 
 
-class Pier(Ground):
+class SchedulerHarness(ProcessHarness):
     """One store of any kind."""
 
     def __init__(self, folder: Path, url: str) -> None:

@@ -1,4 +1,4 @@
-"""Judges the mutants of one suite: `python -m mutation.yard SUITE ANSWERS < keys of mutants`.
+"""Judges the mutants of one suite: `python -m mutation.runner SUITE ANSWERS < keys of mutants`.
 
 pytest collects the tests once, runs them once to learn which lines each of them reaches, and then every
 mutant is made in a fork of that warm process: the changed function gets its new code, and the tests that
@@ -43,7 +43,7 @@ _COLD = "MUTANT"  # the environment variable that names the one mutant of this p
 Lines = dict[str, set[int]]
 
 
-class Yard:
+class Runner:
     """A pytest plugin that takes the place of the usual loop over the tests."""
 
     def __init__(self, suite: Suite, wanted: set[str], answers: Path, cold: Mutant | None) -> None:
@@ -152,8 +152,8 @@ class Yard:
 class Reach:
     """Which lines of the suite's files each test reaches, and how long it takes; kept between runs."""
 
-    def __init__(self, suite: Suite, session: pytest.Session, yard: Yard) -> None:
-        self._suite, self._session, self._yard = suite, session, yard
+    def __init__(self, suite: Suite, session: pytest.Session, runner: Runner) -> None:
+        self._suite, self._session, self._runner = suite, session, runner
         self._items = {item.nodeid: item for item in session.items}
         self._file = ROOT / "build" / "mutants" / f"reach-{suite.name}-{_fingerprint(suite)}.json"
         self._known: dict[str, dict[str, Any]] = {}
@@ -171,11 +171,11 @@ class Reach:
         other = next(item for item in self._items.values() if item is not todo[-1])
         for item, following in zip(todo, [*todo[1:], other], strict=True):
             before, found = time.monotonic(), watch.begin()
-            self._yard.failure = None
+            self._runner.failure = None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             self._known[item.nodeid] = {
                 "seconds": round(time.monotonic() - before, 3),
-                "passes": self._yard.failure is None,
+                "passes": self._runner.failure is None,
                 "lines": {path: sorted(lines) for path, lines in found.items() if lines},
             }
         watch.end()
@@ -371,7 +371,7 @@ def _forget_cached_answers() -> None:
 def _judged_cold(suite: Suite, mutant: Mutant) -> str:
     answers = ROOT / "build" / "mutants" / f"cold-{os.getpid()}.jsonl"
     environment = {**os.environ, _COLD: mutant.key}
-    command = [sys.executable, "-m", "mutation.yard", suite.name, str(answers)]
+    command = [sys.executable, "-m", "mutation.runner", suite.name, str(answers)]
     subprocess.run(command, env=environment, input="", text=True, stdout=subprocess.DEVNULL, check=False)
     if not answers.exists():
         return "killed: cannot be imported"
@@ -399,13 +399,13 @@ def main() -> int:
     if name := os.environ.get(_COLD):
         cold = next(mutant for mutant in suite.mutants() if mutant.key == name)
         _change_before_import(cold)
-    yard = Yard(suite, set(sys.stdin.read().splitlines()), answers, cold)
+    runner = Runner(suite, set(sys.stdin.read().splitlines()), answers, cold)
     with tempfile.TemporaryDirectory(prefix="taskharbor-mutants-") as folder:
         flags = ["-q", "-n0", "--no-header", "-p", "no:cacheprovider", "--timeout", "90"]
         places = ["--basetemp", f"{folder}/tests", "-o", "tmp_path_retention_policy=none"]
         if cold is not None:
             flags.append("--assert=plain")  # else pytest reads the package by itself, without the change
-        return int(pytest.main([*flags, *places, *suite.tests], plugins=[yard]))
+        return int(pytest.main([*flags, *places, *suite.tests], plugins=[runner]))
 
 
 def _start_server(name: str) -> None:

@@ -1,5 +1,4 @@
-"""What the tests of the HTTP driver stand on: a proxy that loses what it is told to, and servers that say
-what they are told to."""
+"""For tests of the HTTP driver: a proxy that loses requests or replies, and servers with fixed answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place to watch workers at work: a real memory store whose calls can be made to fail, in virtual time."""
+"""Workers on a real memory store whose calls can be made to fail, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from taskharbor.worker import Worker
 
 
 class FaultyDriver(MemoryDriver):
-    """The memory store; every call is noted, and may be made to fail before or after it took effect."""
+    """The memory store; every call is recorded, and can be made to fail before or after it took effect."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -70,13 +70,13 @@ class FaultyDriver(MemoryDriver):
 
 async def _maybe(hook: Callable[[], Any] | None) -> None:
     if hook is not None:
-        told = hook()
-        if asyncio.iscoroutine(told):
-            await told
+        result = hook()
+        if asyncio.iscoroutine(result):
+            await result
 
 
-class Yard:
-    """One store, its jobs and its workers."""
+class WorkerHarness:
+    """One store, its jobs and its workers, on a simulated clock."""
 
     def __init__(self, driver: FaultyDriver, clock: SimulatedClock) -> None:
         self.driver = driver

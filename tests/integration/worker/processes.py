@@ -1,4 +1,4 @@
-"""Real worker processes on a real store, usually a SQLite file, and how to wait for what they do."""
+"""Real worker processes on a real store, usually a SQLite file, and waits for what they do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW = 40.0  # how long to wait for something that should happen soon, on a busy
 ROOT = Path(__file__).parents[3]
 
 
-class Ground:
+class ProcessHarness:
     """One store, worker processes on it, and the notes that their handlers leave."""
 
     def __init__(self, folder: Path, options: str = "", url: str = "") -> None:
