@@ -239,11 +239,15 @@ def admit(jobs: JobsInStep, new: Sequence[NewJob]) -> list[tuple[str, RateLimit,
     ]
     for queue, rate, amount in spends:
         if amount > rate.count:
-            raise InvalidArgument(
-                f"{amount} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
-                f"of queue {queue!r}; send them in parts"
-            )
+            raise never_admitted(queue, rate, amount)
     return spends
+
+
+def never_admitted(queue: str, rate: RateLimit, amount: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{amount} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
+        f"of queue {queue!r}; send them in parts"
+    )
 
 
 def _repeated(jobs: JobsInStep, job: NewJob) -> tuple[str, int] | None:

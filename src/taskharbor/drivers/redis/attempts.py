@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor.drivers.lifecycle import reclaim_one, settle_one
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
@@ -20,7 +21,6 @@ from taskharbor.drivers.messages import (
     given_up_in,
 )
 from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.redis import ends
 from taskharbor.drivers.redis.connection import Command
 from taskharbor.drivers.redis.encoding import (
     ClaimGrant,
@@ -338,7 +338,7 @@ class Attempts:
 
         def decide(unit: UnitOfWork) -> list[SettleAnswer]:
             return [
-                ends.settle(unit, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
+                settle_one(unit, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
                 for item in settlements
             ]
 
@@ -443,7 +443,7 @@ class Attempts:
             return []
 
         def decide(unit: UnitOfWork) -> list[Reclaimed]:
-            done = [ends.reclaim(unit, job_id) for job_id in ids]
+            done = [reclaim_one(unit, job_id) for job_id in ids]
             return [answer for answer in done if answer is not None]
 
         asked = [ask_for_job(job_id) for job_id in ids]

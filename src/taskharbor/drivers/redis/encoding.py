@@ -19,7 +19,6 @@ import msgspec
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import waiting_state
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
 KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
@@ -460,14 +459,6 @@ def _with_options(job: JobRecord, what: Body) -> JobRecord:
         min_backoff=span(what.min_backoff),
         max_backoff=span(what.max_backoff),
     )
-
-
-def shown(job: JobRecord, now: datetime) -> JobRecord:
-    """The record to show: a due job is ready, and the token is removed."""
-    state = waiting_state(job.run_at, now) if job.state is JobState.READY else job.state
-    if state is job.state and job.token is None:
-        return job
-    return msgspec.structs.replace(job, state=state, token=None)
 
 
 def queue_in(body: bytes) -> str:

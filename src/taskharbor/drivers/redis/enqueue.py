@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.connection import ServerError, packed
@@ -25,13 +25,11 @@ from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
-from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.errors import RateLimited
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE
-from taskharbor.model.state import JobState
-from taskharbor.model.transitions import absorb, new_record
 
 Call = tuple[list[str], list[Any]]
 ENQUEUE_ONE = SCRIPTS["enqueue_one"]
@@ -152,9 +150,9 @@ def answered(jobs: Sequence[NewJob], reply: Sequence[Any]) -> list[Enqueued] | s
                 for job, packed, version in zip(jobs, reply[2::2], reply[3::2], strict=True)
             ]
         case b"never":
-            raise InvalidArgument(
-                f"{_queue_at(jobs, reply[2])}: {reply[3]} jobs in one call are over its rate"
-            )
+            number, amount, count, per = reply[2:]
+            rate = RateLimit(count, timedelta(microseconds=per))
+            raise lifecycle.never_admitted(_queue_at(jobs, number), rate, amount)
         case _:
             raise RateLimited(_queue_at(jobs, reply[2]), timedelta(microseconds=int(reply[3])))
 
@@ -206,77 +204,9 @@ class Enqueuer:
                 asked[b"i" + scoped(job.queue, job.idempotency_key)] = None
 
         def decide(unit: UnitOfWork) -> list[Enqueued]:
-            _admit(unit, self._keys, jobs)
-            return [_enqueue(unit, job) for job in jobs]
+            unit.rates = lifecycle.admit(unit, jobs)
+            return [lifecycle.enqueue_one(unit, job) for job in jobs]
 
         return await self._steps.run(
             list(asked), decide, now, seqs=len(jobs), queues={job.queue for job in jobs}
         )
-
-
-# ------------------------------------------------------------------ inside a ledger
-
-
-def _known(unit: UnitOfWork, job: NewJob) -> str | None:
-    """The id that already answers for this job: its own, or the one of its idempotency key."""
-    target = unit.resolve(job.id)
-    if unit.get(target) is not None:
-        return target
-    if job.idempotency_key is None:
-        return None
-    first = unit.remembered(job.queue, job.idempotency_key)
-    return None if first is None else unit.resolve(first)
-
-
-def _enqueue(unit: UnitOfWork, job: NewJob) -> Enqueued:
-    now = unit.now
-    if (known := _known(unit, job)) is not None:
-        there = unit.get(known)
-        return Enqueued(known, EnqueueResult.DUPLICATE, now, there.version if there else 0)
-    slot = {} if job.key is None else unit.slot(job.queue, job.key)
-    if (there_id := slot.get("w") or slot.get("b")) is not None:
-        record = absorb(unit.jobs[there_id], job, now)
-        unit.put(record)
-        unit.alias(job.id, record.id)
-        unit.remember(job, record.id)
-        return Enqueued(record.id, EnqueueResult.UPDATED, now, record.version)
-    is_blocked = "r" in slot
-    record = new_record(job, unit.next_seq(), now, blocked=is_blocked)
-    unit.put(record)
-    unit.remember(job, record.id)
-    result = EnqueueResult.BLOCKED if record.state is JobState.BLOCKED else EnqueueResult.CREATED
-    return Enqueued(record.id, result, now, record.version)
-
-
-def _admit(unit: UnitOfWork, keys: Keys, jobs: Sequence[NewJob]) -> None:
-    """Note what is spent of the enqueue budgets; commit.lua refuses when it does not fit."""
-    arriving = _arriving(unit, jobs)
-    wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
-    spends: list[tuple[str, str, RateLimit, int]] = []
-    for queue, count in wanted.items():
-        rate = unit.rules(queue).enqueue_rate
-        if rate is None:
-            continue
-        if count > rate.count:
-            raise InvalidArgument(
-                f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
-                f"of queue {queue!r}; send them in parts"
-            )
-        key = keys.enqueue_rate if queue == EVERY_QUEUE else keys.queue(queue).enqueue_rate
-        spends.append((queue, key, rate, count))
-    unit.rates = spends
-
-
-def _arriving(unit: UnitOfWork, jobs: Sequence[NewJob]) -> Counter[str]:
-    """How many of these jobs are new, per queue: duplicates spend no budget."""
-    ids: set[str] = set()
-    names: set[bytes] = set()
-    new: Counter[str] = Counter()
-    for job in jobs:
-        name = None if job.idempotency_key is None else scoped(job.queue, job.idempotency_key)
-        if job.id not in ids and name not in names and _known(unit, job) is None:
-            new[job.queue] += 1
-            ids.add(job.id)
-            if name is not None:
-                names.add(name)
-    return new

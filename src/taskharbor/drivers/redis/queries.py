@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.cursor import cursor_after, seq_of
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.redis.encoding import SECTIONS, id_bytes, record_of, shown
+from taskharbor.drivers.redis.encoding import SECTIONS, id_bytes, record_of
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
 from taskharbor.drivers.redis.primary import Primary
@@ -21,6 +21,7 @@ from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState
+from taskharbor.model.transitions import shown
 
 _EXAMINED_PER_PAGE = 1000
 _STATES = (

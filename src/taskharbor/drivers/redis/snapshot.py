@@ -6,12 +6,14 @@ import struct
 from collections.abc import Sequence
 from datetime import datetime
 
+from taskharbor.drivers.lifecycle import KeySlot
 from taskharbor.drivers.redis.encoding import alias_in, id_bytes, id_text, record_of
 from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord
 
 _ENDS = struct.Struct(">Q")
 _LENGTH = struct.Struct(">H")
+_SLOT_SIGNS = (b"w", b"r", b"b")  # waiting, running, blocked
 
 
 def scoped(queue: str, key: bytes) -> bytes:
@@ -60,13 +62,15 @@ class Snapshot:
 # ------------------------------------------------------------------ small lists in one field
 
 
-def packed_slot(waiting: str | None, running: str | None, blocked: str | None) -> bytes:
-    signs = ((b"w", waiting), (b"r", running), (b"b", blocked))
-    return b"".join(sign + id_bytes(job_id) for sign, job_id in signs if job_id is not None)
+def packed_slot(slot: KeySlot) -> bytes:
+    return b"".join(
+        sign + id_bytes(job_id) for sign, job_id in zip(_SLOT_SIGNS, slot, strict=True) if job_id is not None
+    )
 
 
-def slot_in(packed: bytes) -> dict[str, str]:
-    return {chr(packed[at]): id_text(packed[at + 1 : at + 17]) for at in range(0, len(packed), 17)}
+def slot_in(packed: bytes) -> KeySlot:
+    ids = {packed[at : at + 1]: id_text(packed[at + 1 : at + 17]) for at in range(0, len(packed), 17)}
+    return KeySlot(*map(ids.get, _SLOT_SIGNS))
 
 
 def packed_keys(keys: Sequence[bytes]) -> bytes:

@@ -7,12 +7,13 @@ in the snapshot has changed) and what it must write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from taskharbor.drivers.lifecycle import KeySlot
 from taskharbor.drivers.redis.encoding import (
     ALIASED,
     COPIED,
@@ -50,22 +51,22 @@ from taskharbor.drivers.redis.snapshot import (
 from taskharbor.model.clock import micros, span_micros
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.queue import IDEMPOTENCY_WINDOW, NO_RULES, QueueRules
+from taskharbor.model.queue import EVERY_QUEUE, IDEMPOTENCY_WINDOW, NO_RULES, QueueRules
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import new_record, waiting_state
 
-_SLOT_SIGNS = {
-    JobState.READY: "w",
-    JobState.SCHEDULED: "w",
-    JobState.RUNNING: "r",
-    JobState.BLOCKED: "b",
+_SLOT = {
+    JobState.READY: "waiting",
+    JobState.SCHEDULED: "waiting",
+    JobState.RUNNING: "running",
+    JobState.BLOCKED: "blocked",
 }
 _GUARDED = (b"h", b"k", b"i", b"c", b"A", b"I")
 _INBOX_SECONDS = 3600
 
 
 class UnitOfWork:
-    """Records at one `now`, and the changes to them."""
+    """Records at one `now`, and the changes to them: the `JobsInStep` of this driver."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class UnitOfWork:
         self._rules_looked_at: set[str] = set()
         self.cancel_hints: list[tuple[str, str]] = []
         self._ended_keys: dict[bytes, int | None] = {}
-        self.rates: list[tuple[str, str, RateLimit, int]] = []  # (queue, key, rate, count)
+        self.rates: list[tuple[str, RateLimit, int]] = []  # enqueue budgets that commit.lua spends
 
     # ------------------------------------------------------------------ looking
 
@@ -107,27 +108,16 @@ class UnitOfWork:
             return self._fields[name]
         return self._snapshot.fields.get(name)
 
-    def resolve(self, job_id: str) -> str:
-        """The id of the job that this id is an alias of, or the id itself."""
-        return alias_in(self.field(b"h" + id_bytes(job_id))) or job_id
-
     def get(self, job_id: str) -> JobRecord | None:
         self._looked_at.add(b"h" + id_bytes(job_id))
         return self.jobs.get(job_id)
 
     def find(self, job_id: str) -> JobRecord | None:
-        return self.get(self.resolve(job_id))
+        return self.get(alias_in(self.field(b"h" + id_bytes(job_id))) or job_id)
 
-    def slot(self, queue: str, key: bytes) -> dict[str, str]:
-        """The live jobs of a key: `w` waiting, `r` running, `b` blocked; none without a record."""
+    def slot(self, queue: str, key: bytes) -> KeySlot:
         slot = slot_in(self.field(b"k" + scoped(queue, key)) or b"")
-        return {sign: job_id for sign, job_id in slot.items() if job_id in self.jobs}
-
-    def blocked_behind(self, job: JobRecord) -> JobRecord | None:
-        if job.key is None:
-            return None
-        blocked = self.slot(job.queue, job.key).get("b")
-        return None if blocked is None else self.get(blocked)
+        return KeySlot(*(job_id if job_id in self.jobs else None for job_id in slot))
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         """The live speculative copy of a job."""
@@ -160,8 +150,6 @@ class UnitOfWork:
         self.jobs[job.id] = job
         self._touched[job.id] = None
         self._enter_slot(job)
-        if job.speculates_on is not None:
-            self._note_copy(job, job.speculates_on)
 
     def drop(self, job: JobRecord) -> None:
         """Delete a job and its aliases."""
@@ -174,23 +162,33 @@ class UnitOfWork:
             if self.field(prefix + packed) is not None:
                 self._fields[prefix + packed] = None
 
-    def merge_away(self, job: JobRecord, target: str) -> None:
-        """Delete a job whose id becomes an alias of another job."""
+    def merge_away(self, job: JobRecord, target: JobRecord) -> None:
         followers = ids_in(self.field(b"A" + id_bytes(job.id)) or b"")
+        keys = self._live_keys(job.id)
         self.drop(job)
-        self.alias(job.id, target, followers)
+        self._alias([job.id, *followers], target.id)
+        for name in keys:
+            self._fields[b"i" + name] = packed_memory(target.id, 0)
+            self._keep_keys(target.id, [*self._keys_of(target.id), name])
 
-    def alias(self, job_id: str, target: str, followers: Iterable[str] = ()) -> None:
-        """Make an id an alias of another job, together with the aliases it had."""
+    def alias(self, job_id: str, target: JobRecord) -> None:
+        self._alias([job_id], target.id)
+
+    def _alias(self, ids: Sequence[str], target: str) -> None:
         packed = id_bytes(target)
-        new = [job_id, *followers]
-        self._fields[b"A" + packed] = (self.field(b"A" + packed) or b"") + packed_ids(new)
-        for alias in new:
+        self._fields[b"A" + packed] = (self.field(b"A" + packed) or b"") + packed_ids(ids)
+        for alias in ids:
             self._fields[b"h" + id_bytes(alias)] = alias_head(target)
         self._add_flag(target, ALIASED)
 
-    def post(self, job: NewJob) -> None:
-        """Add a job to a queue: in this step if the queue is in reach, else through the outbox."""
+    def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
+        """The note is kept as long as the original, so that no other leader copies the same run again."""
+        self.put(copy)
+        self._fields[b"c" + id_bytes(original.id)] = packed_copy(copy.id, original.fence)
+        self._add_flag(original.id, COPIED)
+
+    def add_failure_job(self, job: NewJob) -> None:
+        """In this step if the queue is in reach, else through the outbox."""
         if self._only in (None, job.queue):
             self.put(new_record(job, self.next_seq(), self.now))
         else:
@@ -200,8 +198,7 @@ class UnitOfWork:
     def posted(self) -> bool:
         return bool(self._posts)
 
-    def tell_of_cancel(self, job: JobRecord) -> None:
-        """Hint the worker that runs a job that it was cancelled."""
+    def notify_cancel(self, job: JobRecord) -> None:
         if job.worker_id is not None:
             self.cancel_hints.append((job.worker_id, job.id))
 
@@ -209,27 +206,16 @@ class UnitOfWork:
         self._flags[job_id] = self._flags.get(job_id, 0) | flag
         self._touched[job_id] = None
 
-    def _note_copy(self, copy: JobRecord, original: str) -> None:
-        """Kept as long as the original, so that no other leader copies the same run again."""
-        field = b"c" + id_bytes(original)
-        packed = self.field(field)
-        if original in self.jobs and (packed is None or copy_in(packed)[0] != copy.id):
-            self._fields[field] = packed_copy(copy.id, self.jobs[original].fence)
-            self._add_flag(original, COPIED)
-
     def _enter_slot(self, job: JobRecord) -> None:
-        if job.key is not None and (sign := _SLOT_SIGNS.get(job.state)) is not None:
-            self._write_slot(job, self.slot(job.queue, job.key) | {sign: job.id})
+        self._write_slot(job, job.id)
 
     def _leave_slot(self, job: JobRecord) -> None:
-        if job.key is not None and (sign := _SLOT_SIGNS.get(job.state)) is not None:
-            slot = self.slot(job.queue, job.key)
-            slot.pop(sign, None)
-            self._write_slot(job, slot)
+        self._write_slot(job, None)
 
-    def _write_slot(self, job: JobRecord, slot: dict[str, str]) -> None:
-        field = b"k" + scoped(job.queue, job.key or b"")
-        self._fields[field] = packed_slot(slot.get("w"), slot.get("r"), slot.get("b")) or None
+    def _write_slot(self, job: JobRecord, job_id: str | None) -> None:
+        if job.key is not None and (name := _SLOT.get(job.state)) is not None:
+            slot = self.slot(job.queue, job.key)._replace(**{name: job_id})
+            self._fields[b"k" + scoped(job.queue, job.key)] = packed_slot(slot) or None
 
     # ------------------------------------------------------------------ idempotency keys
 
@@ -242,37 +228,29 @@ class UnitOfWork:
         is_over = ends <= micros(self.now) if ends else self.find(job_id) is None  # its record is lost
         return None if is_over else job_id
 
-    def remember(self, job: NewJob, job_id: str) -> None:
+    def remember(self, job: NewJob, record: JobRecord) -> None:
         if job.idempotency_key is None:
             return
         name = scoped(job.queue, job.idempotency_key)
         self._ended_keys[name] = None
-        self._fields[b"i" + name] = packed_memory(job_id, 0)
-        self._keep_keys(job_id, [*self._keys_of(job_id), name])
+        self._fields[b"i" + name] = packed_memory(record.id, 0)
+        self._keep_keys(record.id, [*self._keys_of(record.id), name])
 
-    def move_keys(self, keys: Iterable[bytes], target: str) -> None:
-        """Idempotency keys of a job merged into another live as long as that one."""
-        for name in keys:
-            self._fields[b"i" + name] = packed_memory(target, 0)
-            self._keep_keys(target, [*self._keys_of(target), name])
-
-    def keys_of(self, job_id: str) -> list[bytes]:
-        """The idempotency keys that still lead to this job."""
-        return [name for name in self._keys_of(job_id) if self._entry(name)[0] == job_id]
-
-    def end_keys(self, job_id: str) -> None:
-        """The job finished: its keys are remembered for a while."""
+    def end_keys(self, job: JobRecord) -> None:
         ends = micros(self.now) + span_micros(IDEMPOTENCY_WINDOW)
-        for name in self.keys_of(job_id):
-            self._fields[b"i" + name] = packed_memory(job_id, ends)
+        for name in self._live_keys(job.id):
+            self._fields[b"i" + name] = packed_memory(job.id, ends)
             self._ended_keys[name] = ends
 
-    def revive_keys(self, job_id: str) -> None:
-        """The job waits again: keys still remembered hold until its next end; expired ones stay expired."""
-        for name in self.keys_of(job_id):
+    def revive_keys(self, job: JobRecord) -> None:
+        for name in self._live_keys(job.id):
             is_remembered = self._entry(name)[1] > micros(self.now)
-            self._fields[b"i" + name] = packed_memory(job_id, 0) if is_remembered else None
+            self._fields[b"i" + name] = packed_memory(job.id, 0) if is_remembered else None
             self._ended_keys[name] = None
+
+    def _live_keys(self, job_id: str) -> list[bytes]:
+        """The idempotency keys that still lead to this job."""
+        return [name for name in self._keys_of(job_id) if self._entry(name)[0] == job_id]
 
     def _keys_of(self, job_id: str) -> list[bytes]:
         return keys_in(self.field(b"I" + id_bytes(job_id)) or b"")
@@ -312,7 +290,8 @@ class UnitOfWork:
             writing.add("EXPIRE", self._keys.inbox(worker), _INBOX_SECONDS)
         guards = self._guards(writing.number)
         rates: list[Any] = [len(self.rates)]
-        for _, key, rate, count in self.rates:
+        for queue, rate, count in self.rates:
+            key = self._keys.enqueue_rate if queue == EVERY_QUEUE else self._keys.queue(queue).enqueue_rate
             rates += [writing.number(key), rate.count, rate.per_us, count]
         return writing.keys, [*guards, *rates, *writing.arguments()]
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor.drivers.lifecycle import never_admitted
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis.cluster.gates import HarborGates
 from taskharbor.drivers.redis.cluster.queue_store import QueueStore
 from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
-from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.errors import RateLimited
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import EVERY_QUEUE
 
@@ -84,10 +85,7 @@ class ClusterEnqueuer:
             (EVERY_QUEUE, rate, count),
         ]:
             if one is not None and many > one.count:
-                raise InvalidArgument(
-                    f"{many} jobs in one call can never pass the rate of {one.count} per {one.per} "
-                    f"of queue {name!r}; send them in parts"
-                )
+                raise never_admitted(name, one, many)
         wait = (
             await self._gates.rate(self._harbor.keys.enqueue_rate, rate, "admit", count, now) if count else 0
         )

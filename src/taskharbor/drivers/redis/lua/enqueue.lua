@@ -7,8 +7,8 @@
 --       'd' delay, whether there are keys ('1'), the ids ('h' before each), the bodies, and where there are keys:
 --       per job its key and its idempotency key
 -- Returns {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (use a unit of
---       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count} or {now, 'wait', queue,
---       microseconds}; else {now, 'some', then per job: id, version plus 1 (0: created)}
+--       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count, the rate's count and
+--       microseconds} or {now, 'wait', queue, microseconds}; else {now, 'some', then per job: id, version plus 1 (0: created)}
 
 local data, now = KEYS[1], clock(ARGV[2])
 local has_rates, queue_count = ARGV[4] == '1', tonumber(ARGV[5])
@@ -138,7 +138,7 @@ for queue = 1, queue_count + 1 do
       return { text(now), 'rates' }
     end
     if count > rate[1] then
-      return { text(now), 'never', is_harbor and 0 or queue, count }
+      return { text(now), 'never', is_harbor and 0 or queue, count, rate[1], rate[2] }
     end
     spends[#spends + 1] = { KEYS[2 + queue_count * 4 + queue], rate, count, is_harbor and 0 or queue }
   end
