@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from taskharbor.cli.columns import counted
 from taskharbor.cli.tables import Column
-from taskharbor.drivers.views import View
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
@@ -65,7 +65,7 @@ class Tally:
             self.seconds.append((job.finished_at - job.created_at).total_seconds())
             self.last = job.finished_at if self.last is None else max(self.last, job.finished_at)
 
-    def view(self) -> View:
+    def view(self) -> dict[str, Any]:
         ordered = sorted(self.seconds)
         span = 0.0 if self.first is None or self.last is None else (self.last - self.first).total_seconds()
         return {
@@ -123,7 +123,7 @@ class MixReport:
         if stored != self._all.jobs:
             self.problems.append(f"the store counts {stored} jobs, and {self._all.jobs} were put in")
 
-    def rows(self) -> list[View]:
+    def rows(self) -> list[dict[str, Any]]:
         return [tally.view() for tally in (*self._kinds.values(), self._all) if tally.jobs or tally.merged]
 
     def _wrong(self, job: JobRecord, fate: Fate) -> str | None:

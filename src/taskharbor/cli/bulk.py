@@ -14,9 +14,9 @@ from taskharbor.cli.exit_codes import CONFLICT, DONE, NOT_FOUND, UsageError, wor
 from taskharbor.cli.ids import whole_ids
 from taskharbor.cli.search import JobSearch, find_all
 from taskharbor.cli.session import Session
-from taskharbor.drivers.views import instant_text
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.job import JobRecord
+from taskharbor.views import instant_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

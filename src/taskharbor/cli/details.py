@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from taskharbor.cli.columns import ago, counted, span_text, tries
-from taskharbor.drivers.views import View
+
+View = dict[str, Any]
 
 _WIDTH = 16
 

@@ -56,24 +56,31 @@ class Output:
     # ------------------------------------------------------------------ data
 
     def items(
-        self, items: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, cursor: str | None = None
+        self,
+        items: Sequence[Mapping[str, Any] | msgspec.Struct],
+        columns: Sequence[Column],
+        *,
+        cursor: str | None = None,
     ) -> None:
         """A list, in the same order in every form."""
+        from taskharbor.views import plain
+
+        rows = [plain(item) for item in items]
         match self.form:
             case Format.JSON:
-                self._json({"items": list(items), "next_cursor": cursor})
+                self._json({"items": rows, "next_cursor": cursor})
             case Format.JSONL:
-                for item in items:
+                for item in rows:
                     self.line(_encoded(item))
             case Format.CSV:
-                write_csv(sys.stdout, columns, items)
+                write_csv(sys.stdout, columns, rows)
             case Format.IDS:
-                for item in items:
+                for item in rows:
                     self.line(one_line(str(item.get("id") or item.get("name"))))
             case Format.TABLE if self.width is not None:
-                self._fitted(columns, items)
+                self._fitted(columns, rows)
             case Format.TABLE:
-                for line in plain_table(columns, items):
+                for line in plain_table(columns, rows):
                     self.line(line)
 
     def document(self, data: Mapping[str, Any], lines: Iterable[str]) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import DriverInfo, Query, QueueInfo
-from taskharbor.drivers.views import instant_text, queue_view, store_view, worker_view
 from taskharbor.model.job import JobRecord
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState
+from taskharbor.views import instant_text, plain, queue_view, store_view, worker_view
 
 LOOKED_AT = 100
 """How many of the newest failed, scheduled and ready jobs each are searched for what fails."""
@@ -159,13 +159,13 @@ def snapshot(look: Look, rates: dict[str, Rate] | None) -> dict[str, Any]:
     """A look as plain JSON data."""
     return {
         "at": instant_text(look.at),
-        "store": store_view(look.store),
+        "store": plain(store_view(look.store)),
         "throughput": _rate_view(total(rates)),
         "queues": [
-            {**queue_view(queue, look.at), "throughput": _rate_view((rates or {}).get(queue.queue))}
+            {**plain(queue_view(queue, look.at)), "throughput": _rate_view((rates or {}).get(queue.queue))}
             for queue in look.queues
         ],
-        "workers": [worker_view(worker) for worker in look.workers],
+        "workers": [plain(worker_view(worker)) for worker in look.workers],
         "failing": [
             {
                 "task": group.task,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from taskharbor.cli.columns import Item, counted
 from taskharbor.cli.exit_codes import DONE, JOB_FAILED, TIMED_OUT
 from taskharbor.cli.ids import whole_ids
 from taskharbor.cli.session import Session
 from taskharbor.cli.tables import Column
-from taskharbor.drivers.views import View, job_view
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
+from taskharbor.views import job_details, plain
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.05, 1.0, 1.5
 _AT_ONCE = 1000
@@ -65,8 +66,8 @@ async def _get(session: Session, ids: list[str]) -> dict[str, JobRecord]:
     return found
 
 
-def _waited_view(job: JobRecord) -> View:
-    full = job_view(job, is_full=True)
+def _waited_view(job: JobRecord) -> dict[str, Any]:
+    full = plain(job_details(job))
     names = (
         "id",
         "type",

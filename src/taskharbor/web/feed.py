@@ -14,15 +14,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.views import View, instant_text, job_view, queue_view
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.views import QueueView, instant_text, job_view, plain, queue_view
 from taskharbor.web.auth import Principal
 
 _log = logging.getLogger("taskharbor.server")
@@ -86,8 +87,8 @@ class Feed:
 
         self._number = 0
         self._past: deque[tuple[float, Event]] = deque(maxlen=MAX_KEPT)
-        self._queues: dict[str, View] = {}
-        self._jobs: dict[str, tuple[int, View]] = {}
+        self._queues: dict[str, QueueView] = {}
+        self._jobs: dict[str, tuple[int, dict[str, Any]]] = {}
         self._subscriptions: set[Subscription] = set()
         self._polling = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -149,7 +150,7 @@ class Feed:
         for name, view in views.items():
             before = self._queues.get(name)
             # The age of the oldest job always grows: that alone is not a change.
-            if before is None or {**before, "oldest_s": None} != {**view, "oldest_s": None}:
+            if before is None or replace(before, oldest_s=None) != replace(view, oldest_s=None):
                 self._happened("queue", view, queue=name)
         for name in self._queues.keys() - views.keys():
             self._happened("queue_gone", {"name": name}, queue=name)
@@ -164,7 +165,7 @@ class Feed:
                 if (known := self._jobs.pop(job_id, None)) is not None:
                     self._happened("job_gone", {"id": job_id}, queue=known[1]["queue"], job_id=job_id)
             elif version != job.version or self._jobs[job_id][1]["state"] != job.state.value:
-                view = {**job_view(job), "asked_id": job_id}
+                view = {**plain(job_view(job)), "asked_id": job_id}
                 self._jobs[job_id] = (job.version, view)
                 self._happened("job", view, queue=job.queue, job_id=job_id)
         if len(self._jobs) > MAX_KEPT:  # drop those that no one follows any more
@@ -172,9 +173,7 @@ class Feed:
 
     # ------------------------------------------------------------------ sending
 
-    def _happened(
-        self, kind: str, data: View, *, queue: str | None = None, job_id: str | None = None
-    ) -> None:
+    def _happened(self, kind: str, data: Any, *, queue: str | None = None, job_id: str | None = None) -> None:
         self._number += 1
         event = Event(self._number, kind, msgspec.json.encode(data), queue, job_id)
         now = self._clock.monotonic()

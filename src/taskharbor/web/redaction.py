@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import DriverInfo, Enqueued, EnqueueResult, Page
-from taskharbor.drivers.views import View, job_view
 from taskharbor.model.codec import CODEC_HEADER
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.model.secrets import HIDDEN, redacted
+from taskharbor.views import JobDetails, job_details
 from taskharbor.web.auth import Principal
 from taskharbor.web.request import Request
 
@@ -38,15 +39,15 @@ def shown_to(principal: Principal, answer: Any) -> Any:
     return answer if principal.sees_payloads else _for_viewers(answer)
 
 
-def job_shown_to(principal: Principal, job: JobRecord, *, redact: bool = False) -> View:
+def job_shown_to(principal: Principal, job: JobRecord, *, redact: bool = False) -> JobDetails:
     """Everything about a job as this caller may see it; with `redact`, as a viewer would."""
     if principal.sees_payloads and not redact:
-        return job_view(job, is_full=True, reveal=True)
-    view = job_view(job, is_full=True)
+        return job_details(job, reveal=True)
+    details = job_details(job)
     for name in ("payload", "result"):
-        if view.pop(f"{name}_base64", None) is not None:
-            view[name] = HIDDEN
-    return view
+        if getattr(details, f"{name}_base64") is not UNSET:
+            details = replace(details, **{name: HIDDEN, f"{name}_base64": UNSET})
+    return details
 
 
 def worker_shown_to(principal: Principal, worker: WorkerInfo) -> WorkerInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from taskharbor.cli.bench_report import RATE, per_second
 from taskharbor.cli.session import Session, with_store
 from taskharbor.cli.tables import Column
 from taskharbor.drivers.messages import Claim, Settled
-from taskharbor.drivers.views import View
 from taskharbor.errors import StoreRefused, TaskHarborError
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
@@ -105,7 +104,7 @@ class Bench:
         await self.lease(count)
         return await self.complete(count)
 
-    async def timed(self, name: str, verb: Verb, parts: list[int]) -> View:
+    async def timed(self, name: str, verb: Verb, parts: list[int]) -> dict[str, Any]:
         clock, expected = self._session.clock, sum(parts)
         started, done = clock.monotonic(), 0
         with self._session.out.progress(name, expected) as bar:

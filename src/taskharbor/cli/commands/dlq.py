@@ -18,10 +18,10 @@ from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.search import JobSearch, find_page, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.messages import Deleted
-from taskharbor.drivers.views import job_view
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
+from taskharbor.views import job_details, job_view, plain
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -58,7 +58,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     job = await job_of(session.driver, job_id)
     if job.state is not JobState.FAILED:
         raise NotADeadLetter(job.id, job.state.value)
-    view = job_view(job, is_full=True, reveal=reveal)
+    view = plain(job_details(job, reveal=reveal))
     session.out.document(view, job_lines(view, session.now()))
 
 

@@ -20,10 +20,10 @@ from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.cli.wait import wait_for
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
-from taskharbor.drivers.views import instant_text, job_view
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.state import TERMINAL, WAITING, JobState
+from taskharbor.views import job_details, job_view, plain, why_view
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -78,7 +78,7 @@ async def list_jobs(
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a job: arguments, attempts, lease and errors."""
     job = await job_of(session.driver, job_id)
-    view = job_view(job, is_full=True, reveal=reveal)
+    view = plain(job_details(job, reveal=reveal))
     session.out.document(view, job_lines(view, session.now()))
 
 
@@ -88,17 +88,7 @@ async def why(session: Session, job_id: JobId) -> None:
     """Say why a job is not running, and when it will."""
     job = await job_of(session.driver, job_id)
     found = await look_into(session.driver, job.id)
-    view = {
-        "id": found.id,
-        "type": found.type,
-        "queue": found.queue,
-        "state": found.state.value,
-        "reason": found.reason.value,
-        "text": found.text,
-        "until": instant_text(found.until),
-        "facts": list(found.facts),
-        "hint": found.hint,
-    }
+    view = plain(why_view(found))
     session.out.document(view, why_lines(view))
 
 

@@ -12,8 +12,8 @@ from taskharbor.cli.columns import queue_columns, settings_of
 from taskharbor.cli.exit_codes import NotFoundError, UsageError
 from taskharbor.cli.parameters import NONE, parse_count, parse_rate, parse_retention
 from taskharbor.cli.session import Session, with_store, with_store_to_look
-from taskharbor.drivers.views import queue_view, rules_view
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
+from taskharbor.views import plain, queue_view, rules_view
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -157,7 +157,7 @@ async def _refuse_unknown(session: Session, names: list[str]) -> None:
 
 
 async def _configure(session: Session, settings: QueueSettings) -> None:
-    rules = rules_view(await session.driver.configure_queue(settings))
+    rules = plain(rules_view(await session.driver.configure_queue(settings)))
     words = ", ".join(settings_of(rules)) or "no settings"
     session.out.document({"name": settings.queue, **rules}, [f"{settings.queue}: {words}"])
 

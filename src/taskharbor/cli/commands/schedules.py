@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from taskharbor.cli.columns import schedule_columns
 from taskharbor.cli.exit_codes import NotFoundError
 from taskharbor.cli.session import Session, with_store, with_store_to_look
-from taskharbor.drivers.views import schedule_view
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.schedule import StoredSchedule, ticks
+from taskharbor.views import plain, schedule_view
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -70,9 +70,9 @@ def _view(entry: StoredSchedule, now: datetime) -> dict[str, Any]:
     """With its next tick, or with what keeps it from having one: a zone that is not known here, say."""
     try:
         next_at = next(ticks(entry.schedule, now), None)
-        return {**schedule_view(entry, next_at, now=now), "trouble": None}
+        return {**plain(schedule_view(entry, next_at, now=now)), "trouble": None}
     except Exception as error:  # noqa: BLE001 - one row that cannot be read must not hide the others
-        return {**schedule_view(entry, None, now=now), "trouble": str(error) or type(error).__name__}
+        return {**plain(schedule_view(entry, None, now=now)), "trouble": str(error) or type(error).__name__}
 
 
 async def _set_paused(session: Session, name: str, *, paused: bool) -> None:

@@ -16,10 +16,10 @@ from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import with_output
 from taskharbor.cli.tables import Column
-from taskharbor.drivers.views import instant_text
 from taskharbor.model.checks import check_name
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
+from taskharbor.views import instant_text
 from taskharbor.web.tokens import Token, TokenFile, new_token
 
 app = typer.Typer(no_args_is_help=True)

@@ -10,11 +10,11 @@ import typer
 from taskharbor.cli.columns import worker_columns
 from taskharbor.cli.session import Session, with_store_to_look
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.views import instant_text, worker_view
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_id
 from taskharbor.model.job import JobRecord
 from taskharbor.model.presence import WorkerInfo
+from taskharbor.views import instant_text, plain, worker_view
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -39,7 +39,7 @@ def _view(worker: WorkerInfo, jobs: Mapping[str, JobRecord]) -> dict[str, Any]:
     runs = [jobs[job_id] for job_id in worker.report.running if job_id in jobs]
     runs.sort(key=lambda job: (job.started_at is None, job.started_at))
     told = [{"id": job.id, "type": job.type, "started_at": instant_text(job.started_at)} for job in runs]
-    return {**worker_view(worker), "runs": told}
+    return {**plain(worker_view(worker)), "runs": told}
 
 
 async def _jobs_of(driver: Driver, workers: Sequence[WorkerInfo]) -> dict[str, JobRecord]:

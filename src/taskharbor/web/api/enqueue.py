@@ -15,12 +15,12 @@ from msgspec.structs import astuple, replace
 from starlette.responses import Response
 
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
-from taskharbor.drivers.views import instant_text
 from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError, TaskHarborError
 from taskharbor.model.checks import check_name, check_new_job
 from taskharbor.model.codec import MAX_DEPTH, JsonCodec
 from taskharbor.model.job import NewJob, Update
 from taskharbor.tasks.request import JobRequest, template_of
+from taskharbor.views import instant_text
 from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
 from taskharbor.web.endpoint import Operation

@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 5.0
 
 async def livez(request: Request) -> Response:
     """The event loop turns. The store is not asked: restarting us would not bring it back."""
-    return json_answer({"status": "ok"})
+    return json_answer(ProbeOut(status="ok"))
 
 
 async def readyz(request: Request) -> Response:
@@ -34,7 +34,7 @@ async def readyz(request: Request) -> Response:
         raise Problem(
             "store-unavailable", "the store does not answer", headers={"Retry-After": "1"}
         ) from None
-    return json_answer({"status": "ok"})
+    return json_answer(ProbeOut(status="ok"))
 
 
 OPERATIONS = [

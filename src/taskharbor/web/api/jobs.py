@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Query, Requeued
-from taskharbor.drivers.views import View, instant_text, job_view
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.checks import check_id
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut, WholeJobOut, WhyOut
+from taskharbor.views import JobDetails, WhyView, job_view, why_view
+from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
 from taskharbor.web.api.schemas import JobQuery, JobsQuery, NoQuery, ResultQuery, RetryIn, TimesQuery
 from taskharbor.web.auth import AccessCheck
@@ -34,7 +34,6 @@ from taskharbor.web.request import Request
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
 _MOST_PAGES = 10
 _STATES = {state.value: state for state in JobState}
-_RESULT_FIELDS = ("id", "type", "queue", "state", "last_error", "failure_kind", "finished_at")
 
 
 async def list_jobs(request: Request) -> Response:
@@ -56,33 +55,28 @@ async def list_jobs(request: Request) -> Response:
 async def answer_page(request: Request, query: Query, asked: TimesQuery) -> Response:
     """One page of jobs, short and without payloads, with the way to the next one."""
     jobs, cursor = await _page_in_time(request, query, asked)
-    body = {"items": [job_view(job) for job in jobs], "next_cursor": cursor}
+    body = JobsOut(items=[job_view(job) for job in jobs], next_cursor=cursor)
     return json_answer(body, headers=link_to_next(request, cursor))
 
 
 async def get_job(request: Request) -> Response:
     asked = read_query(request.scope["query_string"], JobQuery)
-    return json_answer(whole_view(request, await job_of(request), redact=asked.redact))
+    return json_answer(job_shown_to(request.principal, await job_of(request), redact=asked.redact))
 
 
 async def why(request: Request) -> Response:
     read_query(request.scope["query_string"], NoQuery)
     job = await job_of(request)
     found = await look_into(await request.service.driver(), job.id, now=request.service.now())
-    view = {
-        **msgspec.structs.asdict(found),
-        "until": instant_text(found.until),
-    }
-    return json_answer(view)
+    return json_answer(why_view(found))
 
 
 async def result(request: Request) -> Response:
     asked = read_query(request.scope["query_string"], ResultQuery)
     job = await _over_or_late(request, asked.wait_s)
-    whole = whole_view(request, job, redact=asked.redact)
-    view = {name: whole[name] for name in _RESULT_FIELDS} | {"is_over": job.state.is_terminal}
-    view |= {name: whole[name] for name in ("result", "result_base64") if name in whole}
-    return json_answer(view)
+    details = job_shown_to(request.principal, job, redact=asked.redact)
+    fields = {name: getattr(details, name) for name in ResultOut.__struct_fields__ if name != "is_over"}
+    return json_answer(ResultOut(**fields, is_over=job.state.is_terminal))
 
 
 async def cancel(request: Request) -> Response:
@@ -95,7 +89,7 @@ async def cancel(request: Request) -> Response:
         raise JobNotFound(job.id)
     if answer.result is CancelResult.ALREADY_OVER:
         raise NotAllowedInState(job.id, verb="cancel", state=str(answer.state))
-    return json_answer({"id": answer.id, "result": answer.result, "state": answer.state})
+    return json_answer(CancelOut(id=answer.id, result=answer.result, state=answer.state))
 
 
 async def retry(request: Request) -> Response:
@@ -117,7 +111,7 @@ async def retry(request: Request) -> Response:
     request.audited = {"job_id": job.id}
     if not isinstance(answer, Requeued):
         raise answer
-    return json_answer({"id": answer.id, "state": answer.state, "version": answer.version})
+    return json_answer(RetryOut(id=answer.id, state=answer.state, version=answer.version))
 
 
 async def _page_in_time(
@@ -170,11 +164,6 @@ async def job_of(request: Request) -> JobRecord:
     if job is None or not request.principal.may_use(job.queue):
         raise JobNotFound(job_id)
     return job
-
-
-def whole_view(request: Request, job: JobRecord, *, redact: bool) -> View:
-    """Everything about a job. To viewers secrets are hidden, and what cannot be read is hidden whole."""
-    return job_shown_to(request.principal, job, redact=redact)
 
 
 def span(seconds: float | None) -> timedelta | None:
@@ -250,7 +239,7 @@ OPERATIONS = [
         handler=get_job,
         summary="Everything about a job",
         query=JobQuery,
-        answer=WholeJobOut,
+        answer=JobDetails,
         problems=("not-found",),
     ),
     Operation(
@@ -259,7 +248,7 @@ OPERATIONS = [
         name="why",
         handler=why,
         summary="Why a job is where it is, and until when",
-        answer=WhyOut,
+        answer=WhyView,
         problems=("not-found",),
     ),
     Operation(

@@ -9,12 +9,12 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from taskharbor.drivers.messages import Counts, QueueInfo
-from taskharbor.drivers.views import View, queue_view, rules_view
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
-from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, RulesOut, ScaleOut
+from taskharbor.views import QueueView, RulesView, queue_view, rules_view
+from taskharbor.web.api.answers import CancelWaitingOut, QueuesOut, ScaleOut
 from taskharbor.web.api.schemas import CancelWaitingIn, NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json, read_query
@@ -30,7 +30,7 @@ async def list_queues(request: Request) -> Response:
     read_query(request.scope["query_string"], NoQuery)
     found = await visible_queues(request)
     now = request.service.clock.now()
-    return json_answer({"items": [queue_view(info, now) for info in found]})
+    return json_answer(QueuesOut(items=[queue_view(info, now) for info in found]))
 
 
 async def get_queue(request: Request) -> Response:
@@ -67,7 +67,7 @@ async def cancel_waiting(request: Request) -> Response:
     driver = await request.service.driver()
     was_there = await driver.cancel_waiting(queue, asked.key.encode(), now=request.service.now())
     request.audited = {"queue": queue, "cancelled": was_there}
-    return json_answer({"cancelled": was_there})
+    return json_answer(CancelWaitingOut(cancelled=was_there))
 
 
 async def scale(request: Request) -> Response:
@@ -81,14 +81,13 @@ async def scale(request: Request) -> Response:
     work = waiting + info.counts.running
     if info.rules.max_running is not None:
         work = min(work, max(info.rules.max_running, info.counts.running))
-    view = queue_view(info, request.service.clock.now())
     return json_answer(
-        {
-            "desired_workers": -(-work // asked.per_worker),
-            "ready": info.counts.ready,
-            "running": info.counts.running,
-            "oldest_s": view["oldest_s"],
-        }
+        ScaleOut(
+            desired_workers=-(-work // asked.per_worker),
+            ready=info.counts.ready,
+            running=info.counts.running,
+            oldest_s=queue_view(info, request.service.clock.now()).oldest_s,
+        )
     )
 
 
@@ -108,8 +107,7 @@ async def _store(request: Request, settings: QueueSettings) -> Response:
     driver = await request.service.driver()
     rules = await driver.configure_queue(settings, now=request.service.now())
     request.audited = {"queue": settings.queue}
-    view: View = rules_view(rules)
-    return json_answer(view)
+    return json_answer(rules_view(rules))
 
 
 def _queue_of(request: Request) -> str:
@@ -162,7 +160,7 @@ OPERATIONS = [
         name="get_queue",
         handler=get_queue,
         summary="Numbers and settings of a queue; * is the whole harbor",
-        answer=QueueOut,
+        answer=QueueView,
         problems=("not-found",),
     ),
     Operation(
@@ -172,7 +170,7 @@ OPERATIONS = [
         handler=configure,
         summary="Change settings of a queue, or of the harbor under *",
         body=QueueIn,
-        answer=RulesOut,
+        answer=RulesView,
         problems=("malformed", "not-found", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
     *(
@@ -182,7 +180,7 @@ OPERATIONS = [
             name=f"{verb}_queue",
             handler=handler,
             summary=summary,
-            answer=RulesOut,
+            answer=RulesView,
             problems=("not-found",),
         )
         for verb, handler, summary in (

@@ -8,11 +8,11 @@ import msgspec
 from starlette.responses import Response
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.views import View, schedule_view
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, ticks
-from taskharbor.web.api.answers import EnqueuedOut, ScheduleOut, SchedulesOut
+from taskharbor.views import ScheduleView, schedule_view
+from taskharbor.web.api.answers import EnqueuedOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
 from taskharbor.web.api.schemas import NoQuery, ScheduleIn
 from taskharbor.web.endpoint import Operation
@@ -25,7 +25,7 @@ from taskharbor.web.request import Request
 async def list_schedules(request: Request) -> Response:
     read_query(request.scope["query_string"], NoQuery)
     found = await _visible(request, await request.service.driver())
-    return json_answer({"items": [_view(request, entry) for entry in found]})
+    return json_answer(SchedulesOut(items=[_view(request, entry) for entry in found]))
 
 
 async def put_schedule(request: Request) -> Response:
@@ -132,7 +132,7 @@ def _name_of(request: Request) -> str:
     return name
 
 
-def _view(request: Request, entry: StoredSchedule) -> View:
+def _view(request: Request, entry: StoredSchedule) -> ScheduleView:
     now = request.service.clock.now()
     return schedule_view(entry, _next_tick(entry, now), now=now)
 
@@ -164,7 +164,7 @@ OPERATIONS = [
         handler=put_schedule,
         summary="Store a schedule under a name",
         body=ScheduleIn,
-        answer=ScheduleOut,
+        answer=ScheduleView,
         problems=("malformed", "not-found", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
     Operation(
@@ -188,8 +188,8 @@ OPERATIONS = [
             problems=("not-found",),
         )
         for verb, handler, summary, answer, status in (
-            ("pause", pause, "Let a schedule make no more jobs", ScheduleOut, 200),
-            ("resume", resume, "Let a schedule make jobs again", ScheduleOut, 200),
+            ("pause", pause, "Let a schedule make no more jobs", ScheduleView, 200),
+            ("resume", resume, "Let a schedule make jobs again", ScheduleView, 200),
             ("run", run, "Make the job of a schedule now", EnqueuedOut, 201),
         )
     ),

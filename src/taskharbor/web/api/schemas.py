@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.model.checks import MAX_COUNT, MAX_HORIZON, MAX_PRIORITY
 from taskharbor.model.schedule import Misfire
+from taskharbor.views import InstantText
 
 MAX_JOBS = 1000
 """Jobs in one batch."""
@@ -29,7 +30,6 @@ Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x
 Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Instant = Annotated[datetime, Meta(tz=True)]
-InstantText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500)]
 Text = Annotated[str, Meta(min_length=1, max_length=500)]

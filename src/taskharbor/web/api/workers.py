@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from taskharbor.drivers.messages import Counts
-from taskharbor.drivers.views import instant_text, seconds, worker_view
 from taskharbor.model.presence import WorkerInfo
-from taskharbor.web.api.answers import StatsOut, WorkersOut
+from taskharbor.views import instant_text, seconds, worker_view
+from taskharbor.web.api.answers import StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.api.schemas import NoQuery
 from taskharbor.web.endpoint import Operation
@@ -20,7 +20,7 @@ from taskharbor.web.request import Request
 
 async def list_workers(request: Request) -> Response:
     read_query(request.scope["query_string"], NoQuery)
-    return json_answer({"items": [worker_view(worker) for worker in await _visible_workers(request)]})
+    return json_answer(WorkersOut(items=[worker_view(worker) for worker in await _visible_workers(request)]))
 
 
 async def stats(request: Request) -> Response:
@@ -32,23 +32,23 @@ async def stats(request: Request) -> Response:
     info = await driver.info()
     types = await driver.types(now=request.service.now()) if request.principal.queues is None else []
     return json_answer(
-        {
-            "version": __version__,
-            "counts": {
-                name: sum(getattr(queue.counts, name) for queue in queues)
-                for name in Counts.__struct_fields__
-            },
-            "queues": len(queues),
-            "workers": {
-                "count": len(workers),
-                "slots": sum(worker.report.concurrency for worker in workers),
-                "busy": sum(len(worker.report.running) for worker in workers),
-            },
-            "types": [
-                {"type": one.type, "usual_s": seconds(one.usual), "samples": one.samples} for one in types
-            ],
-            "store": {"driver": info.driver, "durability": info.durability, "at": instant_text(info.at)},
-        }
+        StatsOut(
+            version=__version__,
+            counts=Counts(
+                **{
+                    name: sum(getattr(queue.counts, name) for queue in queues)
+                    for name in Counts.__struct_fields__
+                }
+            ),
+            queues=len(queues),
+            workers=WorkerTotalsOut(
+                count=len(workers),
+                slots=sum(worker.report.concurrency for worker in workers),
+                busy=sum(len(worker.report.running) for worker in workers),
+            ),
+            types=[TypeOut(type=one.type, usual_s=seconds(one.usual), samples=one.samples) for one in types],
+            store=StoreOut(driver=info.driver, durability=info.durability, at=instant_text(info.at) or ""),
+        )
     )
 
 

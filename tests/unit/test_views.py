@@ -9,11 +9,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from taskharbor.drivers.views import job_view
 from taskharbor.model.clock import EPOCH
 from taskharbor.model.codec import CODEC_HEADER
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
+from taskharbor.views import job_details, plain
 
 
 def job(payload: bytes, codec: str) -> JobRecord:
@@ -61,7 +61,7 @@ ODD = {
 def test_an_odd_payload_is_shown_or_given_as_base64(kind: str, reveal: bool) -> None:
     data, codec = ODD[kind]
 
-    view = job_view(job(data, codec), is_full=True, reveal=reveal)
+    view = plain(job_details(job(data, codec), reveal=reveal))
 
     msgspec.json.encode(view)
     json.dumps(view)
@@ -70,6 +70,6 @@ def test_an_odd_payload_is_shown_or_given_as_base64(kind: str, reveal: bool) -> 
 
 
 def test_a_usual_payload_is_shown_as_it_is() -> None:
-    view = job_view(job(pack({"a": [1, 2.5, None, {"b": b"x"}]}), "msgpack"), is_full=True, reveal=True)
+    view = job_details(job(pack({"a": [1, 2.5, None, {"b": b"x"}]}), "msgpack"), reveal=True)
 
-    assert view["payload"] == {"a": [1, 2.5, None, {"b": "eA=="}]}
+    assert view.payload == {"a": [1, 2.5, None, {"b": "eA=="}]}
