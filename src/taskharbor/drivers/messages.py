@@ -13,6 +13,7 @@ from taskharbor.errors import InvalidArgument, LeaseLost, TaskHarborError
 from taskharbor.model.checks import MAX_BATCH, check_count, check_lease_for, check_name, check_worker_id
 from taskharbor.model.job import JobRecord, Lease
 from taskharbor.model.limits import RateLimit, check_rate
+from taskharbor.model.presence import RoleLease as RoleLease  # noqa: PLC0414 - an answer of the contract, too
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.state import JobState
 
@@ -255,16 +256,6 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     oldest_ready_at: datetime | None = None
     throttled_until: datetime | None = None
-
-
-class RoleLease(msgspec.Struct, frozen=True):
-    """Who holds a role, and for how long. `term` rises each time the role changes hands."""
-
-    role: str
-    holder: str
-    term: int
-    expires_at: datetime
-    is_mine: bool
 
 
 class WakeupKind(StrEnum):

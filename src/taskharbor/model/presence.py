@@ -1,10 +1,12 @@
-"""Who is at work: what a worker reports about itself, and how durations are folded into averages."""
+"""Who is at work, who holds a role, and how durations become averages. Stores keep what these return."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from taskharbor.model.job import NO_TIME
 
@@ -54,6 +56,54 @@ class TypeInfo(msgspec.Struct, frozen=True):
     type: str
     usual: timedelta
     samples: int
+
+
+class RoleLease(msgspec.Struct, frozen=True):
+    """Who holds a role, and for how long. `term` rises each time the role changes hands."""
+
+    role: str
+    holder: str
+    term: int
+    expires_at: datetime
+    is_mine: bool
+
+
+def reported(
+    before: WorkerInfo | None, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime
+) -> WorkerInfo:
+    """What `report_worker` keeps. A worker whose last report has expired starts its average again."""
+    known = before if before is not None and before.expires_at > now else None
+    latency = known.latency if known else None
+    for sample in samples:
+        latency = fold(latency, sample.duration)
+    count = (known.samples if known else 0) + len(samples)
+    return WorkerInfo(report=report, seen_at=now, expires_at=now + ttl, latency=latency, samples=count)
+
+
+def learned(known: Mapping[str, TypeInfo], samples: Sequence[Sample]) -> dict[str, TypeInfo]:
+    """The averages of the types in these samples, from those known before."""
+    after: dict[str, TypeInfo] = {}
+    for sample in samples:
+        before = after.get(sample.type) or known.get(sample.type)
+        usual = fold(before.usual if before else None, sample.duration)
+        after[sample.type] = TypeInfo(sample.type, usual, (before.samples if before else 0) + 1)
+    return after
+
+
+def role_after(before: RoleLease | None, role: str, holder: str, ttl: timedelta, now: datetime) -> RoleLease:
+    """What `hold_role` answers; it is stored only if `is_mine`: otherwise another holder has the role."""
+    is_held = before is not None and before.expires_at > now
+    if before is not None and is_held and before.holder != holder:
+        return replace(before, is_mine=False)
+    term = (before.term if before else 0) + (0 if is_held else 1)
+    return RoleLease(role, holder, term, now + ttl, True)
+
+
+def role_released(before: RoleLease | None, holder: str, now: datetime) -> RoleLease | None:
+    """The role free again; None when this holder does not have it. The term is kept and never reused."""
+    if before is None or before.holder != holder or before.expires_at <= now:
+        return None
+    return replace(before, expires_at=now)
 
 
 def fold(average: timedelta | None, sample: timedelta) -> timedelta:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec.structs import replace
-
-from taskharbor.drivers.messages import RoleLease
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.presence import (
+    RoleLease,
+    Sample,
+    TypeInfo,
+    WorkerInfo,
+    WorkerReport,
+    learned,
+    ranked,
+    reported,
+    role_after,
+    role_released,
+)
 from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 
@@ -25,18 +33,8 @@ class Registry:
 
     def report(self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime) -> None:
         before = self._workers.get(report.worker_id)
-        known = before if before is not None and before.expires_at > now else None
-        latency = known.latency if known else None
-        for sample in samples:
-            latency = fold(latency, sample.duration)
-            self._learn(sample)
-        self._workers[report.worker_id] = WorkerInfo(
-            report=report,
-            seen_at=now,
-            expires_at=now + ttl,
-            latency=latency,
-            samples=(known.samples if known else 0) + len(samples),
-        )
+        self._workers[report.worker_id] = reported(before, report, samples, ttl, now)
+        self._types |= learned(self._types, samples)
 
     def forget(self, worker_id: str, now: datetime) -> bool:
         before = self._workers.pop(worker_id, None)
@@ -49,28 +47,19 @@ class Registry:
     def types(self) -> list[TypeInfo]:
         return [self._types[name] for name in sorted(self._types)]
 
-    def _learn(self, sample: Sample) -> None:
-        known = self._types.get(sample.type)
-        usual = fold(known.usual if known else None, sample.duration)
-        self._types[sample.type] = TypeInfo(sample.type, usual, (known.samples if known else 0) + 1)
-
     # ------------------------------------------------------------------ roles
 
     def hold(self, role: str, holder: str, ttl: timedelta, now: datetime) -> RoleLease:
-        before = self._roles.get(role)
-        is_held = before is not None and before.expires_at > now
-        if before is not None and is_held and before.holder != holder:
-            return replace(before, is_mine=False)
-        term = (before.term if before else 0) + (0 if is_held else 1)
-        self._roles[role] = RoleLease(role, holder, term, now + ttl, True)
-        return self._roles[role]
+        lease = role_after(self._roles.get(role), role, holder, ttl, now)
+        if lease.is_mine:
+            self._roles[role] = lease
+        return lease
 
     def release(self, role: str, holder: str, now: datetime) -> bool:
-        before = self._roles.get(role)
-        if before is None or before.holder != holder or before.expires_at <= now:
-            return False
-        self._roles[role] = replace(before, expires_at=now)  # the term stays known and is never reused
-        return True
+        lease = role_released(self._roles.get(role), holder, now)
+        if lease is not None:
+            self._roles[role] = lease
+        return lease is not None
 
     # ------------------------------------------------------------------ schedules
 

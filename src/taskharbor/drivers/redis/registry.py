@@ -9,13 +9,23 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.messages import RoleLease
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import MOST_TRIES, OptimisticStep, now_arg, too_busy
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_bytes, rules_in
 from taskharbor.model.clock import instant
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.presence import (
+    RoleLease,
+    Sample,
+    TypeInfo,
+    WorkerInfo,
+    WorkerReport,
+    learned,
+    ranked,
+    reported,
+    role_after,
+    role_released,
+)
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
@@ -66,11 +76,12 @@ class Registry:
         fields = [(self._keys.workers, report.worker_id), *((self._keys.types, name) for name in types)]
 
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[None, list[Any]]:
-            info = _reported(values[0], report, samples, ttl, at)
+            info = reported(_decoded(values[0], WorkerInfo), report, samples, ttl, at)
+            found = (_decoded(packed, TypeInfo) for packed in values[1:])
+            known = {usual.type: usual for usual in found if usual is not None}
             writes: list[Any] = [("HSET", self._keys.workers, report.worker_id, _encode(info))]
-            for name, packed in zip(types, values[1:], strict=True):
-                mine = [sample for sample in samples if sample.type == name]
-                writes.append(("HSET", self._keys.types, name, _encode(_learned(name, packed, mine))))
+            for name, usual in learned(known, samples).items():
+                writes.append(("HSET", self._keys.types, name, _encode(usual)))
             return None, writes
 
         await self._change(fields, decide, now)
@@ -103,23 +114,15 @@ class Registry:
 
     async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[RoleLease, list[Any]]:
-            before = None if values[0] is None else msgspec.msgpack.decode(values[0], type=RoleLease)
-            is_held = before is not None and before.expires_at > at
-            if before is not None and is_held and before.holder != holder:
-                return replace(before, is_mine=False), []
-            term = (before.term if before else 0) + (0 if is_held else 1)
-            lease = RoleLease(role, holder, term, at + ttl, True)
-            return lease, [("HSET", self._keys.roles, role, _encode(lease))]
+            lease = role_after(_decoded(values[0], RoleLease), role, holder, ttl, at)
+            return lease, [("HSET", self._keys.roles, role, _encode(lease))] if lease.is_mine else []
 
         return await self._change([(self._keys.roles, role)], decide, now)
 
     async def release(self, role: str, holder: str, now: datetime | None) -> bool:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
-            before = None if values[0] is None else msgspec.msgpack.decode(values[0], type=RoleLease)
-            if before is None or before.holder != holder or before.expires_at <= at:
-                return False, []
-            # The term is kept and never reused.
-            return True, [("HSET", self._keys.roles, role, _encode(replace(before, expires_at=at)))]
+            lease = role_released(_decoded(values[0], RoleLease), holder, at)
+            return lease is not None, [("HSET", self._keys.roles, role, _encode(lease))] if lease else []
 
         return await self._change([(self._keys.roles, role)], decide, now)
 
@@ -127,14 +130,14 @@ class Registry:
 
     async def put(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[StoredSchedule, list[Any]]:
-            entry = stored(schedule, _schedule(values[0]), at)
+            entry = stored(schedule, _decoded(values[0], StoredSchedule), at)
             return entry, [("HSET", self._keys.schedules, schedule.name, _encode(entry))]
 
         return await self._change([(self._keys.schedules, schedule.name)], decide, now)
 
     async def advance(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
-            entry = _schedule(values[0])
+            entry = _decoded(values[0], StoredSchedule)
             if entry is None or tick <= entry.last_tick_at:
                 return entry is not None, []
             after = advanced(entry, tick, at, fired=fired)
@@ -147,7 +150,7 @@ class Registry:
 
     async def schedules(self) -> list[StoredSchedule]:
         _, packed = await self._all(self._keys.schedules, None)
-        entries = [entry for value in packed if (entry := _schedule(value)) is not None]
+        entries = [msgspec.msgpack.decode(value, type=StoredSchedule) for value in packed]
         return sorted(entries, key=lambda entry: entry.schedule.name)
 
     # ------------------------------------------------------------------ read, decide, write if unchanged
@@ -200,25 +203,5 @@ def _with(rules: QueueRules, settings: QueueSettings) -> QueueRules:
     return replace(rules, **said)
 
 
-def _reported(
-    packed: bytes | None, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, at: datetime
-) -> WorkerInfo:
-    before = None if packed is None else msgspec.msgpack.decode(packed, type=WorkerInfo)
-    known = before if before is not None and before.expires_at > at else None
-    latency = known.latency if known else None
-    for sample in samples:
-        latency = fold(latency, sample.duration)
-    count = (known.samples if known else 0) + len(samples)
-    return WorkerInfo(report=report, seen_at=at, expires_at=at + ttl, latency=latency, samples=count)
-
-
-def _learned(name: str, packed: bytes | None, samples: Sequence[Sample]) -> TypeInfo:
-    known = None if packed is None else msgspec.msgpack.decode(packed, type=TypeInfo)
-    usual = fold(known.usual if known else None, samples[0].duration)
-    for sample in samples[1:]:
-        usual = fold(usual, sample.duration)
-    return TypeInfo(name, usual, (known.samples if known else 0) + len(samples))
-
-
-def _schedule(packed: bytes | None) -> StoredSchedule | None:
-    return None if packed is None else msgspec.msgpack.decode(packed, type=StoredSchedule)
+def _decoded(packed: bytes | None, type_: type[_T]) -> _T | None:
+    return None if packed is None else msgspec.msgpack.decode(packed, type=type_)
