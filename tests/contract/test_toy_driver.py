@@ -67,15 +67,11 @@ class CutOffDriver(toy.ToyDriver):  # type: ignore[name-defined, misc]
 async def test_a_failing_claim_comes_back_with_the_settlements(driver: Driver) -> None:
     """B25: the exchange that every driver inherits never gives an error instead of answers."""
     job = await running(driver)
-    async with CutOffDriver(toy_shelf(driver)) as cut_off:
+    async with CutOffDriver(vars(driver)["store"]) as cut_off:
         answers = await cut_off.exchange([Ack(job.lease)], claim(), now=START)
 
     assert [answer.state for answer in answers.settled] == [JobState.COMPLETED]
     assert (answers.claimed, type(answers.error)) == ([], DriverUnavailable)
-
-
-def toy_shelf(driver: Driver) -> object:
-    return vars(driver)["shelf"]
 
 
 def test_the_page_runs_the_kit_the_way_we_do(monkeypatch: pytest.MonkeyPatch) -> None:

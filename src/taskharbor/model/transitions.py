@@ -1,9 +1,9 @@
 """Every step a stored job can take, as a function from record to record.
 
-Pure: a driver brings the record, the deciding clock's `now` and whatever else takes part, and
-stores what comes back, in one atomic step. Drivers that speak Python between read and write
-(memory, SQLite) call these; the others say the same in SQL or Lua and are held to it by the
-conformance kit. Each function makes exactly one new version of each record it returns.
+Pure: a driver brings the record, the deciding clock's `now` and whatever else takes part, and stores what
+comes back, in one atomic step. `drivers/lifecycle.py` calls these for every store; where SQL or Lua repeats
+one for speed, a comment names it and the conformance kit compares. Each function makes exactly one new
+version of each record it returns.
 """
 
 from __future__ import annotations
