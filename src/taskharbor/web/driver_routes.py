@@ -97,6 +97,7 @@ class DriverVerbs:
             summary=f"The driver verb {verb.name}",
             handler=partial(self._answer, verb),
             meter=None if _rights(verb).roles[:1] == ("worker",) else "driver",
+            query=None,
             body=verb.request,
             answer=NoneType if verb.answer is None else verb.answer,  # null is documented, too
             media_type="application/x-ndjson" if verb.name == "wakeups" else "application/json",

@@ -16,7 +16,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from taskharbor.errors import DriverUnavailable, TaskHarborError
+from taskharbor.web.api.schemas import NoQuery
 from taskharbor.web.auth import LOOPBACK, Principal
+from taskharbor.web.parsing import read_query
 from taskharbor.web.permissions import AccessRule, access_rule
 from taskharbor.web.problems import Problem, problem_of, problem_response
 from taskharbor.web.reply import Reply, deliver
@@ -45,7 +47,9 @@ class Operation:
     old_path: str | None = None
     """An alias for older callers; the OpenAPI document leaves it out."""
 
-    query: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] | None = NoQuery
+    """What the query string is parsed into, as `request.query`. None: the query string is ignored."""
+
     body: Any = None
     is_body_optional: bool = False
     answer: Any = None
@@ -92,6 +96,8 @@ class Endpoint:
             if not rule.is_open:
                 principal = request.principal = await self._authenticator.principal_of(request)
                 self._check_access(principal, operation, rule)
+            if operation.query is not None:
+                request.query = read_query(scope["query_string"], operation.query)
             response = await operation.handler(request)
             if not rule.is_open:  # open ones ask no store, or report its outage themselves
                 self._service.harbor.driver.outage.answered()

@@ -53,6 +53,7 @@ def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> 
         name="openapi",
         handler=openapi,
         summary="This document",
+        query=None,
         answer=dict[str, Any],
     )
 

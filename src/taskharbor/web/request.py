@@ -22,6 +22,9 @@ class Request(HTTPConnection):
         super().__init__(scope)
         self.service = service
         self.principal: Principal = NOBODY
+        self.query: Any = None
+        """The parsed query string; `Operation.query` is its type."""
+
         self._receive = receive
         self._memory_held = 0
         self.audited: dict[str, Any] = {}

@@ -9,10 +9,10 @@ from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.state import JobState
 from taskharbor.web.api.answers import JobsOut, RetriedOut, RetryDeadOut
 from taskharbor.web.api.jobs import answer_page, job_of, queue_asked, span
-from taskharbor.web.api.schemas import DeadQuery, NoQuery, RetryDeadIn
+from taskharbor.web.api.schemas import DeadQuery, RetryDeadIn
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, unsealed
-from taskharbor.web.parsing import read_json, read_query
+from taskharbor.web.parsing import read_json
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 
@@ -20,7 +20,7 @@ _MAX_BODY = 256 * 1024
 
 
 async def list_dead(request: Request) -> Response:
-    asked = read_query(request.scope["query_string"], DeadQuery)
+    asked: DeadQuery = request.query
     query = Query(
         queue=queue_asked(request, asked.queue),
         states=(JobState.FAILED,),
@@ -35,7 +35,6 @@ async def list_dead(request: Request) -> Response:
 
 async def retry_dead(request: Request) -> Response:
     """Let dead letters wait again; per id what became of it."""
-    read_query(request.scope["query_string"], NoQuery)
     asked = read_json(await request.body(_MAX_BODY), RetryDeadIn)
     if asked.ids and (asked.queue or asked.type or asked.failure_kind):
         raise InvalidArgument("give ids, or say which jobs, not both")
@@ -47,7 +46,6 @@ async def retry_dead(request: Request) -> Response:
 
 async def delete_dead(request: Request) -> Response:
     """Forget one dead letter for good."""
-    read_query(request.scope["query_string"], NoQuery)
     job = await job_of(request)
     if job.state is not JobState.FAILED:
         raise NotAllowedInState(job.id, verb="delete", state=job.state)

@@ -15,7 +15,6 @@ from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.feed import Event, Feed, Subscription
 from taskharbor.web.limits import StreamSlot
-from taskharbor.web.parsing import read_query
 from taskharbor.web.problems import Problem
 from taskharbor.web.request import Request
 
@@ -25,7 +24,7 @@ _COMMENT_SECONDS = 15.0
 
 
 async def events(request: Request) -> Response:
-    asked = read_query(request.scope["query_string"], EventsQuery)
+    asked: EventsQuery = request.query
     service = request.service
     if service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})

@@ -44,6 +44,7 @@ OPERATIONS = [
         name="livez",
         handler=livez,
         summary="Whether the server itself is alive; the store is not asked",
+        query=None,
         answer=ProbeOut,
     ),
     Operation(
@@ -52,6 +53,7 @@ OPERATIONS = [
         name="readyz",
         handler=readyz,
         summary="Whether requests can be served: the store answers",
+        query=None,
         answer=ProbeOut,
     ),
 ]

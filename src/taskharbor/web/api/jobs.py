@@ -21,11 +21,11 @@ from taskharbor.model.state import JobState
 from taskharbor.views import JobDetails, WhyView, job_view, why_view
 from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
-from taskharbor.web.api.schemas import JobQuery, JobsQuery, NoQuery, ResultQuery, RetryIn, TimesQuery
+from taskharbor.web.api.schemas import JobQuery, JobsQuery, ResultQuery, RetryIn, TimesQuery
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.paging import find_page, link_to_next, unsealed
-from taskharbor.web.parsing import read_instant, read_json, read_query
+from taskharbor.web.parsing import read_instant, read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.redaction import job_shown_to
 from taskharbor.web.reply import json_answer
@@ -37,7 +37,7 @@ _STATES = {state.value: state for state in JobState}
 
 
 async def list_jobs(request: Request) -> Response:
-    asked = read_query(request.scope["query_string"], JobsQuery)
+    asked: JobsQuery = request.query
     query = Query(
         queue=queue_asked(request, asked.queue),
         states=_states(asked.state),
@@ -60,19 +60,18 @@ async def answer_page(request: Request, query: Query, asked: TimesQuery) -> Resp
 
 
 async def get_job(request: Request) -> Response:
-    asked = read_query(request.scope["query_string"], JobQuery)
+    asked: JobQuery = request.query
     return json_answer(job_shown_to(request.principal, await job_of(request), redact=asked.redact))
 
 
 async def why(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     job = await job_of(request)
     found = await look_into(await request.service.driver(), job.id, now=request.service.now())
     return json_answer(why_view(found))
 
 
 async def result(request: Request) -> Response:
-    asked = read_query(request.scope["query_string"], ResultQuery)
+    asked: ResultQuery = request.query
     job = await _over_or_late(request, asked.wait_s)
     details = job_shown_to(request.principal, job, redact=asked.redact)
     fields = {name: getattr(details, name) for name in ResultOut.__struct_fields__ if name != "is_over"}
@@ -80,7 +79,6 @@ async def result(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     job = await job_of(request)
     driver = await request.service.driver()
     [answer] = await driver.cancel([job.id], now=request.service.now())
@@ -93,7 +91,6 @@ async def cancel(request: Request) -> Response:
 
 
 async def retry(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     limit = request.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
     raw = await request.optional_body(limit)
     asked = RetryIn() if not raw else read_json(raw, RetryIn)

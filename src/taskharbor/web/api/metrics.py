@@ -61,5 +61,6 @@ class ServerMetrics:
             handler=metrics,
             summary="Prometheus metrics of this server and of the store",
             meter=None,
+            query=None,
             media_type="text/plain",
         )

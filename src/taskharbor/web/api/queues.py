@@ -15,9 +15,9 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
 from taskharbor.views import QueueView, RulesView, queue_view, rules_view
 from taskharbor.web.api.answers import CancelWaitingOut, QueuesOut, ScaleOut
-from taskharbor.web.api.schemas import CancelWaitingIn, NoQuery, QueueIn, RateIn, RetentionIn, ScaleQuery
+from taskharbor.web.api.schemas import CancelWaitingIn, QueueIn, RateIn, RetentionIn, ScaleQuery
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.parsing import read_json, read_query
+from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
@@ -27,7 +27,6 @@ _MAX_BODY = 16 * 1024
 
 async def list_queues(request: Request) -> Response:
     """Every queue that has a job or settings; the harbor's own settings are under `/api/queues/*`."""
-    read_query(request.scope["query_string"], NoQuery)
     found = await visible_queues(request)
     now = request.service.clock.now()
     return json_answer(QueuesOut(items=[queue_view(info, now) for info in found]))
@@ -35,13 +34,11 @@ async def list_queues(request: Request) -> Response:
 
 async def get_queue(request: Request) -> Response:
     """One queue. A queue is a name: one that nobody has used yet is empty."""
-    read_query(request.scope["query_string"], NoQuery)
     info = await _info(request, _queue_of(request))
     return json_answer(queue_view(info, request.service.clock.now()))
 
 
 async def configure(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     queue = _queue_of(request)
     asked = read_json(await request.body(_MAX_BODY), QueueIn)
     if isinstance(asked.fail_queue, str):
@@ -59,7 +56,6 @@ async def resume(request: Request) -> Response:
 
 async def cancel_waiting(request: Request) -> Response:
     """Cancel the waiting job of a key; a running one goes on."""
-    read_query(request.scope["query_string"], NoQuery)
     queue = _queue_of(request)
     if queue == EVERY_QUEUE:
         raise Problem("not-found", "a key belongs to one queue; name it")
@@ -72,7 +68,7 @@ async def cancel_waiting(request: Request) -> Response:
 
 async def scale(request: Request) -> Response:
     """How many workers the queue could use now. Running jobs count: their workers are needed."""
-    asked = read_query(request.scope["query_string"], ScaleQuery)
+    asked: ScaleQuery = request.query
     queue = _queue_of(request)
     if queue == EVERY_QUEUE:
         raise Problem("not-found", "workers are scaled by queue; name one")

@@ -14,23 +14,21 @@ from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, t
 from taskharbor.views import ScheduleView, schedule_view
 from taskharbor.web.api.answers import EnqueuedOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
-from taskharbor.web.api.schemas import NoQuery, ScheduleIn
+from taskharbor.web.api.schemas import ScheduleIn
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.parsing import read_json, read_query
+from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 
 
 async def list_schedules(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     found = await _visible(request, await request.service.driver())
     return json_answer(SchedulesOut(items=[_view(request, entry) for entry in found]))
 
 
 async def put_schedule(request: Request) -> Response:
     """Store a schedule under its name. A changed rule forgets the ticks that it missed."""
-    read_query(request.scope["query_string"], NoQuery)
     name = _name_of(request)
     limit = request.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
     asked = read_json(await request.body(limit), ScheduleIn)
@@ -56,7 +54,6 @@ async def put_schedule(request: Request) -> Response:
 
 
 async def delete_schedule(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     entry = await _entry(request)
     driver = await request.service.driver()
     await driver.delete_schedule(entry.schedule.name, now=request.service.now())
@@ -102,7 +99,6 @@ def _schedule(request: Request, name: str, asked: ScheduleIn) -> Schedule:
 
 
 async def _set_paused(request: Request, *, is_paused: bool) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     entry = await _entry(request)
     driver = await request.service.driver()
     changed = msgspec.structs.replace(entry.schedule, paused=is_paused)

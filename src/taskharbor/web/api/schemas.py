@@ -214,4 +214,4 @@ class EventsQuery(In, frozen=True, kw_only=True):
 
 
 class NoQuery(In, frozen=True, kw_only=True):
-    """Nothing may stand behind the question mark."""
+    """No query parameters are allowed."""

@@ -9,9 +9,7 @@ from taskharbor.model.presence import WorkerInfo
 from taskharbor.views import instant_text, seconds, worker_view
 from taskharbor.web.api.answers import StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
 from taskharbor.web.api.queues import visible_queues
-from taskharbor.web.api.schemas import NoQuery
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.parsing import read_query
 from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import worker_shown_to
 from taskharbor.web.reply import json_answer
@@ -19,14 +17,12 @@ from taskharbor.web.request import Request
 
 
 async def list_workers(request: Request) -> Response:
-    read_query(request.scope["query_string"], NoQuery)
     return json_answer(WorkersOut(items=[worker_view(worker) for worker in await _visible_workers(request)]))
 
 
 async def stats(request: Request) -> Response:
     from taskharbor import __version__
 
-    read_query(request.scope["query_string"], NoQuery)
     driver = await request.service.driver()
     queues, workers = await visible_queues(request), await _visible_workers(request)
     info = await driver.info()
