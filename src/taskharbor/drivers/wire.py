@@ -8,9 +8,10 @@ errors by name with their data, so that the other side raises what this side rai
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from taskharbor import errors
 from taskharbor.drivers.capabilities import Capabilities
@@ -35,6 +36,7 @@ from taskharbor.drivers.messages import (
     Speculated,
     Wakeup,
 )
+from taskharbor.model.checks import ID_PATTERN, MAX_BATCH, MAX_TEXT, NAME_PATTERN
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
@@ -141,11 +143,17 @@ def _verb(name: str, answer: Any, /, **arguments: Any) -> Verb:
     )
 
 
+# For readers of the OpenAPI document: the verbs check their arguments themselves and raise our own errors.
+Name = Annotated[str, Meta(extra_json_schema={"pattern": f"^{NAME_PATTERN}$"})]
+JobId = Annotated[str, Meta(extra_json_schema={"pattern": f"^{ID_PATTERN}$"})]
+WorkerId = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_TEXT})]
+Limit = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_BATCH})]
+
 _VERBS = (
     _verb("hello", Hello),
     _verb("info", DriverInfo),
     # Answered by a stream of lines: a Wakeup as JSON each, or nothing as a sign of life.
-    _verb("wakeups", Wakeup, queues=list[str], worker_id=str),
+    _verb("wakeups", Wakeup, queues=list[Name], worker_id=WorkerId),
     _verb("pending_migrations", list[str]),
     _verb("migrate", list[str]),
     _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
@@ -159,27 +167,27 @@ _VERBS = (
     ),
     _verb("settle", list[Settled | Failure], settlements=list[AnySettlement]),
     _verb("exchange", ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
-    _verb("reclaim", list[Reclaimed], limit=(int, 100)),
-    _verb("promote", int, limit=(int, 1000)),
-    _verb("prune", int, limit=(int, 1000)),
-    _verb("cancel", list[CancelAnswer], ids=list[str]),
-    _verb("cancel_waiting", bool, queue=str, key=bytes),
+    _verb("reclaim", list[Reclaimed], limit=(Limit, 100)),
+    _verb("promote", int, limit=(Limit, 1000)),
+    _verb("prune", int, limit=(Limit, 1000)),
+    _verb("cancel", list[CancelAnswer], ids=list[JobId]),
+    _verb("cancel_waiting", bool, queue=Name, key=bytes),
     _verb(
         "requeue",
         list[Requeued | Failure],
-        ids=list[str],
-        queue=(str | None, None),
+        ids=list[JobId],
+        queue=(Name | None, None),
         edit=(Edit, NO_EDIT),
         reset_counts=(bool, True),
         run_at=(datetime | None, None),
         delay=(timedelta | None, None),
     ),
-    _verb("delete", list[Deleted | Failure], ids=list[str]),
+    _verb("delete", list[Deleted | Failure], ids=list[JobId]),
     _verb("configure_queue", QueueRules, settings=QueueSettings),
-    _verb("speculate", Speculated | Failure, job_id=str, head_start=(HeadStart | None, None)),
-    _verb("get", list[JobRecord | None], ids=list[str], payloads=(bool, True)),
+    _verb("speculate", Speculated | Failure, job_id=JobId, head_start=(HeadStart | None, None)),
+    _verb("get", list[JobRecord | None], ids=list[JobId], payloads=(bool, True)),
     _verb("find", Page, query=Query),
-    _verb("count", dict[str, Counts], queues=(list[str] | None, None)),
+    _verb("count", dict[str, Counts], queues=(list[Name] | None, None)),
     _verb("queues", list[QueueInfo]),
     _verb(
         "report_worker",
@@ -188,14 +196,14 @@ _VERBS = (
         samples=(list[Sample], msgspec.field(default_factory=list)),
         ttl=timedelta,
     ),
-    _verb("forget_worker", bool, worker_id=str),
+    _verb("forget_worker", bool, worker_id=WorkerId),
     _verb("workers", list[WorkerInfo]),
     _verb("types", list[TypeInfo]),
-    _verb("hold_role", RoleLease, role=str, holder=str, ttl=timedelta),
-    _verb("release_role", bool, role=str, holder=str),
+    _verb("hold_role", RoleLease, role=Name, holder=WorkerId, ttl=timedelta),
+    _verb("release_role", bool, role=Name, holder=WorkerId),
     _verb("put_schedule", StoredSchedule, schedule=Schedule),
-    _verb("advance_schedule", bool, name=str, tick=datetime, fired=(bool, True)),
-    _verb("delete_schedule", bool, name=str),
+    _verb("advance_schedule", bool, name=Name, tick=datetime, fired=(bool, True)),
+    _verb("delete_schedule", bool, name=Name),
     _verb("schedules", list[StoredSchedule]),
 )
 VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}

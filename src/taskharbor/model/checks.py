@@ -29,8 +29,10 @@ MAX_HEADER_BYTES = 16 * 1024
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+ID_PATTERN = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_NAME = re.compile(NAME_PATTERN)
+_ID = re.compile(ID_PATTERN)
 ID_LENGTH, _ID_DASHES, _ID_BYTES = 36, (8, 13, 18, 23), b"0123456789abcdef-"
 # Names repeat millions of times and a set look-up is a third of a match. Bounded: names may come
 # from outside.

@@ -183,5 +183,5 @@ async def _run_scheduler(service: Service) -> None:
 def _endpoints(service: Service) -> dict[str, Endpoint]:
     operations = OPERATIONS if service.metrics is None else [*OPERATIONS, service.metrics.operation()]
     operations = [*operations, *DriverVerbs(service).operations()]
-    document = openapi_operation(operations, accepts_now=service.config.accepts_now)
+    document = openapi_operation(operations)
     return endpoints_of(service, [*operations, document])

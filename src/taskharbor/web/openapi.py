@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from taskharbor.web.driver_schemas import narrowed
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.problems import KINDS, MEDIA_TYPE, ProblemOut
 from taskharbor.web.reply import Reply
@@ -36,12 +35,12 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
 }
 
 
-def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> Operation:
+def openapi_operation(operations: Sequence[Operation]) -> Operation:
     """GET /api/openapi.json: the document of these operations, made once, when it is first asked for."""
 
     @lru_cache(maxsize=4)  # encoded too: half a millisecond a call, and anybody may call
     def document(root: str) -> bytes:
-        made = openapi_document(operations, accepts_now=accepts_now)
+        made = openapi_document(operations)
         return msgspec.json.encode({**made, "servers": [{"url": root or "/"}]})
 
     async def openapi(request: Request) -> Response:
@@ -58,7 +57,7 @@ def openapi_operation(operations: Sequence[Operation], *, accepts_now: bool) -> 
     )
 
 
-def openapi_document(operations: Sequence[Operation], *, accepts_now: bool = False) -> Document:
+def openapi_document(operations: Sequence[Operation]) -> Document:
     from taskharbor import __version__
 
     types = [
@@ -77,10 +76,18 @@ def openapi_document(operations: Sequence[Operation], *, accepts_now: bool = Fal
         },
         "paths": paths,
         "components": {
-            "schemas": narrowed(components, accepts_now=accepts_now),
+            "schemas": _without_format(components, "duration"),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _without_format(schema: Any, name: str) -> Any:
+    """Our durations have fractions of seconds, which the format `duration` of JSON Schema does not allow."""
+    if isinstance(schema, dict):
+        kept = {key: value for key, value in schema.items() if (key, value) != ("format", name)}
+        return {key: _without_format(value, name) for key, value in kept.items()}
+    return [_without_format(item, name) for item in schema] if isinstance(schema, list) else schema
 
 
 def _operation(operation: Operation) -> Document:

@@ -41,7 +41,7 @@ def document_of(server: Server) -> dict[str, Any]:
     """Made once: it is the same for all of these servers."""
     if not _documents:
         operations = [*OPERATIONS, *DriverVerbs(server.app.service).operations()]
-        _documents.append(openapi_document(operations, accepts_now=True))
+        _documents.append(openapi_document(operations))
     return _documents[0]
 
 

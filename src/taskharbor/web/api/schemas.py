@@ -9,16 +9,16 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from taskharbor.drivers.messages import MAX_PAGE
-from taskharbor.model.checks import MAX_COUNT, MAX_HORIZON, MAX_PRIORITY
+from taskharbor.model.checks import ID_PATTERN, MAX_COUNT, MAX_HORIZON, MAX_PRIORITY, NAME_PATTERN
 from taskharbor.model.schedule import Misfire
 from taskharbor.views import InstantText
 
 MAX_JOBS = 1000
 """Jobs in one batch."""
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+_NAME = f"^{NAME_PATTERN}$"
 _NAME_IN_WORDS = "Letters, digits, dot, underscore, hyphen."
-_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_ID = f"^{ID_PATTERN}$"
 _LONGEST = MAX_HORIZON.total_seconds()
 
 Name = Annotated[str, Meta(pattern=_NAME, description=_NAME_IN_WORDS)]
