@@ -101,6 +101,14 @@ class Progress(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class Avoid(msgspec.Struct, frozen=True):
+    """The workers that may not run a copy: `worker` never, `others` not before `until`."""
+
+    worker: str
+    until: datetime | None = None
+    others: tuple[str, ...] = ()
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job as it is stored. Immutable: every change makes a new record with a higher `version`."""
 
@@ -143,7 +151,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     history: tuple[AttemptRecord, ...] = ()
     update: Update | None = None  # the flags that a blocked job keeps for a later merge
     speculates_on: str | None = None
-    avoid_worker: str | None = None  # whom a copy avoids, for good or for now: see speculation.py
+    avoid: Avoid | None = None  # only of a copy
     merged_into: str | None = None
 
     @property

@@ -1,8 +1,7 @@
 """When a run counts as a straggler, and who gets a head start for its copy.
 
-The rule of a type is carried in the headers of its jobs. Whom a copy avoids is one text in its record, so
-that every store can keep it in one place and ask it inside its claim: the worker of the original, which
-never gets it, and perhaps an instant and the workers that get it from then on only, one to a line.
+The rule of a type is carried in the headers of its jobs. A copy's record says which workers may not run it
+(`Avoid`), and every store checks that inside its claim.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ import msgspec
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.checks import check_span, check_worker_id
-from taskharbor.model.clock import micros
-from taskharbor.model.job import NO_TIME, JobRecord
+from taskharbor.model.job import NO_TIME, Avoid, JobRecord
 from taskharbor.model.presence import WorkerInfo, takes
 from taskharbor.model.state import JobState
 
 SPECULATE_HEADER = "taskharbor-speculate"
 LONGEST_HEAD_START = timedelta(seconds=5)
 _MOST_NAMED = 1000
-_MOST_HELD_BACK = 100  # the slowest; beyond that the text of a copy would only grow
+_MOST_HELD_BACK = 100  # the slowest; beyond that the record of a copy would only grow
 _PART_OF_THRESHOLD = 0.25
 
 
@@ -96,18 +94,20 @@ def check_head_start(start: HeadStart) -> None:
         check_worker_id(name)
 
 
-def avoided(worker_id: str | None, start: HeadStart | None, now: datetime) -> str:
-    """Whom a copy avoids, as the text that its record keeps. Worker ids have no line breaks."""
+def avoided(worker_id: str | None, start: HeadStart | None, now: datetime) -> Avoid:
+    """Which workers may not run a copy of the job that this worker runs."""
     never = worker_id or ""
     if start is None or not start.slower or start.span == NO_TIME:
-        return never
-    return "\n".join((never, str(micros(now + start.span)), *start.slower, ""))
+        return Avoid(never)
+    return Avoid(never, now + start.span, start.slower)
 
 
 def may_take(copy: JobRecord, original: JobRecord | None, worker_id: str, now: datetime) -> bool:
     """Whether this worker may have a waiting copy: beside its running original only, and not there."""
     if original is None or original.state is not JobState.RUNNING or original.worker_id == worker_id:
         return False
-    never, _, rest = (copy.avoid_worker or "").partition("\n")
-    until, *slower = rest.split("\n")
-    return never != worker_id and (worker_id not in slower or micros(now) >= int(until))
+    avoid = copy.avoid
+    if avoid is None:
+        return True
+    is_held_back = avoid.until is not None and now < avoid.until and worker_id in avoid.others
+    return avoid.worker != worker_id and not is_held_back

@@ -356,7 +356,7 @@ def speculative_copy(
         max_stalls=1,
         fence=job.fence,  # its first claim then lies above the original's, for the handler's own writes
         speculates_on=job.id,
-        avoid_worker=avoided(job.worker_id, head_start, now),
+        avoid=avoided(job.worker_id, head_start, now),
     )
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseMismatch
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, Update
+from taskharbor.model.job import Avoid, JobRecord, Lease, NewJob, Progress, Update
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
 from taskharbor.model.state import JobState, is_legal
 from taskharbor.model.transitions import (
@@ -233,7 +233,7 @@ def test_a_copy_is_above_its_original_and_away_from_its_worker():
     copy = speculative_copy(original, 9, LATER)
     first = claimed(copy, TOKEN, "other", LATER + SECOND, NOW)
 
-    assert (copy.speculates_on, copy.avoid_worker, copy.key) == (original.id, "worker", None)
+    assert (copy.speculates_on, copy.avoid, copy.key) == (original.id, Avoid("worker"), None)
     assert first.fence > original.fence
 
 

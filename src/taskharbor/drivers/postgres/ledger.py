@@ -19,6 +19,7 @@ from taskharbor.drivers.postgres.rows import (
     IS_KEYED,
     IS_REMEMBERED,
     RUN_HAD_COPY,
+    avoid_text,
     flags_of,
     headers_text,
     history_text,
@@ -190,7 +191,7 @@ class Ledger:
             self._sql["insert_job"],
             *(job.id, job.queue, job.type, job.payload, job.created_at, headers_text(job.headers)),
             *(span_us(job.timeout), job.max_attempts, job.max_stalls),
-            *(span_us(job.min_backoff), span_us(job.max_backoff), job.speculates_on, job.avoid_worker),
+            *(span_us(job.min_backoff), span_us(job.max_backoff), job.speculates_on, avoid_text(job.avoid)),
             *(
                 job.requires,
                 -job.priority,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.model.clock import instant, micros, span_micros
-from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, Progress, RunAtRule, Update
+from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import waiting_state
 
@@ -87,7 +87,7 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         history=history_of(_story.decode(row[35])) if row[35] else (),
         update=update_of(row[36]),
         speculates_on=row[37],
-        avoid_worker=row[38],
+        avoid=_avoid_of(row[38]),
     )
 
 
@@ -163,7 +163,7 @@ def _past(past: list[Any]) -> dict[str, Any]:
         "failure_kind": kind,
         "history": history_of(history) if history else (),
         "speculates_on": speculates_on,
-        "avoid_worker": avoid_worker,
+        "avoid": _avoid_of(avoid_worker),
     }
 
 
@@ -200,6 +200,20 @@ def headers_text(headers: dict[str, str]) -> str | None:
 
 def progress_of(text: str | None) -> Progress | None:
     return None if text is None else Progress(*msgspec.json.decode(text))
+
+
+def avoid_text(avoid: Avoid | None) -> str | None:
+    """Which workers may not run a copy, as `exchange` reads it."""
+    if avoid is None or avoid.until is None:
+        return None if avoid is None else avoid.worker
+    return "\n".join((avoid.worker, str(micros(avoid.until)), *avoid.others, ""))
+
+
+def _avoid_of(text: str | None) -> Avoid | None:
+    if text is None:
+        return None
+    worker, *rest = text.split("\n")
+    return Avoid(worker, instant(int(rest[0])), tuple(rest[1:-1])) if rest else Avoid(worker)
 
 
 def progress_text(progress: Progress | None) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from taskharbor.model.clock import instant, micros, span_micros
-from taskharbor.model.job import NO_TIME, AttemptRecord, JobRecord, NewJob, Progress, RunAtRule, Update
+from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
@@ -73,7 +73,7 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
     max_backoff: int | None = None
     idempotency_key: bytes | None = None
     speculates_on: str | None = None
-    avoid_worker: str | None = None
+    avoid: tuple[str, int, tuple[str, ...]] | None = None  # worker, until in µs or 0, others
 
     @property
     def is_plain(self) -> bool:
@@ -218,9 +218,22 @@ def body_of(job: JobRecord) -> bytes:
             span_us(job.max_backoff),
             job.idempotency_key,
             job.speculates_on,
-            job.avoid_worker,
+            None if job.avoid is None else _avoid_parts(job.avoid),
         ),
     )
+
+
+def _avoid_parts(avoid: Avoid) -> tuple[str, int, tuple[str, ...]]:
+    return avoid.worker, 0 if avoid.until is None else micros(avoid.until), avoid.others
+
+
+def _avoid_of(worker: str, until: int, others: tuple[str, ...]) -> Avoid:
+    return Avoid(worker, instant(until) if until else None, others)
+
+
+def avoid_bytes(avoid: Avoid) -> bytes:
+    """Which workers may not run a copy, for exchange.lua."""
+    return _encode(_avoid_parts(avoid))
 
 
 def _body(queue: str, type_: str, payload: bytes, rest: tuple[Any, ...]) -> bytes:
@@ -382,7 +395,7 @@ def record_of(
         ),
         update=None if past.update is None else update_of(past.update),
         speculates_on=what.speculates_on,
-        avoid_worker=what.avoid_worker,
+        avoid=None if what.avoid is None else _avoid_of(*what.avoid),
     )
 
 

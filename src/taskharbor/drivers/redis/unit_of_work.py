@@ -21,6 +21,7 @@ from taskharbor.drivers.redis.encoding import (
     REMEMBERED,
     alias_head,
     alias_in,
+    avoid_bytes,
     body_of,
     done_as,
     entry_of,
@@ -346,7 +347,8 @@ def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
         parts[b"K"] = scoped(job.queue, job.key)
     if job.speculates_on is not None:
         parts[b"o"] = id_bytes(job.speculates_on)
-        parts[b"v"] = (job.avoid_worker or "").encode()
+        if job.avoid is not None:
+            parts[b"v"] = avoid_bytes(job.avoid)
     return parts
 
 

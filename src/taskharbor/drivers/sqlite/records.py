@@ -22,7 +22,7 @@ from taskharbor.drivers.sqlite.runs import lease_alone, outcome_alone
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import DriverMisbehaved
 from taskharbor.model.clock import micros
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import Avoid, JobRecord
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import waiting_state
 
@@ -221,7 +221,7 @@ class Records:
             rank=-job.priority,
             flags=flags,
             type=job.type,
-            avoid=job.avoid_worker,
+            avoid=_avoid_text(job.avoid),
             **when,
         )
 
@@ -280,3 +280,10 @@ def leave_grant(step: Step, no: int, count: int, held: int | None = None) -> Non
 def json_text(values: Iterable[Any]) -> str:
     """An array for json_each."""
     return _json.encode(values if isinstance(values, list | tuple) else list(values)).decode()
+
+
+def _avoid_text(avoid: Avoid | None) -> str | None:
+    """Which workers may not run a copy, as reserve_pick.sql reads it."""
+    if avoid is None or avoid.until is None:
+        return None if avoid is None else avoid.worker
+    return "\n".join((avoid.worker, str(micros(avoid.until)), *avoid.others, ""))

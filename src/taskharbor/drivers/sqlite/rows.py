@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.model.clock import instant, micros, span_micros
-from taskharbor.model.job import AttemptRecord, JobRecord, NewJob, Progress, Update
+from taskharbor.model.job import AttemptRecord, Avoid, JobRecord, NewJob, Progress, Update
 from taskharbor.model.state import JobState
 
 
@@ -36,7 +36,7 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_stalls: int = 0
     min_backoff: int | None = None
     max_backoff: int | None = None
-    avoid_worker: str | None = None
+    avoid: Avoid | None = None
 
 
 class Past(msgspec.Struct, frozen=True, omit_defaults=True, array_like=False):
@@ -122,7 +122,7 @@ def traits_of(job: JobRecord) -> str | None:
             max_stalls=job.max_stalls,
             min_backoff=_span(job.min_backoff),
             max_backoff=_span(job.max_backoff),
-            avoid_worker=job.avoid_worker,
+            avoid=job.avoid,
         )
     )
 
@@ -142,7 +142,7 @@ def with_traits(record: JobRecord, text: str | None) -> JobRecord:
         max_stalls=traits.max_stalls,
         min_backoff=_timedelta(traits.min_backoff),
         max_backoff=_timedelta(traits.max_backoff),
-        avoid_worker=traits.avoid_worker,
+        avoid=traits.avoid,
     )
 
 

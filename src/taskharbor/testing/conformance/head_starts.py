@@ -7,7 +7,7 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Speculated
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import Avoid, JobRecord
 from taskharbor.model.speculation import HeadStart
 from taskharbor.testing.conformance.kit import (
     HOUR,
@@ -51,6 +51,23 @@ async def test_whoever_is_not_called_slower_has_a_copy_at_once(driver: Driver, n
 
     assert await reserve(driver, worker_id="slow-é 🐍:1", limit=10) == []
     assert [job.id for job in await reserve(driver, worker_id=name, limit=10)] == [copy_id]
+
+
+@pytest.mark.parametrize("slower", [(), ("slow-a", "slow-é 🐍:1")], ids=["nobody", "two"])
+async def test_the_record_of_a_copy_names_who_may_not_run_it(driver: Driver, slower: tuple[str, ...]) -> None:
+    """R003-38: waiting, and after it was claimed; no other job names anybody."""
+    original, copy_id = await copy_with_head_start(driver, *slower)
+    avoid = Avoid(WORKER, START + SECOND if slower else None, slower)
+
+    waiting, its_original = await driver.get([copy_id, original.id], now=START)
+    [taken] = await reserve(driver, worker_id="fast", limit=10)
+    [running_copy] = await driver.get([copy_id], now=START)
+
+    assert waiting is not None
+    assert its_original is not None
+    assert running_copy is not None
+    assert (waiting.avoid, taken.avoid, running_copy.avoid) == (avoid, avoid, avoid)
+    assert its_original.avoid is None
 
 
 async def test_the_worker_of_the_original_has_no_copy_after_the_head_start_either(driver: Driver) -> None:

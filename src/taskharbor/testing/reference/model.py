@@ -399,7 +399,7 @@ class ReferenceModel(Ending):
         new = NewJob(id=copy_id, queue=job.queue, run_at=place, max_attempts=1, max_stalls=1, **values)
         copy = self._create(new, now)
         copy.fence, copy.speculates_on = job.fence, job.id
-        copy.avoid_worker = avoided(job.worker_id, start, now)
+        copy.avoid = avoided(job.worker_id, start, now)
         self.copied_runs.add((job.id, job.fence))
         self.made_beside[copy_id] = job.worker_id
         if start is not None:

@@ -398,15 +398,26 @@ local function lines_of(queue, lane)
   return found
 end
 
--- A copy can be claimed only while its original runs, and not by the same worker (`may_take`). `v` holds, one
--- to a line: that worker, an instant, and slower workers, which must wait until that instant.
+-- A copy can be claimed only while its original runs, and not by the same worker (`may_take`). `v` holds that
+-- worker, an instant or 0, and slower workers, which must wait until that instant.
 local function may_copy(id)
   local original = call('HGET', data, 'h' .. (call('HGET', data, 'o' .. id) or ''))
   if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
     return false
   end
-  local never, from, slower = string.match(call('HGET', data, 'v' .. id) or '', '^([^\n]*)\n?(%d*)(.*)$')
-  return never ~= worker and (from == '' or tonumber(from) <= now or not string.find(slower, '\n' .. worker .. '\n', 1, true))
+  local packed = call('HGET', data, 'v' .. id)
+  if not packed then
+    return true
+  end
+  local never, from, slower = unpack(cmsgpack.unpack(packed))
+  if now < from then
+    for _, name in ipairs(slower) do
+      if name == worker then
+        return false
+      end
+    end
+  end
+  return never ~= worker
 end
 
 local expires = now + lease_us
