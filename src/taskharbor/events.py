@@ -251,11 +251,11 @@ class JobsClaimed(Batch, frozen=True, kw_only=True):
 class AttemptsAnswered(Batch, frozen=True, kw_only=True):
     """The store has answered these settlements, one answer each: Settled, or the lease error.
 
-    An attempt has `record`, `settlement`, and by the monotonic clock `started` (None when its
-    handler never ran) and `ended`.
+    A job has its `record`; `attempt` with `started` (None if its handler never ran) and `ended`, by the
+    monotonic clock; `end` with the `outcome` of the handler and the settlement, `value`.
     """
 
-    attempts: Sequence[Any]
+    jobs: Sequence[Any]
     answers: Sequence[Any]
 
 

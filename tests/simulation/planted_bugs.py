@@ -28,7 +28,7 @@ from taskharbor.model.queue import EVERY_QUEUE, fail_queue_of
 from taskharbor.model.settlement import Fail, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.simulator.world import World
-from taskharbor.worker import attempt, custody, run, settler
+from taskharbor.worker import cancellation, run, settling, slots
 
 CALLS = frozenset({"delay", "late", "lost_reply", "lost_request", "duplicate"})
 ROUGH = CALLS | {"freeze", "kill"}
@@ -241,19 +241,19 @@ def _shutdown_is_a_failure(patch):
     def failed():
         return Failed("the worker was stopped", FailureKind.ERROR)
 
-    patch.setattr(attempt, "Released", failed)
-    patch.setattr(custody, "Released", failed)
+    patch.setattr(cancellation, "Released", failed)
+    patch.setattr(slots, "Released", failed)
 
 
 def _lost_reply_is_a_failure(patch):
-    failed = settler.Settler.failed
+    failed = settling.Settler.failed
 
     def broken(self, batch, error):
         failed(self, batch, error)
         for held in batch:
-            held.settlement = Retry(held.lease, reason="no answer", failure_kind=FailureKind.ERROR)
+            held.end.value = Retry(held.newest_lease, reason="no answer", failure_kind=FailureKind.ERROR)
 
-    patch.setattr(settler.Settler, "failed", broken)
+    patch.setattr(settling.Settler, "failed", broken)
 
 
 def _no_heartbeat_in_shutdown(patch):

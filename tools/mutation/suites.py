@@ -47,7 +47,16 @@ def _directly_in(folder: str) -> tuple[str, ...]:
 
 
 # Of the worker, what has a lease in its hands.
-_LEASES = ("custody", "fetcher", "heartbeat", "held", "settler", "shift", "slots")
+_LEASES = (
+    "cancellation",
+    "deadlines",
+    "fetcher",
+    "lease_keeper",
+    "leased_jobs",
+    "run",
+    "settling",
+    "slots",
+)
 _CLUSTER = "tests/integration/redis/cluster"
 _ODD_ANSWERS = "tests/integration/http/test_driver_odd_answers.py"
 _MISSED = "tests/integration/postgres/test_missed_cancels.py"

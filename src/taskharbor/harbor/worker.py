@@ -65,11 +65,11 @@ class HarborWorker(Worker):
         except Forbidden as error:
             _tell_unstored(error)
 
-    async def _run_shift(self, until_idle: bool) -> str:
+    async def _run_once(self, until_idle: bool) -> str:
         if until_idle or self._timing.is_virtual:
-            return await super()._run_shift(until_idle)
+            return await super()._run_once(until_idle)
         async with self._beside():
-            return await super()._run_shift(until_idle)
+            return await super()._run_once(until_idle)
 
     @asynccontextmanager
     async def _beside(self) -> AsyncIterator[None]:

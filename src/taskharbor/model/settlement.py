@@ -8,8 +8,10 @@ from typing import assert_never
 
 import msgspec
 
+from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME, FailureKind, JobRecord, Lease
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
+from taskharbor.model.retry import RetryPolicy
 
 DEFAULT_MAX_ATTEMPTS = 25
 
@@ -112,6 +114,22 @@ def decide(
             delay = max(backoff(job.attempts + 1), retry_after or NO_TIME)
             return Retry(lease, delay, reason, kind, trace)
     assert_never(outcome)
+
+
+def settlement_for(job: JobRecord, outcome: Outcome, policy: RetryPolicy, entropy: Entropy) -> Settlement:
+    """The settlement of one finished attempt under this retry policy. Pure, with the given entropy."""
+    if not isinstance(outcome, Failed):
+        return decide(job, outcome, limit=0, backoff=_never)
+
+    def backoff(failures: int) -> timedelta:
+        return policy.next_delay(failures, entropy, least=job.min_backoff, most=job.max_backoff)
+
+    limit = attempts_allowed(job.max_attempts, policy.max_attempts)
+    return decide(job, outcome, limit=limit, backoff=backoff, tries_again=policy.tries_again)
+
+
+def _never(failures: int) -> timedelta:
+    raise AssertionError("only a failure waits for another try")
 
 
 def attempts_allowed(job_max: int, policy_max: int) -> int:

@@ -77,13 +77,13 @@ def alike_claims(jobs: Sequence[JobRecord]) -> list[datetime] | None:
     return since if len(since) == len(jobs) else None
 
 
-def alike_ends(attempts: Sequence[Any], answers: Sequence[Any]) -> list[float] | None:
+def alike_ends(jobs: Sequence[Any], answers: Sequence[Any]) -> list[float] | None:
     """How long these handlers ran; None when they are not of one queue and task, or not all successes.
 
     Not for copies: whoever calls this knows that there are none. To ask each record once more, long after
     its claim, takes longer than the rest of this.
     """
-    first, last, size = attempts[0].record, attempts[-1].record, len(attempts)
+    first, last, size = jobs[0].record, jobs[-1].record, len(jobs)
     queue, task = first.queue, first.type
     if last.type != task or last.queue != queue:
         return None
@@ -91,9 +91,9 @@ def alike_ends(attempts: Sequence[Any], answers: Sequence[Any]) -> list[float] |
         if [answer.state for answer in answers].count(JobState.COMPLETED) != size:
             return None
         runs = [
-            attempt.ended - attempt.started
-            for attempt in attempts
-            if (record := attempt.record).type == task and record.queue == queue
+            (attempt := job.attempt).ended - attempt.started
+            for job in jobs
+            if (record := job.record).type == task and record.queue == queue
         ]
     except (AttributeError, TypeError):  # a lease error has no state, a handler that never ran no start
         return None

@@ -160,15 +160,15 @@ class _Successes:
         if now - self._second >= 1.0:
             self.tell_the_rest()
             self._second, self._lines = now, 0
-        for held, answer in zip(batch.attempts, batch.answers, strict=True):
-            outcome = _WENT_WELL.get(type(held.outcome))
+        for job, answer in zip(batch.jobs, batch.answers, strict=True):
+            outcome = _WENT_WELL.get(type(job.end.outcome))
             if outcome is None or not isinstance(answer, Settled):
                 continue
-            record = held.record
+            record, attempt = job.record, job.attempt
             if self._lines < self._most:
                 self._lines += 1
                 about = (record.id, record.type, record.queue, record.attempts + 1, batch.worker_id)
-                seconds = 0.0 if held.started is None else held.ended - held.started
+                seconds = 0.0 if attempt.started is None else attempt.ended - attempt.started
                 _say(logging.INFO, about, outcome, seconds)
             else:
                 self._more[record.type] += 1

@@ -165,39 +165,39 @@ class Meter:
         return min(max(since, last.ended_at), record.started_at or since)
 
     def _answered(self, event: AttemptsAnswered) -> None:
-        attempts, answers, kind = event.attempts, event.answers, event.kind
-        if not attempts:
+        jobs, answers, kind = event.jobs, event.answers, event.kind
+        if not jobs:
             return
-        runs = None if self._has_copies else alike_ends(attempts, answers)
+        runs = None if self._has_copies else alike_ends(jobs, answers)
         with self._lock:
             if runs is not None:
-                counts = self._counts_of(attempts[0].record, kind)
+                counts = self._counts_of(jobs[0].record, kind)
                 counts.ok += len(runs)
                 counts.ran(runs)
                 return
-            for counts, seconds in self._each_end(attempts, answers, kind):
+            for counts, seconds in self._each_end(jobs, answers, kind):
                 counts.ran(seconds)
 
     def _each_end(
-        self, attempts: Sequence[Any], answers: Sequence[Any], kind: str
+        self, jobs: Sequence[Any], answers: Sequence[Any], kind: str
     ) -> Iterable[tuple[JobCounts, list[float]]]:
         """Count every outcome, and answer how long the handlers ran that did run."""
         groups: dict[JobCounts, list[float]] = {}
-        for attempt, answer in zip(attempts, answers, strict=True):
+        for job, answer in zip(jobs, answers, strict=True):
             if type(answer) is not Settled:
                 continue
-            counts = self._counts_of(attempt.record, kind)
-            if answer.state is JobState.COMPLETED and attempt.record.speculates_on is None:
+            counts, attempt = self._counts_of(job.record, kind), job.attempt
+            if answer.state is JobState.COMPLETED and job.record.speculates_on is None:
                 counts.ok += 1
             else:
-                self._ended_otherwise(counts, attempt, answer)
+                self._ended_otherwise(counts, job, answer)
             if attempt.started is not None:
                 groups.setdefault(counts, []).append(attempt.ended - attempt.started)
         return groups.items()
 
-    def _ended_otherwise(self, counts: JobCounts, attempt: Any, answer: Settled) -> None:
-        record: JobRecord = attempt.record
-        outcome = _OUTCOMES[type(attempt.settlement)]
+    def _ended_otherwise(self, counts: JobCounts, job: Any, answer: Settled) -> None:
+        record: JobRecord = job.record
+        outcome = _OUTCOMES[type(job.end.value)]
         if answer.state is JobState.CANCELLED:
             outcome = "cancelled"
         elif outcome == "stalled" and answer.state is JobState.FAILED:

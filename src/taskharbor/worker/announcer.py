@@ -101,11 +101,11 @@ class Announcer:
         if JobsClaimed in self._events.heard:
             self._events.emit(JobsClaimed(worker_id=self._worker_id, kind=self._config.kind, jobs=jobs))
 
-    def answered(self, attempts: Sequence[LeasedJob], answers: Sequence[Settled | LeaseLost]) -> None:
+    def answered(self, jobs: Sequence[LeasedJob], answers: Sequence[Settled | LeaseLost]) -> None:
         if AttemptsAnswered in self._events.heard:
             kind = self._config.kind
             self._events.emit(
-                AttemptsAnswered(worker_id=self._worker_id, kind=kind, attempts=attempts, answers=answers)
+                AttemptsAnswered(worker_id=self._worker_id, kind=kind, jobs=jobs, answers=answers)
             )
 
     def started(self, leased: LeasedJob) -> None:
@@ -128,9 +128,9 @@ class Announcer:
     def settled(self, leased: LeasedJob, answer: Settled) -> None:
         """The store has accepted it: only now is it counted."""
         self.finished += 1
-        if type(leased.settlement) is Release:
+        if type(leased.end.value) is Release:
             self._rare["released"] += 1
-        outcome = leased.outcome
+        outcome = leased.end.outcome
         error = None if type(outcome) is Succeeded else getattr(outcome, "reason", None)
         kind = AttemptFinished if error is None else AttemptWentWrong
         if kind in self._events.heard:
@@ -139,7 +139,7 @@ class Announcer:
     def _finish_of(
         self, event: type[AttemptFinished], leased: LeasedJob, answer: Settled, error: str | None
     ) -> AttemptFinished:
-        record, outcome = leased.record, leased.outcome
+        record, attempt, outcome = leased.record, leased.attempt, leased.end.outcome
         return event(
             job_id=record.id,
             type=record.type,
@@ -148,9 +148,9 @@ class Announcer:
             kind=self._config.kind,
             attempt=record.attempts + 1,
             fence=record.fence,
-            outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(leased.settlement)],
+            outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(leased.end.value)],
             state=str(answer.state),
-            seconds=0.0 if leased.started is None else leased.ended - leased.started,
+            seconds=0.0 if attempt.started is None else attempt.ended - attempt.started,
             error=error,
             failure_kind=outcome.failure_kind if isinstance(outcome, Failed) else None,
             is_copy=record.speculates_on is not None,
@@ -210,7 +210,7 @@ class Announcer:
         )
 
     def abandoned(self, leased: LeasedJob, where: str) -> None:
-        record, reason = leased.record, leased.cancellation.reason or "timeout"
+        record, reason = leased.record, leased.attempt.cancellation.reason or "timeout"
         self._rare["abandoned"] += 1
         _log.warning(
             "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",

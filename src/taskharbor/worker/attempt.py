@@ -1,9 +1,9 @@
-"""One attempt: context → middleware → handler → outcome. Whatever happens in it, it never raises.
+"""One attempt: context → middleware → handler → outcome. It never raises.
 
     recover ( timeout ( the user's layers ( bind ( handler ))))
 
-Recover is the try below. Timeout needs no layer: one watch per worker tells every handler whose
-time is over (watch.py), and an attempt that ended too late is a timeout all the same.
+Recover is the try below. Timeout needs no layer: deadlines.py finds every attempt whose time is over,
+cancellation.py stops its handler, and an attempt that ended too late is a timeout all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 from sys import modules
 from typing import Any
 
-from taskharbor.errors import EncodeError, TimedOut, Unrecoverable
+from taskharbor.errors import EncodeError, Unrecoverable
 from taskharbor.middleware import AttemptMiddleware, compose, running
 from taskharbor.model.checks import MAX_HORIZON
 from taskharbor.model.job import NO_TIME, FailureKind, job_of
@@ -27,7 +27,6 @@ from taskharbor.model.outcome import (
     Died,
     Failed,
     Outcome,
-    Released,
     Snooze,
     Snoozed,
     Succeeded,
@@ -36,6 +35,7 @@ from taskharbor.model.outcome import (
 from taskharbor.model.retry import error_names
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 from taskharbor.tasks import Handler
+from taskharbor.worker.cancellation import overruled, stopped_by
 from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import BadPayload, Call, Executor, HandlerDied, RemoteFailure
 from taskharbor.worker.executors.wire import Encoded
@@ -75,20 +75,20 @@ async def run_attempt(
     max_result: int,
     transactions: Transactions | None = None,
 ) -> Outcome:
-    """Run the handler of one leased job and say what it came to."""
-    record = leased.record
+    """Run the handler of one leased job and return its outcome."""
+    record, attempt = leased.record, leased.attempt
     job = job_of(record)
     ctx = JobContext(
         job,
         record.fence,
-        leased.cancellation,
+        attempt.cancellation,
         timing.clock,
-        leased.ends,
+        attempt.ends,
         leased.note_progress,
         record.worker_id or "",
     )
-    if leased.gpu is not None:
-        ctx.gpu = leased.gpu
+    if attempt.gpu is not None:
+        ctx.gpu = attempt.gpu
     if transactions is not None:
         ctx._begin, ctx._leased = transactions.begin, leased
     token = running.set(ctx)
@@ -96,9 +96,9 @@ async def run_attempt(
     try:
         value = await (runner.plain or runner.call_for(leased))(ctx, job)
     except BaseException as error:
-        if leased.is_over and isinstance(error, GeneratorExit):
-            raise  # given up long ago, and the event loop is being closed
-        return stopped_by(leased, record.timeout) or failure_of(error)
+        if attempt.is_over and isinstance(error, GeneratorExit):
+            raise  # given up before, and the event loop is being closed
+        return stopped_by(leased) or failure_of(error)
     finally:
         try:
             running.reset(token)
@@ -106,9 +106,9 @@ async def run_attempt(
                 unbind_structlog(bound)
         except ValueError:
             pass  # closed from another context, which has nothing of ours
-    if leased.cancellation.reason is not None or leased.ends is not None:
-        leased.ran_to_its_end = True
-        verdict = overruled(leased, record.timeout, timing)
+    if attempt.cancellation.reason is not None or attempt.ends is not None:
+        attempt.ran_to_its_end = True
+        verdict = overruled(leased, timing)
         if verdict is not None:
             return verdict
     if value is None:
@@ -127,31 +127,6 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
     from structlog.contextvars import reset_contextvars
 
     reset_contextvars(**bound)
-
-
-def overruled(leased: LeasedJob, timeout: timedelta, timing: Timing) -> Outcome | None:
-    """What a handler that returned came to all the same: it was cancelled, or it is too late."""
-    if leased.cancellation.reason == "shutdown":
-        return None  # it finished after all
-    if leased.cancellation.reason is None and leased.ends is not None and timing.monotonic() >= leased.ends:
-        return timed_out(timeout)
-    return stopped_by(leased, timeout)
-
-
-def stopped_by(leased: LeasedJob, timeout: timedelta) -> Outcome | None:
-    """What an attempt came to that was told to stop; None for one that was not."""
-    match leased.cancellation.reason:
-        case "cancel":
-            return WasCancelled("cancelled while it ran")
-        case "timeout":
-            return timed_out(timeout)
-        case "shutdown" | "lease_lost":
-            return Released()
-    return None
-
-
-def timed_out(timeout: timedelta) -> Failed:
-    return Failed(str(TimedOut(timeout)), FailureKind.TIMEOUT)
 
 
 def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_result: int) -> Outcome:

@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.job import Job, Progress
+from taskharbor.worker.cancellation import Cancellation
 from taskharbor.worker.gpus import Gpu
-
-Reason = Literal["cancel", "timeout", "lease_lost", "shutdown"]
 
 _log = logging.getLogger("taskharbor.job")
 _system_clock = SystemClock()
-_lock = threading.Lock()  # shared by all: waiting for a cancellation, and cancelling, are rare
-
-
-class Cancellation:
-    """Whether a handler should stop, and why. Set once, from any thread."""
-
-    reason: Reason | None = None
-    _in_loops: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Event], ...] = ()
-    _in_threads: threading.Event | None = None
-
-    def is_set(self) -> bool:
-        return self.reason is not None
-
-    async def wait(self) -> Reason:
-        """Return once the handler should stop: for coroutines."""
-        event = asyncio.Event()
-        with _lock:
-            if self.reason is None:
-                self._in_loops = (*self._in_loops, (asyncio.get_running_loop(), event))
-            else:
-                event.set()
-        await event.wait()
-        assert self.reason is not None  # noqa: S101 - the event was set because of it
-        return self.reason
-
-    def wait_blocking(self, timeout: float | None = None) -> bool:
-        """Wait in a thread until the handler should stop, at most `timeout` seconds; whether it should."""
-        with _lock:
-            if self.reason is not None:
-                return True
-            if self._in_threads is None:
-                self._in_threads = threading.Event()
-        return self._in_threads.wait(timeout)
-
-    def set(self, reason: Reason) -> None:
-        """Ask the handler to stop. The first reason stays."""
-        with _lock:
-            if self.reason is not None:
-                return
-            self.reason = reason
-            loops, self._in_loops = self._in_loops, ()
-        if self._in_threads is not None:
-            self._in_threads.set()
-        for loop, event in loops:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
-
-    def __bool__(self) -> bool:
-        return self.reason is not None
-
-    def __repr__(self) -> str:
-        return f"<Cancellation {self.reason or 'not set'}>"
 
 
 class JobContext:

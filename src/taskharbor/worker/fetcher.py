@@ -1,7 +1,7 @@
 """The fetcher: the one caller of the store on the way in and out.
 
-It sends what has ended together with a claim for the slots that this frees, and puts what comes
-back in line. Between two calls it waits for a bell: a job ended, a hint came, the poll is due.
+It sends what has ended together with a claim for the slots that this frees, and puts the claimed jobs in
+line. Between two calls it waits for a bell: a job ended, a wake-up came, the poll is due.
 
     ring ──► settlements? free slots? ──► exchange, settle or reserve ──► jobs in line
       ▲                                        │ failed: wait, with jitter, longer each time
@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Claim, Exchanged, Reclaimed
+from taskharbor.drivers.messages import Claim, Exchanged
 from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
-from taskharbor.model.entropy import Entropy
 from taskharbor.model.idle import idle_backoff
 from taskharbor.model.job import JobRecord
 from taskharbor.worker.claimed_lanes import ClaimedLanes
-from taskharbor.worker.config import WorkerConfig
-from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
-from taskharbor.worker.settler import Settler, settlements_of
-from taskharbor.worker.timing import Alarm, Timing, pause
+from taskharbor.worker.leased_jobs import LeasedJob
+from taskharbor.worker.settling import Settler, settlements_of
+from taskharbor.worker.slots import Slots
+from taskharbor.worker.timing import Alarm, pause
+
+if TYPE_CHECKING:
+    from taskharbor.worker.run import Run
 
 T = TypeVar("T")
 
@@ -37,62 +38,40 @@ LONGEST_BACKOFF_SECONDS = 5.0
 GATHER_SECONDS = 0.005  # the longest that an ended job waits for those that are about to run
 POLL_SECONDS = 0.2
 MOST_ROUND_TRIPS = 6  # of one call to a store that settles something
-POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # hints say when work arrives; the poll finds what has become due
+POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # wake-ups report new work; the poll finds what has become due
 
 
 class Fetcher:
     """Free slots and finished jobs → one call to the store at a time."""
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        driver: Driver,
-        worker_id: str,
-        types: tuple[str, ...] | None,
-        leased_jobs: LeasedJobs,
-        settler: Settler,
-        timing: Timing,
-        entropy: Entropy,
-        waiting: Callable[[], int],
-        on_claimed: Callable[[list[JobRecord], float], None],
-        on_given_up: Callable[[tuple[Reclaimed, ...]], None],
-        on_trouble: Callable[[str, BaseException, int], None],
-        on_forbidden: Callable[[Forbidden], None],
-        on_idle: Callable[[], None],
-        finished: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._driver = driver
-        self._leased_jobs = leased_jobs
+    def __init__(self, run: Run, slots: Slots, settler: Settler) -> None:
+        self._run = run
+        self._slots = slots
         self._settler = settler
-        self._timing = timing
-        self._entropy = entropy
-        self._waiting = waiting
-        self._on_claimed = on_claimed
-        self._on_given_up = on_given_up
-        self._on_trouble = on_trouble
-        self._on_forbidden = on_forbidden
-        self._on_idle = on_idle
-        self._finished = finished
+        self._config = config = run.config
+        self._driver = run.driver
+        self._leased_jobs = run.leased_jobs
+        self._timing = run.timing
+        self._entropy = run.entropy
         self._claim = Claim(
             queues=config.queues,
-            worker_id=worker_id,
+            worker_id=run.worker_id,
             lease_for=config.lease,
             lanes=config.claimed_lanes,
-            types=types,
+            types=run.types if config.unknown_types == "skip" else None,
             rate=config.rate,
         )
         self._lanes = ClaimedLanes(config.claimed_lanes)
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
-        self._alarm = Alarm(timing, self._poll)
+        self._alarm = Alarm(run.timing, self._poll)
         self._unclear: list[LeasedJob] = []
         self._quiet_until = 0.0
         self._failures = 0
         self._turns = 0
         self._empty_polls = 0
         self._settles_slowly = False
-        self._quickest = 0.0  # call that settled something, of late: about a round trip
+        self._quickest = 0.0  # recent call that settled something: about a round trip
         self.may_claim = True
         self.expects_work = True  # a claim could bring something
         self.is_over = False
@@ -133,7 +112,7 @@ class Fetcher:
     async def run(self) -> None:
         """Until `end` is called and nothing is left to settle. A failing store never ends it.
 
-        A claim that was under way at the end may still bring jobs, to be handed back at once.
+        A claim that was under way at the end may still bring jobs; they are released at once.
         """
         while self._has_something_to_do():
             self._bell.clear()
@@ -145,14 +124,14 @@ class Fetcher:
                 await self._bell.wait()
 
     async def _gather(self) -> None:
-        """Let the jobs in line start before what has ended leaves, as long as that takes hardly any time.
+        """Let the jobs in line start before the ended ones are sent, for at most 5 ms.
 
-        They run in this same event loop. Otherwise the first that ends would leave alone, those behind it
-        while it is under way, and so on for ever: two calls for what one can carry. With a load the rest
-        need not be waited for: they run while it is under way.
+        They run in this same event loop. Without this pause the first finished job is sent alone and the
+        others need a second call, every turn. With a load the rest need not be waited for: they run while
+        it is under way.
         """
         before, until = 0, self._timing.monotonic() + GATHER_SECONDS
-        while (waiting := self._waiting()) and waiting != before and not self._settler.has_load:
+        while (waiting := self._slots.waiting) and waiting != before and not self._settler.has_load:
             if self._timing.monotonic() >= until:
                 break
             before = waiting
@@ -162,7 +141,7 @@ class Fetcher:
         return not self.is_over or bool(self._settler) or bool(self._unclear)
 
     async def turn(self) -> None:
-        """One call to the store, if there is anything to say."""
+        """One call to the store, if there is something to settle or to claim."""
         batch = self._settler.take()
         limit = self._room(batch)
         wants_jobs = limit > 0 and self.may_claim and (self.expects_work or bool(batch))
@@ -184,11 +163,11 @@ class Fetcher:
                 self._note_pace(self._timing.monotonic() - began)
 
     def _note_pace(self, seconds: float) -> None:
-        """Where settling takes a good part of a lease, jobs that come with it have lost that part of theirs.
+        """Claim apart from settlements once settling takes a good part of a lease.
 
-        They would be handed back by the next call, which takes as long and brings the next ones, for ever:
-        then what ended goes first, and the claim follows alone. A store may need several round trips for a
-        retry, a failure or a limit, so on a slow line the call after a quick one may be such a slow one.
+        Jobs claimed in a slow call have lost that part of their lease. They would be released by the next
+        call, which is as slow and claims the next ones, for ever. A store may need several round trips for
+        a retry, a failure or a limit, so on a slow connection the call after a quick one may be slow.
         """
         self._quickest = min(seconds, self._quickest * 1.1) if self._quickest else seconds
         longest = max(seconds, self._quickest * MOST_ROUND_TRIPS)
@@ -213,7 +192,7 @@ class Fetcher:
         self._unclear += self._settler.answered(batch, answer.settled)
         batch.clear()
         if answer.given_up:
-            self._on_given_up(answer.given_up)
+            self._run.announcer.given_up(answer.given_up)
         if answer.error is not None:
             raise answer.error
         self._received(answer.claimed, claim, sent, is_quiescent)
@@ -223,11 +202,11 @@ class Fetcher:
         if claimed:
             self._empty_polls = 0
             self.expects_work = self.expects_work or len(claimed) == claim.limit
-            self._on_claimed(claimed, sent)
+            self._run.claimed(claimed, sent)
         elif (
             is_quiescent and not self.expects_work and not self._unclear and self._lanes.saw_all(claim.lanes)
         ):
-            self._on_idle()
+            self._run.idle()
         self.expects_work = self.expects_work or asks_again
 
     async def _settle(self, batch: list[LeasedJob]) -> None:
@@ -251,7 +230,7 @@ class Fetcher:
     # ------------------------------------------------------------------ trouble
 
     def _failed(self, batch: list[LeasedJob], error: Exception, verb: str) -> None:
-        """Keep what was not answered, and wait: twice as long each time, never all workers at once."""
+        """Keep what was not answered, and wait: twice as long each time, with jitter."""
         self._settler.failed(batch, error)
         self.expects_work = True
         self._failures += 1
@@ -260,24 +239,24 @@ class Fetcher:
         self._quiet_until = self._timing.monotonic() + wait
         self._alarm.clear()
         if isinstance(error, Forbidden):
-            self._on_forbidden(error)  # which ends the worker: trying again would change nothing
-        elif not isinstance(error, DriverUnavailable | StoreRefused):  # which are told in a line
+            self._run.forbidden(error)  # ends the worker: trying again would change nothing
+        elif not isinstance(error, DriverUnavailable | StoreRefused):  # these get one line in the log
             _log.error("%s failed; trying again in %.1f s", verb, wait, exc_info=error)
-        self._on_trouble(verb, error, self._failures)
+        self._run.announcer.trouble(verb, error, self._failures)
 
     def _must_be_quiet(self) -> bool:
-        """Clocks count microseconds: what is left below one would never pass on a clock that stands still."""
+        """Clocks count microseconds: on a simulated clock a smaller rest would never pass."""
         return self._timing.monotonic() < self._quiet_until - 1e-6
 
     # ------------------------------------------------------------------ what to ask for
 
     def _room(self, batch: list[LeasedJob]) -> int:
-        """Slots that are free, or that this very call frees; never more jobs than it may still do."""
+        """Slots that are free or that this call frees; within what is left of `max_jobs`."""
         leased = self._leased_jobs.count
         free = self._config.concurrency + self._config.prefetch - leased + len(batch)
         if not self._config.max_jobs:
             return free
-        return min(free, self._config.max_jobs - self._finished() - leased)
+        return min(free, self._config.max_jobs - self._run.announcer.finished - leased)
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""
@@ -298,7 +277,7 @@ class Fetcher:
         )
 
     def _arm(self) -> None:
-        """Be called again: at once for what is left to do, else after the poll."""
+        """Set the next turn: at once if something is left to do, else after the poll interval."""
         if self._must_be_quiet():
             self._alarm.set(self._quiet_until)
         elif self._unclear or (self.may_claim and self.expects_work and self._room([]) > 0):
@@ -309,7 +288,7 @@ class Fetcher:
                 self._alarm.set(self._lanes.asks_all_at)
 
     def _next_poll(self) -> float:
-        """Until the next poll: always about the same, or longer and longer while nothing is found."""
+        """Seconds until the next poll: `poll` with jitter; with `max_poll` longer after every empty one."""
         usual = self._poll_seconds * self._entropy.between(0.8, 1.2)
         if self._config.max_poll is None or not self._empty_polls:
             return usual

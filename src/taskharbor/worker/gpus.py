@@ -178,9 +178,9 @@ class GpuPool:
     def equip(self, leased: LeasedJob) -> None:
         """A device for a job that came by a lane of its own. There is one: a job in a slot each, at most."""
         if leased.record.requires not in LANES_WITHOUT:
-            leased.gpu = self._free.pop(0)
+            leased.attempt.gpu = self._free.pop(0)
 
     def give_back(self, leased: LeasedJob) -> None:
-        if leased.gpu is not None:
-            self._free.append(leased.gpu)
-            leased.gpu = None
+        if leased.attempt.gpu is not None:
+            self._free.append(leased.attempt.gpu)
+            leased.attempt.gpu = None

@@ -1,92 +1,77 @@
-"""The heartbeat: extends every lease of the worker in one call, and says which jobs must stop.
+"""The lease keeper: extends all leases of the worker in one call, and reports jobs that must stop.
 
-It can do two things only: extend leases, and have attempts stopped. In production it lives in a
-thread with an event loop and a store handle of its own, so that neither a busy event loop nor a
-CPU-bound handler can starve it; in virtual time it is a task beside the others.
+It does two things only: extend leases, and have handlers stopped. In production it runs in a thread with an
+event loop and a store handle of its own, so that neither a busy event loop nor a CPU-bound handler can
+starve it; in virtual time it is a task beside the others. `heartbeat_loop.py` says when.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Extended
 from taskharbor.errors import LeaseLost
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.config import WorkerConfig
-from taskharbor.worker.context import Reason
-from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
-from taskharbor.worker.timing import Timing, dropped
+from taskharbor.worker.cancellation import HandlerStopper
+from taskharbor.worker.leased_jobs import LeasedJob
+from taskharbor.worker.timing import dropped
 
-_log = logging.getLogger("taskharbor.worker")
+if TYPE_CHECKING:
+    from taskharbor.worker.run import Run
 
 MAX_BATCH = 1000
 
 T = TypeVar("T")
 
-Stop = Callable[[LeasedJob, Reason, str], None]
-"""Called with a job that must stop, the reason, and the cause in words. From the heartbeat's thread."""
-
 
 class LeaseKeeper:
-    """Keeps the leases of one worker alive, and notices those that are not."""
+    """Extends the leases of one worker, and notices those that are lost."""
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        driver: Driver,
-        leased_jobs: LeasedJobs,
-        timing: Timing,
-        stop: Stop,
-        on_extended: Callable[[int, int, float], None],
-        on_free: Callable[[], None],
-    ) -> None:
-        self._config = config
+    def __init__(self, run: Run, driver: Driver, stopper: HandlerStopper) -> None:
+        self._run = run
         self._driver = driver
-        self._leased_jobs = leased_jobs
-        self._timing = timing
-        self._stop = stop
-        self._on_extended = on_extended
-        self._on_free = on_free  # extended leases may be settled now
-        self._every = config.renew_every.total_seconds()
-        self._trust = config.trust_seconds
+        self._stopper = stopper
+        self._leased_jobs = run.leased_jobs
+        self._timing = run.timing
+        self._every = run.config.renew_every.total_seconds()
+        self._trust = run.config.trust_seconds
 
     # ------------------------------------------------------------------ when
 
     def wait_seconds(self) -> float:
-        """How long until the next extension is due, or a lease can no longer be trusted."""
+        """Seconds until the next extension is due, or a lease can no longer be trusted."""
         now = self._timing.monotonic()
         due = now + self._every
         for leased in self._leased_jobs:
-            due = min(due, leased.extended + self._every, leased.trusted_until)
+            due = min(due, leased.lease.extended + self._every, leased.lease.trusted_until)
         # What is overdue is either being settled or being retried: look again soon, not at once.
         return max(due - now, self._every / 20)
 
     def retry_seconds(self, failures: int, entropy: Entropy) -> float:
-        """How long to wait after so many failed beats in a row: far less than a lease keeps."""
+        """How long to wait after so many failed calls in a row: far less than a lease lasts."""
         longest = min(0.1 * 2 ** min(failures, 10), self._every / 8)
         return entropy.between(longest / 2, longest)
 
     def wanted(self) -> list[LeasedJob]:
-        """The leases to extend now: when one is due, all that are not fresh; else those with news."""
+        """The leases to extend now: when one is due, all that are not fresh; else those with progress."""
         now = self._timing.monotonic()
-        all_held = list(self._leased_jobs)
-        if any(leased.extended + self._every <= now for leased in all_held):
-            # Fresh ones keep for the next time; most of them end before.
-            return [leased for leased in all_held if leased.extended + self._every / 2 <= now]
-        return [leased for leased in all_held if leased.progress is not None and leased.extended + 1.0 <= now]
+        jobs = list(self._leased_jobs)
+        if any(leased.lease.extended + self._every <= now for leased in jobs):
+            # Fresh ones can wait for the next call; most of them end before it.
+            return [leased for leased in jobs if leased.lease.extended + self._every / 2 <= now]
+        return [leased for leased in jobs if leased.lease.progress and leased.lease.extended + 1.0 <= now]
 
-    # ------------------------------------------------------------------ one beat
+    # ------------------------------------------------------------------ one call
 
-    async def beat(self, wanted: Iterable[LeasedJob]) -> None:
+    async def extend(self, wanted: Iterable[LeasedJob]) -> None:
         """Extend these leases.
 
         Raises:
-            DriverError, TimeoutError: nothing is known; the leases run out at their old end.
+            DriverError, TimeoutError: nothing is known; the leases end when they would have ended.
         """
         batch = self._leased_jobs.mark_extending(wanted)
         for start in range(0, len(batch), MAX_BATCH):
@@ -94,37 +79,36 @@ class LeaseKeeper:
 
     async def _extend(self, batch: list[LeasedJob], marked: list[LeasedJob]) -> None:
         sent = self._timing.monotonic()
-        leases = [leased.lease for leased in batch]
-        news = {leased.record.id: leased.progress for leased in batch if leased.progress is not None}
+        leases = [leased.newest_lease for leased in batch]
+        news = {leased.record.id: leased.lease.progress for leased in batch if leased.lease.progress}
         try:
-            answers = await self._answered(
-                sent,
-                self._driver.extend_leases(
-                    leases, self._config.lease, progress=news, now=self._timing.stated()
-                ),
+            call = self._driver.extend_leases(
+                leases, self._run.config.lease, progress=news, now=self._timing.stated()
             )
+            answers = await self._answered(sent, call)
         except BaseException:
             self._leased_jobs.unmark_extending(marked)
-            self._on_free()
+            self._run.leases_free()
             raise
         for leased, answer in zip(batch, answers, strict=True):
-            if leased.progress is news.get(leased.record.id):
-                leased.progress = None
+            lease = leased.lease
+            if lease.progress is news.get(leased.record.id):
+                lease.progress = None
             if isinstance(answer, Extended):
-                leased.renew(answer.lease, sent, sent + self._trust)
+                lease.renew(answer.lease, sent, sent + self._trust)
             else:
-                leased.extended = sent  # the answer will not change: no need to ask again at once
+                lease.extended = sent  # the answer will not change: no need to ask again at once
         self._leased_jobs.unmark_extending(batch)
-        self._on_free()
-        self._deal_with(batch, answers)
+        self._run.leases_free()
+        self._stop_refused(batch, answers)
         refused = sum(isinstance(answer, LeaseLost) for answer in answers)
-        self._on_extended(len(batch), refused, self._timing.monotonic() - sent)
+        self._run.announcer.extended(len(batch), refused, self._timing.monotonic() - sent)
 
     async def _answered(self, sent: float, call: Coroutine[Any, Any, T]) -> T:
-        """The answer, if it comes before the next beat is due.
+        """The answer, if it comes before the next extension is due.
 
-        The store may be a black hole, and leases end meanwhile: what runs on them is stopped at that
-        instant, and the answer that the others need is waited for all the same.
+        The store may not answer at all, and leases end meanwhile: handlers that run on them are stopped at
+        that instant, while the call goes on for the others.
         """
         calling = asyncio.ensure_future(call)
         try:
@@ -140,31 +124,34 @@ class LeaseKeeper:
             await dropped(calling)
 
     def _wait_for_answer(self, sent: float) -> float:
-        """How long until the next beat is due, or the next lease is over."""
+        """Seconds until the next extension is due, or the next lease ends."""
         now = self._timing.monotonic()
         due = sent + self._every
-        ends = (
-            leased.trusted_until for leased in self._leased_jobs if not (leased.is_over or leased.is_lost)
-        )
+        ends = (leased.lease.trusted_until for leased in self._leased_jobs if _is_needed(leased))
         return max(min(due, min((end for end in ends if end > now), default=due)) - now, self._every / 100)
 
-    def _deal_with(self, batch: list[LeasedJob], answers: list[Extended | LeaseLost]) -> None:
+    def _stop_refused(self, batch: list[LeasedJob], answers: list[Extended | LeaseLost]) -> None:
         for leased, answer in zip(batch, answers, strict=True):
             if isinstance(answer, LeaseLost):
-                # A job that has ended meanwhile is the settler's: a refusal says nothing about it.
-                if not (leased.is_over or leased.is_lost):
-                    self._stop(leased, "lease_lost", f"refused: {answer}")
-            elif answer.cancel_requested and not leased.cancellation.is_set():
-                self._stop(leased, "cancel", "cancel requested")
+                # An attempt that has ended meanwhile is the settler's: a refusal says nothing about it.
+                if _is_needed(leased):
+                    self._stopper.request(leased, "lease_lost", f"refused: {answer}")
+            elif answer.cancel_requested and not leased.attempt.cancellation.is_set():
+                self._stopper.request(leased, "cancel", "cancel requested")
 
     def drop_overdue(self) -> None:
-        """Stop what runs on a lease that nobody has extended in time: early, never late."""
+        """Stop handlers whose lease was not extended in time: early, never late."""
         now = self._timing.monotonic()
         for leased in self._leased_jobs:
-            if leased.trusted_until <= now and not (leased.is_over or leased.is_lost):
-                self._stop(leased, "lease_lost", "deadline: no extension was answered in time")
+            if leased.lease.trusted_until <= now and _is_needed(leased):
+                self._stopper.request(leased, "lease_lost", "deadline: no extension was answered in time")
+
+
+def _is_needed(leased: LeasedJob) -> bool:
+    """Whether a handler still runs, or will run, on this lease."""
+    return not (leased.attempt.is_over or leased.lease.is_lost)
 
 
 async def _over(calling: asyncio.Future[T]) -> None:
-    """Until it is over; it goes on when nobody waits for this any longer."""
+    """Wait for it without cancelling it when this wait is cancelled."""
     await asyncio.wait([calling])

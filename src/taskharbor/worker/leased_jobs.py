@@ -1,11 +1,25 @@
-"""The jobs this worker holds: each with its newest lease, and who may use that lease right now.
+"""The jobs this worker has claimed and not settled yet.
 
-A lease is used by one call at a time. The heartbeat marks what it extends (`is_extending`), the
-settler what it settles (`is_on_wire`); each leaves alone what the other has marked. The heartbeat
-lives in another thread, so the marks are changed under one lock, once per batch.
+    claimed ──start──► running ──end──► settling ──stored──► gone
+       └────────────────┴── lease refused, or not extended in time ──► lost
 
-    leased ──start──► running ──end──► settling ──answered──► gone
-      └────────────────┴── lease refused, or not extended in time ──► lost
+A `LeasedJob` has three parts. Every field has one writer; everyone may read.
+
+    part        field                            written by
+    lease       newest, extended, trusted_until  lease_keeper.py
+                progress                         the handler; cleared by lease_keeper.py once stored
+                is_extending                     LeasedJobs, for lease_keeper.py
+                is_settling                      LeasedJobs, for settling.py and transaction.py
+                is_lost                          LeasedJobs, for cancellation.py
+    attempt     started, ended, task, is_over    slots.py
+                ran_to_its_end                   attempt.py
+                work                             the executor of the handler
+                ends, has_deadline               deadlines.py
+                cancellation, stop_requested     cancellation.py
+                gpu                              gpus.py
+    settlement  outcome, value                   settling.py
+                acked                            transaction.py
+                tokens_sent                      settling.py, transaction.py
 """
 
 from __future__ import annotations
@@ -20,65 +34,82 @@ from taskharbor.drivers.messages import Settled
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.settlement import Settlement
-from taskharbor.worker.context import Cancellation
+from taskharbor.worker.cancellation import Cancellation
 
 if TYPE_CHECKING:
-    from taskharbor.worker.deadlines import Deadlines
-    from taskharbor.worker.executors.contract import Executor
     from taskharbor.worker.gpus import Gpu
 
 
-class LeasedJob(msgspec.Struct, eq=False):
-    """One job under a lease of ours, from its claim to the answer of its settlement."""
+class LeaseState(msgspec.Struct, eq=False, gc=False):
+    """The lease: how long it can be trusted, and which call uses it right now.
 
-    record: JobRecord
-    extended: float  # when the call that last gave us time was sent
+    One call at a time. The lease keeper marks what it extends, the settler what it settles, and each skips
+    what the other has marked. The lease keeper runs in another thread, so `LeasedJobs` changes the marks
+    under one lock.
+    """
+
+    extended: float  # when the call was sent that last extended it
     trusted_until: float
-    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
-    renewed: Lease | None = None  # the newest lease, once there is a newer one than the claim's
-    started: float | None = None
-    ended: float = 0.0
-    ends: float | None = None  # the time limit of the attempt
-    told: float | None = None  # when the handler was told to stop
-    progress: Progress | None = None
+    newest: Lease | None = None  # None until the first extension: the record has the lease of the claim
+    progress: Progress | None = None  # for the next extension to store
     is_extending: bool = False
-    is_on_wire: bool = False
+    is_settling: bool = False
     is_lost: bool = False
-    is_over: bool = False  # the attempt has its outcome; whatever the handler still does is ignored
-    is_watched: bool = False
-    ran_to_its_end: bool = False  # although it had been told to stop
-    deadlines: Deadlines | None = None  # who keeps its time limit
-    executor: Executor | None = None
-    task: Any = None  # the slot's task while the handler runs in it
-    work: Any = None  # what the executor needs to stop it
-    outcome: Outcome | None = None
-    settlement: Settlement | None = None
-    gpu: Gpu | None = None  # the device that is this job's alone until it is settled
-    acked: Settled | None = None  # the handler's own transaction completed the job
-    tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored unanswered
-
-    @property
-    def lease(self) -> Lease:
-        """The newest lease."""
-        return self.renewed or self.record.lease
 
     def renew(self, lease: Lease, sent: float, trusted_until: float) -> None:
-        self.renewed = lease
+        self.newest = lease
         self.extended = sent
         self.trusted_until = trusted_until
 
+
+class AttemptState(msgspec.Struct, eq=False):
+    """The attempt: when it started, when it must end, and how to stop it."""
+
+    cancellation: Cancellation = msgspec.field(default_factory=Cancellation)
+    started: float | None = None
+    ended: float = 0.0
+    ends: float | None = None  # the time limit
+    stop_requested: float | None = None  # when the handler was asked to stop
+    is_over: bool = False  # it has an outcome; what the handler still does is ignored
+    has_deadline: bool = False
+    ran_to_its_end: bool = False  # although it was asked to stop
+    task: Any = None  # the slot's task while the handler runs in it
+    work: Any = None  # what the executor needs to stop it
+    gpu: Gpu | None = None  # reserved for this job until it is settled
+
+
+class SettlementState(msgspec.Struct, eq=False, gc=False):
+    """The end: the outcome of the attempt, and what is sent to the store about it."""
+
+    outcome: Outcome | None = None
+    value: Settlement | None = None
+    acked: Settled | None = None  # the handler's own transaction completed the job
+    tokens_sent: tuple[str, ...] = ()  # of settlements that may have been stored without an answer
+
+
+class LeasedJob(msgspec.Struct, eq=False):
+    """One claimed job, until the store has answered its settlement. The header says who writes what."""
+
+    record: JobRecord
+    lease: LeaseState
+    attempt: AttemptState = msgspec.field(default_factory=AttemptState)
+    end: SettlementState = msgspec.field(default_factory=SettlementState)
+
+    @property
+    def newest_lease(self) -> Lease:
+        return self.lease.newest or self.record.lease
+
     def note_progress(self, progress: Progress) -> None:
-        self.progress = progress
+        self.lease.progress = progress
 
 
 class LeasedJobs:
-    """All jobs this worker holds, for the event loop and for the heartbeat's thread."""
+    """All claimed jobs of one run, for its event loop and for the thread of the heartbeat."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._by_id: dict[str, LeasedJob] = {}
-        self.lost: dict[LeasedJob, None] = {}
-        """Jobs whose lease is gone and whose handler has not ended yet."""
+        self._lost: dict[LeasedJob, None] = {}
         self.count = 0
         """Jobs that take up a slot: claimed, and their settlement not answered yet."""
 
@@ -94,21 +125,26 @@ class LeasedJobs:
     def ids(self) -> list[str]:
         return list(self._by_id)
 
+    def running(self) -> list[LeasedJob]:
+        """Jobs whose handlers have not ended, with or without their lease."""
+        return [leased for leased in (*self, *self._lost) if not leased.attempt.is_over]
+
     def add(self, batch: list[LeasedJob]) -> None:
         self.count += len(batch)
         for leased in batch:
             self._by_id[leased.record.id] = leased
 
-    def forget(self, leased: LeasedJob) -> None:
-        """The lease is gone: nobody extends it any more. Its slot may still be busy."""
-        self.lost[leased] = None
+    def lose(self, leased: LeasedJob) -> None:
+        """The lease is gone and is not extended any more. Its handler may still occupy the slot."""
+        leased.lease.is_lost = True
+        self._lost[leased] = None
         self._drop(leased)
 
-    def leave(self, leased: LeasedJob) -> None:
+    def remove(self, leased: LeasedJob) -> None:
         """Its slot is free again."""
         self.count -= 1
-        if leased.is_lost:
-            self.lost.pop(leased, None)
+        if leased.lease.is_lost:
+            self._lost.pop(leased, None)
         self._drop(leased)
 
     def _drop(self, leased: LeasedJob) -> None:
@@ -118,34 +154,36 @@ class LeasedJobs:
     # ------------------------------------------------------------------ one user per lease
 
     def mark_extending(self, wanted: Iterable[LeasedJob]) -> list[LeasedJob]:
-        """Of these, the ones the heartbeat may extend now; sorted, so that two calls never lock crosswise."""
+        """Of these, the ones to extend now; sorted, so that two calls never lock crosswise."""
         with self.lock:
-            chosen = [
-                leased
-                for leased in wanted
-                if not (leased.is_on_wire or leased.is_extending or leased.is_lost)
-            ]
-            for leased in chosen:
-                leased.is_extending = True
+            chosen = []
+            for leased in wanted:
+                lease = leased.lease
+                if not (lease.is_settling or lease.is_extending or lease.is_lost):
+                    lease.is_extending = True
+                    chosen.append(leased)
         return sorted(chosen, key=lambda leased: leased.record.id)
 
     def unmark_extending(self, batch: Iterable[LeasedJob]) -> None:
         with self.lock:
             for leased in batch:
-                leased.is_extending = False
+                leased.lease.is_extending = False
 
-    def mark_on_wire(self, wanted: list[LeasedJob]) -> tuple[list[LeasedJob], list[LeasedJob]]:
-        """Split into those whose settlement may be sent now and those that an extension is using."""
+    def mark_settling(self, wanted: list[LeasedJob]) -> tuple[list[LeasedJob], list[LeasedJob]]:
+        """Split into those whose settlement can be sent now and those that are being extended."""
+        sendable: list[LeasedJob] = []
+        waiting: list[LeasedJob] = []
         with self.lock:
-            sendable = [leased for leased in wanted if not leased.is_extending]
-            for leased in sendable:
-                leased.is_on_wire = True
-            waiting = (
-                [] if len(sendable) == len(wanted) else [leased for leased in wanted if leased.is_extending]
-            )
+            for leased in wanted:
+                lease = leased.lease
+                if lease.is_extending:
+                    waiting.append(leased)
+                else:
+                    lease.is_settling = True
+                    sendable.append(leased)
         return sendable, waiting
 
-    def unmark_on_wire(self, batch: Iterable[LeasedJob]) -> None:
+    def unmark_settling(self, batch: Iterable[LeasedJob]) -> None:
         with self.lock:
             for leased in batch:
-                leased.is_on_wire = False
+                leased.lease.is_settling = False

@@ -1,21 +1,21 @@
-"""What a worker tells the store about itself: who it is, what it runs, and how long jobs take."""
+"""The worker's reports to the store: who it is, what it runs, and how long jobs take."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.presence import Sample, WorkerReport
-from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.gpus import gpu_labels
-from taskharbor.worker.leased_jobs import LeasedJobs
-from taskharbor.worker.timing import Timing
 
-MAX_SAMPLES = 200  # per report: an average that forgets by a fifth each time needs no more
+if TYPE_CHECKING:
+    from taskharbor.worker.run import Run
+
+MAX_SAMPLES = 200  # per report: an average that drops a fifth of its weight each time needs no more
 MAX_RUNNING_SHOWN = 200
 
 Durations = deque[tuple[str, float]]
@@ -24,32 +24,16 @@ Durations = deque[tuple[str, float]]
 class Presence:
     """Reports one worker every few seconds."""
 
-    def __init__(
-        self,
-        config: WorkerConfig,
-        worker_id: str,
-        types: tuple[str, ...],
-        driver: Driver,
-        leased_jobs: LeasedJobs,
-        durations: Durations,
-        timing: Timing,
-        started_at: datetime,
-        is_quiet: Callable[[], bool],
-    ) -> None:
-        self._config = config
-        self._worker_id = worker_id
-        self._types = types
+    def __init__(self, run: Run, driver: Driver) -> None:
+        self._run = run
         self._driver = driver
-        self._leased_jobs = leased_jobs
-        self._durations = durations
-        self._timing = timing
-        self._started_at = started_at
-        self._is_quiet = is_quiet
-        self._every = config.report_every.total_seconds()
+        self._timing = run.timing
+        self._started_at = run.timing.clock.now()
+        self._every = run.config.report_every
         self._last = float("-inf")
 
     def next_due(self) -> float:
-        return self._last + self._every
+        return self._last + self._every.total_seconds()
 
     def is_due(self) -> bool:
         return self._timing.monotonic() >= self.next_due()
@@ -57,34 +41,34 @@ class Presence:
     async def report(self) -> None:
         self._last = self._timing.monotonic()
         call = self._driver.report_worker(
-            self._said(), self._samples(), self._config.report_every * 4, now=self._timing.stated()
+            self._new_report(), self._samples(), self._every * 4, now=self._timing.stated()
         )
-        await self._timing.within(self._config.report_every.total_seconds() * 3, call)
+        await self._timing.within(self._every.total_seconds() * 3, call)
 
     async def leave(self) -> None:
-        await self._driver.forget_worker(self._worker_id, now=self._timing.stated())
+        await self._driver.forget_worker(self._run.worker_id, now=self._timing.stated())
 
-    def _said(self) -> WorkerReport:
-        config = self._config
+    def _new_report(self) -> WorkerReport:
+        run, config = self._run, self._run.config
         return WorkerReport(
-            worker_id=self._worker_id,
+            worker_id=run.worker_id,
             name=config.name or "",
             kind=config.kind,
             queues=config.queues,
             lanes=config.claimed_lanes,
-            types=self._types,
+            types=run.types,
             concurrency=config.concurrency,
-            running=tuple(self._leased_jobs.ids()[:MAX_RUNNING_SHOWN]),
+            running=tuple(run.leased_jobs.ids()[:MAX_RUNNING_SHOWN]),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._started_at,
             labels={**gpu_labels(config.gpus), **config.labels},
-            is_quiet=self._is_quiet(),
+            is_quiet=run.is_quiet,
         )
 
     def _samples(self) -> list[Sample]:
-        samples: list[Sample] = []
-        while self._durations and len(samples) < MAX_SAMPLES:
-            type_name, seconds = self._durations.popleft()
+        durations, samples = self._run.durations, list[Sample]()
+        while durations and len(samples) < MAX_SAMPLES:
+            type_name, seconds = durations.popleft()
             samples.append(Sample(type_name, timedelta(seconds=max(seconds, 0.0))))
         return samples

@@ -1,121 +1,180 @@
-"""One run of a worker: the parts, how they are joined, and the order in which they stop.
+"""One run of a worker: its state, its parts, and the order in which they stop.
 
-fetcher ──jobs──► custody ──settlements──► fetcher ──► store
-                     ▲ stop, newest tokens
-                   heart (extends leases)
+                 claimed                    outcome               settlement
+    fetcher ──────────────► slots, attempt ─────────► settling ──────────────► fetcher ──► store
+                                 ▲ stop
+                           cancellation ◄── heartbeat_loop, lease_keeper · deadlines · shutdown
 
-working ──stop──► draining ──grace over, or stop again──► releasing ──► over
+    working ──stop──► draining ──grace over, or stop again──► releasing ──► over
+
+A part knows the parts below it by name. What it has to report upwards goes through one small protocol, `Run`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import ConfigurationError, Forbidden
 from taskharbor.events import EventBus
+from taskharbor.middleware import AttemptMiddleware
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
+from taskharbor.tasks import Handler
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner
+from taskharbor.worker.cancellation import HandlerStopper
 from taskharbor.worker.config import WorkerConfig
-from taskharbor.worker.custody import Custody
-from taskharbor.worker.executors.contract import Executor
+from taskharbor.worker.deadlines import Deadlines
+from taskharbor.worker.executors.contract import Executor, Where, where_to_run
+from taskharbor.worker.executors.in_loop import LoopExecutor
+from taskharbor.worker.executors.in_process import ProcessExecutor
+from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.fetcher import Fetcher
-from taskharbor.worker.heartbeat_loop import HeartbeatLoop, HeartbeatTask, HeartbeatThread
-from taskharbor.worker.lease_keeper import LeaseKeeper
+from taskharbor.worker.gpus import GpuPool
+from taskharbor.worker.heartbeat_loop import HeartbeatTask, HeartbeatThread
+from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs, LeaseState
 from taskharbor.worker.loop_monitor import LoopMonitor
 from taskharbor.worker.memory_use import resident_memory
-from taskharbor.worker.presence import Presence
+from taskharbor.worker.presence import MAX_SAMPLES, Durations
+from taskharbor.worker.settling import Settler
+from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.wakeup_listener import WakeupListener
 
 _log = logging.getLogger("taskharbor.worker")
 
-LAST_PATIENCE_SECONDS = 0.5  # for handlers told that the worker goes, before their jobs are released
-LAST_WORDS_SECONDS = 3.0  # for the last settlements on a slow store
+LAST_PATIENCE_SECONDS = 0.5  # for handlers that are asked to stop because the worker ends
+LAST_CALLS_SECONDS = 3.0  # for the last settlements on a slow store
+
+
+class Run(Protocol):
+    """What the parts see of the run they belong to."""
+
+    config: WorkerConfig
+    driver: Driver
+    worker_id: str
+    types: tuple[str, ...]
+    timing: Timing
+    entropy: Entropy
+    events: EventBus
+    announcer: Announcer
+    leased_jobs: LeasedJobs
+    durations: Durations
+    """How long the latest attempts took, by type; for the next report."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it claims nothing more."""
+
+    # From the fetcher.
+
+    def claimed(self, records: list[JobRecord], sent: float) -> None:
+        """Jobs were claimed by a call that was sent at this instant."""
+
+    def idle(self) -> None:
+        """Nothing is held, and nothing that could run now was found."""
+
+    def forbidden(self, error: Forbidden) -> None:
+        """The server does not let this worker claim or settle."""
+
+    # From the settler.
+
+    def settle_soon(self) -> None:
+        """There is a settlement to send, the first since the last call, or enough of them."""
+
+    def look_again(self) -> None:
+        """A slot is free without a settlement."""
+
+    def due_in(self, seconds: float) -> None:
+        """A retry becomes due after so many seconds."""
+
+    def nothing_held(self) -> None:
+        """Nothing is held any more, or `max_jobs` jobs are done."""
+
+    # From the deadlines and the wake-up listener.
+
+    def deadline_passed(self, leased: LeasedJob) -> None: ...
+
+    def work_arrived(self) -> None:
+        """There may be work."""
+
+    def cancel_reported(self, job_id: str) -> None:
+        """This job may have been cancelled."""
+
+    # From the heartbeat, in its own thread.
+
+    def leases_free(self) -> None:
+        """An extension is over: settlements that waited for it can be sent."""
+
+    def ticked(self) -> bool:
+        """The heartbeat looks at the clock; whether jobs run."""
 
 
 class WorkerRun:
-    """One run of a worker, from its first claim to its last settlement."""
+    """One run of a worker, from its first claim to its last settlement. Implements `Run`."""
 
     def __init__(
         self,
         config: WorkerConfig,
         driver: Driver,
         worker_id: str,
-        runners: dict[str, Runner],
-        executors: list[Executor],
+        handlers: dict[str, Handler],
+        layers: Sequence[AttemptMiddleware],
         timing: Timing,
         entropy: Entropy,
         events: EventBus,
     ) -> None:
-        self._config = config
-        self._driver = driver
-        self._worker_id = worker_id
-        self._executors = executors
-        self._timing = timing
-        self._entropy = entropy
+        self.config = config
+        self.driver = driver
+        self.worker_id = worker_id
+        self.types = tuple(sorted(handlers))
+        self.timing = timing
+        self.entropy = entropy
+        self.events = events
         self.announcer = Announcer(config, worker_id, events, driver.outage)
-        self._loop = asyncio.get_running_loop()
-        self._types = tuple(sorted(runners))
-        self._has_news = asyncio.Event()
-        self._told_to_stop = asyncio.Event()
-        self._is_hurried = False
-        self._stops_when_idle = False
+        self.leased_jobs = LeasedJobs()
+        self.durations: Durations = deque(maxlen=MAX_SAMPLES)
         self.why = ""
         self.error: ConfigurationError | None = None
         """Why it cannot go on, where that is known."""
+        self._loop = asyncio.get_running_loop()
+        self._has_news = asyncio.Event()
+        self._is_stopping = asyncio.Event()
+        self._is_hurried = False
+        self._stops_when_idle = False
 
-        self._custody = custody = Custody(
-            config,
-            driver,
-            runners,
-            timing,
-            entropy,
-            events,
-            self.announcer,
-            self._ring,
-            self._expect_after,
-            self._hear_news,
-        )
-        self.leased_jobs = custody.leased_jobs
-        self._fetcher = Fetcher(
-            config,
-            driver,
-            worker_id,
-            self._types if config.unknown_types == "skip" else None,
-            custody.leased_jobs,
-            custody.settler,
-            timing,
-            entropy,
-            lambda: custody.slots.waiting,
-            self._claimed,
-            self.announcer.given_up,
-            self.announcer.trouble,
-            self._forbidden,
-            self._idle,
-            lambda: self.announcer.finished,
-        )
-        self._hints = WakeupListener(
-            driver,
-            config.queues,
-            worker_id,
-            timing,
-            entropy,
-            self._fetcher.hint,
-            self._cancel_hinted,
-            self.announcer.trouble,
-        )
+        self._gpus = GpuPool(config.gpus)
+        self._deadlines = Deadlines(self)
+        self._executors = self._new_executors(handlers)
+        by_type = {name: self._executors[where_to_run(handler)] for name, handler in handlers.items()}
+        runners = {name: Runner(handler, by_type[name], layers) for name, handler in handlers.items()}
+        policies = {name: handler.retry for name, handler in handlers.items() if handler.retry}
+        self._settler = Settler(self, policies, self._gpus)
+        self._slots = Slots(self, runners, self._deadlines, self._settler)
+        self._stopper = HandlerStopper(self, by_type, self._deadlines, self._slots, self._settler)
+        self._fetcher = Fetcher(self, self._slots, self._settler)
         self._loop_monitor = LoopMonitor(timing, self._loop, worker_id, events)
         self._heartbeat: HeartbeatThread | HeartbeatTask = (
-            HeartbeatTask(driver, self._new_heartbeat)
-            if timing.is_virtual
-            else HeartbeatThread(driver, self._new_heartbeat, timing)
+            HeartbeatTask(self, self._stopper) if timing.is_virtual else HeartbeatThread(self, self._stopper)
         )
+
+    def _new_executors(self, handlers: dict[str, Handler]) -> dict[Where, Executor]:
+        """One executor per place that some handler needs; in virtual time everything runs in the loop."""
+        in_loop = LoopExecutor()
+        places: set[Where] = {where_to_run(handler) for handler in handlers.values()}
+        executors: dict[Where, Executor] = {"loop": in_loop}
+        if "thread" in places:
+            executors["thread"] = in_loop if self.timing.is_virtual else ThreadExecutor()
+        if "process" in places:
+            is_virtual = self.timing.is_virtual
+            executors["process"] = in_loop if is_virtual else ProcessExecutor(self, self._deadlines)
+        return executors
 
     # ------------------------------------------------------------------ from outside
 
@@ -124,7 +183,7 @@ class WorkerRun:
         self.why = self.why or why
         self._is_hurried = self._is_hurried or now
         self._fetcher.may_claim = False
-        self._told_to_stop.set()
+        self._is_stopping.set()
         self._has_news.set()
 
     def quiet(self) -> None:
@@ -132,172 +191,152 @@ class WorkerRun:
         self._fetcher.may_claim = False
 
     @property
+    def is_quiet(self) -> bool:
+        return not self._fetcher.may_claim
+
+    @property
     def heartbeat_lag(self) -> float:
         """By how many seconds the most overdue extension of a lease is late."""
-        oldest = min((leased.extended for leased in self.leased_jobs), default=None)
+        oldest = min((leased.lease.extended for leased in self.leased_jobs), default=None)
         if oldest is None:
             return 0.0
-        late = self._timing.monotonic() - oldest - self._config.renew_every.total_seconds()
+        late = self.timing.monotonic() - oldest - self.config.renew_every.total_seconds()
         return max(late, 0.0)
 
-    # ------------------------------------------------------------------ the run
+    # ------------------------------------------------------------------ from start to end
 
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
-        self.announcer.worker_started(self._types)
+        self.announcer.worker_started(self.types)
         self._heartbeat.start()
-        fetching = self._loop.create_task(self._fetcher.run())
-        listening = (
-            self._loop.create_task(self._hints.follow()) if self._driver.capabilities.wakeups else None
-        )
+        tasks = [self._loop.create_task(self._fetcher.run())]
+        if self.driver.capabilities.wakeups:
+            tasks.append(self._loop.create_task(WakeupListener(self).listen()))
         try:
-            await self._told_to_stop.wait()
+            await self._is_stopping.wait()
             await self._drain()
         except asyncio.CancelledError:
             self.stop("cancelled", now=True)
             await self._drain()
             raise
         finally:
-            await self._close(fetching, listening)
+            await self._close(*tasks)
 
     async def _drain(self) -> None:
-        for leased in self._custody.slots.take_waiting():
-            self._custody.release(leased)
-        await self._settled_within(self._config.grace.total_seconds(), lambda: self._is_hurried)
-        for leased in self._custody.running():
-            self._custody.deadlines.tell(leased, "shutdown", LAST_PATIENCE_SECONDS)
-        await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self._custody.running())
-        for leased in self._custody.running():
-            self._custody.give_up(leased)
-        if not await self._settled_within(LAST_WORDS_SECONDS, lambda: False):
+        self._slots.release_waiting()
+        await self._settled_within(self.config.grace.total_seconds(), lambda: self._is_hurried)
+        for leased in self.leased_jobs.running():
+            self._stopper.stop(leased, "shutdown", LAST_PATIENCE_SECONDS)
+        await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self.leased_jobs.running())
+        for leased in self.leased_jobs.running():
+            self._stopper.give_up(leased)
+        if not await self._settled_within(LAST_CALLS_SECONDS, lambda: False):
             _log.warning(
-                "%d jobs could not be released; they wait for their leases to end", self.leased_jobs.count
+                "%d jobs could not be released; they become ready when their leases end",
+                self.leased_jobs.count,
             )
 
     async def _settled_within(self, seconds: float, is_enough: Callable[[], bool]) -> bool:
-        """Wait until nothing is leased any more; whether it came to that in time."""
-        over = self._timing.monotonic() + seconds
+        """Wait until nothing is held any more; False if that took too long."""
+        over = self.timing.monotonic() + seconds
         while self.leased_jobs.count and not is_enough():
-            left = over - self._timing.monotonic()
+            left = over - self.timing.monotonic()
             if left <= 0:
                 return False
             self._has_news.clear()
-            await self._timing.until(self._has_news, left)
+            await self.timing.until(self._has_news, left)
         return not self.leased_jobs.count
 
-    async def _close(self, fetching: asyncio.Task[None], listening: asyncio.Task[None] | None) -> None:
+    async def _close(self, fetching: asyncio.Task[None], *listening: asyncio.Task[None]) -> None:
         self._fetcher.end()
         with suppress(TimeoutError):
-            await self._timing.within(LAST_WORDS_SECONDS, _ended(fetching))
+            await self.timing.within(LAST_CALLS_SECONDS, _ended(fetching))
         fetching.cancel()
-        if listening is not None:
-            listening.cancel()
-            await _ended(listening)
-        self._custody.deadlines.close()
+        for task in listening:
+            task.cancel()
+            await _ended(task)
+        self._deadlines.close()
         await self._heartbeat.stop()
-        for executor in self._executors:
+        for executor in self._executors.values():
             await executor.close()
-        await self._custody.slots.close()
+        await self._slots.close()
         self.announcer.worker_stopped(self.why)
 
-    # ------------------------------------------------------------------ jobs come and go
+    # ------------------------------------------------------------------ reports of the parts, see `Run`
 
-    def _claimed(self, records: list[JobRecord], sent: float) -> None:
-        batch = self._custody.take(records, sent)
-        if not self._fetcher.may_claim:  # told to stop while the claim was under way
+    def claimed(self, records: list[JobRecord], sent: float) -> None:
+        self.announcer.claimed(records)
+        trusted_until = sent + self.config.trust_seconds
+        batch = [LeasedJob(record, LeaseState(sent, trusted_until)) for record in records]
+        self.leased_jobs.add(batch)
+        if self.config.gpus:
             for leased in batch:
-                self._custody.release(leased)
+                self._gpus.equip(leased)
+        if self.is_quiet:  # since the claim was sent
+            self._slots.release(batch)
             return
-        trusted_for = sent + self._config.trust_seconds - self._timing.monotonic()
-        if trusted_for < self._config.renew_every.total_seconds():
-            self._heartbeat.poke(batch)  # the claim took so long that the next beat would come too late
-        self._custody.slots.put(batch)
+        if trusted_until - self.timing.monotonic() < self.config.renew_every.total_seconds():
+            self._heartbeat.poke(batch)  # the claim took so long that the next extension would come too late
+        self._slots.put(batch)
 
-    def _ring(self) -> None:
-        self._fetcher.ring()
+    def idle(self) -> None:
+        if self._stops_when_idle:
+            self.stop("idle")
 
-    def _expect_after(self, seconds: float) -> None:
-        self._fetcher.expect_after(seconds)
-
-    def _hear_news(self) -> None:
-        """Nothing is leased any more, or as many jobs are done as this run may do."""
-        self._has_news.set()
-        if self.announcer.finished == self._config.max_jobs > 0:
-            self.stop("recycle")
-
-    def _cancel_hinted(self, job_id: str) -> None:
-        """A hint may be wrong: the lease itself says whether a cancel was requested."""
-        leased = self.leased_jobs.get(job_id)
-        if leased is not None:
-            self._heartbeat.poke([leased])
-
-    # ------------------------------------------------------------------ the heart
-
-    def _new_heartbeat(self, driver: Driver) -> HeartbeatLoop:
-        heartbeat = LeaseKeeper(
-            self._config,
-            driver,
-            self.leased_jobs,
-            self._timing,
-            self._custody.stop,
-            self.announcer.extended,
-            self._extension_over,
-        )
-        presence = Presence(
-            self._config,
-            self._worker_id,
-            self._types,
-            driver,
-            self.leased_jobs,
-            self._custody.durations,
-            self._timing,
-            self._timing.clock.now(),
-            lambda: not self._fetcher.may_claim,
-        )
-        return HeartbeatLoop(
-            heartbeat,
-            presence,
-            self._timing,
-            self._entropy.split("heart"),
-            self.announcer.trouble,
-            driver.outage.answered,
-            self._ticked,
-        )
-
-    def _ticked(self) -> bool:
-        """From the heart, at every look at the clock; whether jobs run."""
-        is_busy = bool(len(self.leased_jobs))
-        if not self._timing.is_virtual:
-            self._loop_monitor.look(is_busy)
-            self._mind_memory()
-        return is_busy
-
-    def _mind_memory(self) -> None:
-        if 0 < self._config.max_memory < resident_memory() and not self._told_to_stop.is_set():
-            with suppress(RuntimeError):  # the worker has just ended
-                self._loop.call_soon_threadsafe(self.stop, "recycle")
-
-    def _extension_over(self) -> None:
-        """Settlements that waited for an extension may leave now."""
-        if self._timing.is_virtual:
-            self._fetcher.ring()
-        else:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._fetcher.ring)
-
-    def _forbidden(self, error: Forbidden) -> None:
-        """The server will never let this worker do its work: end it, and say what would help."""
+    def forbidden(self, error: Forbidden) -> None:
         if self.error is None:
-            queues = ", ".join(self._config.queues)
+            queues = ", ".join(self.config.queues)
             self.error = ConfigurationError(
                 f"{error}. This worker serves {queues}: let it name the queues that its token is for "
                 "(--queues), or give it a token of the role worker for all of these"
             )
             self.stop("forbidden", now=True)
 
-    def _idle(self) -> None:
-        if self._stops_when_idle:
-            self.stop("idle")
+    def settle_soon(self) -> None:
+        self._slots.give_way()
+        self._fetcher.ring()
+
+    def look_again(self) -> None:
+        self._fetcher.ring()
+
+    def due_in(self, seconds: float) -> None:
+        self._fetcher.expect_after(seconds)
+
+    def nothing_held(self) -> None:
+        self._has_news.set()
+        if self.announcer.finished == self.config.max_jobs > 0:
+            self.stop("recycle")
+
+    def deadline_passed(self, leased: LeasedJob) -> None:
+        self._stopper.deadline_passed(leased)
+
+    def work_arrived(self) -> None:
+        self._fetcher.hint()
+
+    def cancel_reported(self, job_id: str) -> None:
+        """A wake-up may be wrong: extending the lease shows whether a cancel was requested."""
+        leased = self.leased_jobs.get(job_id)
+        if leased is not None:
+            self._heartbeat.poke([leased])
+
+    def leases_free(self) -> None:
+        if self.timing.is_virtual:
+            self._fetcher.ring()
+        else:
+            with suppress(RuntimeError):  # the worker has just ended
+                self._loop.call_soon_threadsafe(self._fetcher.ring)
+
+    def ticked(self) -> bool:
+        is_busy = bool(len(self.leased_jobs))
+        if not self.timing.is_virtual:
+            self._loop_monitor.look(is_busy)
+            self._check_memory()
+        return is_busy
+
+    def _check_memory(self) -> None:
+        if 0 < self.config.max_memory < resident_memory() and not self._is_stopping.is_set():
+            with suppress(RuntimeError):  # the worker has just ended
+                self._loop.call_soon_threadsafe(self.stop, "recycle")
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

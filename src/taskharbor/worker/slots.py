@@ -1,58 +1,48 @@
 """Slots: a few long-lived tasks that take jobs from a local line and await their handlers directly.
 
-A slot that is woken wakes the next one before it runs its own job, so a handler that suspends keeps
-nobody waiting; handlers that do not suspend are run by one slot after the other without any task,
-timer or switch of their own.
+A slot that is woken wakes the next one before it runs its own job, so a handler that suspends delays
+nobody; handlers that do not suspend are run by one slot after the other without any task, timer or
+switch of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Callable
 from contextvars import Context, copy_context
+from typing import TYPE_CHECKING
 
-from taskharbor.events import EventBus, JobStarted
+from taskharbor.events import JobStarted
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
 from taskharbor.worker.attempt import Runner, run_attempt
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
-from taskharbor.worker.timing import Timing, pause
+from taskharbor.worker.settling import Settler
+from taskharbor.worker.timing import pause
 from taskharbor.worker.transaction import Transactions
 
-_log = logging.getLogger("taskharbor.worker")
+if TYPE_CHECKING:
+    from taskharbor.worker.run import Run
 
 TURN_SECONDS = 0.002
-"""How long slots may run without giving the rest of the event loop a turn."""
+"""How long slots may run before the rest of the event loop gets a turn."""
 _GIVEN_AWAY = float("-inf")
 
 
 class Slots:
-    """At most `size` handlers at once."""
+    """At most `config.concurrency` handlers at once."""
 
-    def __init__(
-        self,
-        size: int,
-        runners: dict[str, Runner],
-        timing: Timing,
-        deadlines: Deadlines,
-        finish: Callable[[LeasedJob, Outcome], None],
-        events: EventBus,
-        on_start: Callable[[LeasedJob], None],
-        max_result: int,
-        transactions: Transactions | None = None,
-    ) -> None:
-        self._size = size
+    def __init__(self, run: Run, runners: dict[str, Runner], deadlines: Deadlines, settler: Settler) -> None:
+        self._size = run.config.concurrency
         self._runners = runners
-        self._timing = timing
+        self._timing = run.timing
         self._deadlines = deadlines
-        self._finish = finish
-        self._events = events
-        self._on_start = on_start
-        self._max_result = max_result
-        self._transactions = transactions
+        self._settler = settler
+        self._events = run.events
+        self._announcer = run.announcer
+        self._max_result = run.driver.max_payload
+        self._transactions = Transactions(run) if run.driver.capabilities.tx else None
         self._line: deque[LeasedJob] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -70,7 +60,7 @@ class Slots:
         self._wake_next()
 
     def give_way(self) -> None:
-        """End this turn early: somebody else in the event loop has something to do."""
+        """End this turn early: the fetcher has something to send."""
         self._turn_began = _GIVEN_AWAY
 
     @property
@@ -78,20 +68,27 @@ class Slots:
         """How many jobs have not started."""
         return len(self._line)
 
-    def take_waiting(self) -> list[LeasedJob]:
-        """The jobs that have not started, taken out of the line."""
+    def release_waiting(self) -> None:
+        """Release the jobs that have not started."""
         waiting = list(self._line)
         self._line.clear()
-        return waiting
+        self.release(waiting)
+
+    def release(self, batch: list[LeasedJob]) -> None:
+        """Hand back jobs that have not started."""
+        for leased in batch:
+            leased.attempt.is_over = True
+            self._settler.ended(leased, Released())
 
     def replace(self, leased: LeasedJob) -> None:
-        """The slot of this job is stuck in a handler: leave it behind and go on with another."""
-        leased.is_over = True
+        """The slot of this job is stuck in its handler: abandon it and continue with another."""
+        leased.attempt.ended = self._timing.monotonic()
+        leased.attempt.is_over = True
         self._live -= 1
         self._wake_next()
 
     async def close(self) -> None:
-        """End the idle slots, and cancel those that are stuck without waiting for them."""
+        """End the idle slots, and cancel the stuck ones without waiting for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -132,54 +129,53 @@ class Slots:
                 self._wake_next()
             runner = self._begun(leased, task)
             if runner is None:
-                self._finish(leased, _refusal(leased, is_known=leased.record.type in self._runners))
+                self._settler.ended(leased, _refusal(leased, is_known=leased.record.type in self._runners))
             else:
                 outcome = await run_attempt(
                     leased, runner, self._timing, self._max_result, self._transactions
                 )
                 if not self._ended(leased):
                     return
-                self._finish(leased, outcome)
+                self._settler.ended(leased, outcome)
             if task.cancelling() or copy_context() != clean:
                 # The handler left something behind in this task: the next job gets a fresh one.
                 self._live -= 1
                 self._wake_next()
                 return
-            if leased.ended - self._turn_began >= TURN_SECONDS:
+            if leased.attempt.ended - self._turn_began >= TURN_SECONDS:
                 await self._give_turn()
 
     def _begun(self, leased: LeasedJob, task: asyncio.Task[None]) -> Runner | None:
-        """What runs this job, which starts now; None when it must not start, and is over."""
-        record = leased.record
+        """Start the job and return what runs it; None if it must not start, and is over."""
+        record, attempt = leased.record, leased.attempt
         runner = self._runners.get(record.type)
         now = self._timing.monotonic()
         if (
             runner is None
-            or leased.cancellation.reason is not None
-            or leased.trusted_until <= now
+            or attempt.cancellation.reason is not None
+            or leased.lease.trusted_until <= now
             or record.cancel_requested
         ):
-            leased.is_over = True
+            attempt.is_over = True
             return None
-        leased.started = now
-        leased.executor = runner.executor
-        leased.task = task
+        attempt.started = now
+        attempt.task = task
         if record.timeout:
-            leased.deadlines = self._deadlines
-            self._deadlines.start(leased, now + record.timeout.total_seconds())
+            self._deadlines.set(leased, now + record.timeout.total_seconds())
         if JobStarted in self._events.heard:
-            self._on_start(leased)
+            self._announcer.started(leased)
         return runner
 
     def _ended(self, leased: LeasedJob) -> bool:
-        """Its handler is done; whether this slot is still the job's, and may go on."""
-        leased.ended = self._timing.monotonic()
-        leased.task = None
-        if leased.is_watched:
-            self._deadlines.stop(leased)
-        if leased.is_over:
+        """Its handler has ended; whether this slot still belongs to the job and can take the next."""
+        attempt = leased.attempt
+        attempt.ended = self._timing.monotonic()
+        attempt.task = None
+        if attempt.has_deadline:
+            self._deadlines.remove(leased)
+        if attempt.is_over:
             return False
-        leased.is_over = True
+        attempt.is_over = True
         return True
 
     async def _wait_for_work(self) -> None:
@@ -191,7 +187,7 @@ class Slots:
             self._is_waking = False
 
     async def _give_turn(self) -> None:
-        """Until everybody else had a turn; the first slot that is back begins the next one."""
+        """Wait until all other tasks had a turn; the first slot that is back begins the next one."""
         while True:
             turn = self._turn
             await pause()
@@ -206,8 +202,8 @@ class Slots:
 
 
 def _refusal(leased: LeasedJob, *, is_known: bool) -> Outcome:
-    """Why a job did not start: it was cancelled, its lease cannot be trusted, or nobody handles it."""
-    reason = leased.cancellation.reason
+    """Why a job did not start: cancelled, its lease cannot be trusted, or it has no handler here."""
+    reason = leased.attempt.cancellation.reason
     if reason == "cancel" or leased.record.cancel_requested:
         return WasCancelled("cancelled before it started")
     if is_known or reason is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Settled
 from taskharbor.errors import ConfigurationError, DriverUnavailable
-from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs
-from taskharbor.worker.timing import Timing
+from taskharbor.worker.leased_jobs import LeasedJob
+
+if TYPE_CHECKING:
+    from taskharbor.worker.run import Run
 
 _LOOK_AGAIN = 0.005
 
@@ -18,13 +19,13 @@ _LOOK_AGAIN = 0.005
 class Transactions:
     """Opens them for the attempts of one worker."""
 
-    def __init__(self, driver: Driver, leased_jobs: LeasedJobs, timing: Timing) -> None:
-        self.driver = driver
-        self.leased_jobs = leased_jobs
-        self.timing = timing
+    def __init__(self, run: Run) -> None:
+        self.driver = run.driver
+        self.leased_jobs = run.leased_jobs
+        self.timing = run.timing
 
     def begin(self, leased: LeasedJob) -> AckingTransaction:
-        if leased.acked is not None:
+        if leased.end.acked is not None:
             raise ConfigurationError("the transaction of this attempt is committed, and its job is over")
         return AckingTransaction(self, leased)
 
@@ -32,9 +33,9 @@ class Transactions:
 class AckingTransaction:
     """`async with ctx.transaction() as connection:`; the commit at its end completes the job.
 
-    The settlement must carry the newest lease, so that no extension may be under way when it
-    leaves. Where a transaction keeps everybody else from writing, an extension could not end before
-    it does: there the lease is left alone for the whole block, elsewhere for the commit only.
+    The settlement needs the newest lease, so no extension may be under way when it is sent. On a store with
+    one writer an extension could not end before the transaction does: there the lease is not extended during
+    the whole block, elsewhere only during the commit.
     """
 
     def __init__(self, source: Transactions, leased: LeasedJob) -> None:
@@ -49,12 +50,12 @@ class AckingTransaction:
         if source.driver.capabilities.one_writer:
             await self._take_lease()
         self._block = source.driver.transaction(
-            lambda: self._leased.lease, now=source.timing.stated(), on_settled=self._settled
+            lambda: self._leased.newest_lease, now=source.timing.stated(), on_settled=self._settled
         )
         try:
             return await self._block.__aenter__()
         except BaseException:
-            self._give_lease_back()
+            self._return_lease()
             raise
 
     async def __aexit__(
@@ -67,11 +68,12 @@ class AckingTransaction:
             return await self._block.__aexit__(kind, error, trace)
         except BaseException as trouble:
             if kind is None and not (isinstance(trouble, DriverUnavailable) and trouble.done is False):
-                # It may be committed all the same; the record will tell.
-                self._leased.tokens_sent = (*self._leased.tokens_sent, self._leased.lease.token)
+                # It may be committed all the same; the record will show it.
+                end = self._leased.end
+                end.tokens_sent = (*end.tokens_sent, self._leased.newest_lease.token)
             raise
         finally:
-            self._give_lease_back()
+            self._return_lease()
 
     def __enter__(self) -> NoReturn:
         raise ConfigurationError(
@@ -81,15 +83,15 @@ class AckingTransaction:
     def __exit__(self, *_: object) -> None: ...
 
     async def _take_lease(self) -> None:
-        """From here on the heartbeat leaves this lease alone."""
-        if self._leased.is_on_wire:
+        """From here on the heartbeat does not extend this lease."""
+        if self._leased.lease.is_settling:
             return
-        while not self._source.leased_jobs.mark_on_wire([self._leased])[0]:
+        while not self._source.leased_jobs.mark_settling([self._leased])[0]:
             await self._source.timing.clock.sleep(_LOOK_AGAIN)
 
-    def _give_lease_back(self) -> None:
-        if self._leased.acked is None:  # otherwise there is nothing left to extend
-            self._source.leased_jobs.unmark_on_wire([self._leased])
+    def _return_lease(self) -> None:
+        if self._leased.end.acked is None:  # otherwise there is nothing left to extend
+            self._source.leased_jobs.unmark_settling([self._leased])
 
     def _settled(self, answer: Settled) -> None:
-        self._leased.acked = answer
+        self._leased.end.acked = answer

@@ -1,4 +1,4 @@
-"""Worker: what a user holds. It knows its handlers and layers, and runs one shift at a time."""
+"""Worker: the public object. It knows its handlers and middleware, and does one run at a time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ from taskharbor.model.job import DEFAULT_QUEUE, Job
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.tasks import Handler, job_handler
-from taskharbor.worker.attempt import Runner
 from taskharbor.worker.config import UnknownTypes, WorkerConfig
 from taskharbor.worker.context import JobContext
-from taskharbor.worker.executors.contract import Executor, Where, where_to_run
-from taskharbor.worker.executors.in_loop import LoopExecutor
-from taskharbor.worker.executors.in_process import ProcessExecutor
-from taskharbor.worker.executors.in_thread import ThreadExecutor
+from taskharbor.worker.executors.contract import where_to_run
 from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.run import WorkerRun
 from taskharbor.worker.signals import SAME_WISH_SECONDS, Signals, run_to_the_end
@@ -111,7 +107,7 @@ class Worker:
         self._codec = codec
         self._handlers: dict[str, Handler] = {}
         self._layers: list[AttemptMiddleware] = []
-        self._shift: WorkerRun | None = None
+        self._run: WorkerRun | None = None
         self._counts: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
@@ -180,27 +176,27 @@ class Worker:
 
         From any thread. Before a run it ends that run at once.
         """
-        loop, shift = self._loop, self._shift
-        if loop is None or shift is None:
+        loop, run = self._loop, self._run
+        if loop is None or run is None:
             self._stops_early = True
         else:
-            loop.call_soon_threadsafe(lambda: shift.stop(now=now))
+            loop.call_soon_threadsafe(lambda: run.stop(now=now))
 
     def quiet(self) -> None:
         """Claim nothing more, and stay. From any thread."""
-        loop, shift = self._loop, self._shift
-        if loop is not None and shift is not None:
-            loop.call_soon_threadsafe(shift.quiet)
+        loop, run = self._loop, self._run
+        if loop is not None and run is not None:
+            loop.call_soon_threadsafe(run.quiet)
 
     @property
     def is_running(self) -> bool:
-        return self._shift is not None
+        return self._run is not None
 
     @property
     def busy(self) -> int:
         """How many of its slots hold a job right now. From any thread."""
-        shift = self._shift
-        return 0 if shift is None else shift.leased_jobs.count
+        run = self._run
+        return 0 if run is None else run.leased_jobs.count
 
     @property
     def waits_for(self) -> str:
@@ -213,13 +209,13 @@ class Worker:
     @property
     def heartbeat_lag(self) -> float:
         """By how many seconds the most overdue extension of a lease is late. From any thread."""
-        shift = self._shift
-        return 0.0 if shift is None else shift.heartbeat_lag
+        run = self._run
+        return 0.0 if run is None else run.heartbeat_lag
 
     @property
     def counts(self) -> dict[str, int]:
         """What this run, or the last one, saw: finished, released, leases_lost, ran_twice, …"""
-        return self._counts if self._shift is None else self._shift.announcer.counts
+        return self._counts if self._run is None else self._run.announcer.counts
 
     async def _run_with_signals(self, until_idle: bool) -> str:
         # A second wish that a supervisor passes on may reach us sooner after the first than it reached him.
@@ -227,41 +223,38 @@ class Worker:
             return await self._work(until_idle)
 
     async def _work(self, until_idle: bool) -> str:
-        if self._shift is not None:
+        if self._run is not None:
             raise ConfigurationError("this worker is already running; make another one")
         self._check_handlers()
         if self.driver.is_open:
-            return await self._run_shift(until_idle)
+            return await self._run_once(until_idle)
         async with self.driver:
-            return await self._run_shift(until_idle)
+            return await self._run_once(until_idle)
 
-    async def _run_shift(self, until_idle: bool) -> str:
+    async def _run_once(self, until_idle: bool) -> str:
         self.id = f"{self.config.name}-{self._entropy.bytes(4).hex()}"
-        executors = self._new_executors()
         self._loop = asyncio.get_running_loop()
-        self._shift = shift = WorkerRun(
+        self._run = run = WorkerRun(
             self.config,
             self.driver,
             self.id,
-            self._runners(executors),
-            list(executors.values()),
+            dict(self._handlers),
+            [*around_every_attempt, *self._layers],
             self._timing,
             self._entropy,
             self.events,
         )
         if self._stops_early:
-            shift.stop()
+            run.stop()
         try:
-            await shift.run(until_idle=until_idle)
+            await run.run(until_idle=until_idle)
         finally:
-            self._counts = shift.announcer.counts
-            self._shift = self._loop = None
+            self._counts = run.announcer.counts
+            self._run = self._loop = None
             self._stops_early = False
-        if shift.error is not None:
-            raise shift.error
-        return shift.why
-
-    # ------------------------------------------------------------------ handlers and where they run
+        if run.error is not None:
+            raise run.error
+        return run.why
 
     def _check_handlers(self) -> None:
         if not self._handlers and self.config.unknown_types == "skip":
@@ -273,34 +266,6 @@ class Worker:
                 and not self._timing.is_virtual
             ):
                 raise ConfigurationError(_why_not_importable(handler))
-
-    def _new_executors(self) -> dict[Where, Executor]:
-        """One executor per place that some handler needs; in virtual time everything runs in the loop."""
-        in_loop = LoopExecutor()
-        places: set[Where] = {where_to_run(handler) for handler in self._handlers.values()}
-        executors: dict[Where, Executor] = {"loop": in_loop}
-        if "thread" in places:
-            executors["thread"] = in_loop if self._timing.is_virtual else ThreadExecutor()
-        if "process" in places:
-            executors["process"] = in_loop if self._timing.is_virtual else self._new_processes()
-        return executors
-
-    def _new_processes(self) -> ProcessExecutor:
-        return ProcessExecutor(
-            worker_id=self.id,
-            events=self.events,
-            timing=self._timing,
-            memory=self.config.process_memory,
-            patience_seconds=self.config.patience.total_seconds(),
-            has_gpus=bool(self.config.gpus),
-        )
-
-    def _runners(self, executors: dict[Where, Executor]) -> dict[str, Runner]:
-        layers = [*around_every_attempt, *self._layers]
-        return {
-            name: Runner(handler, executors[where_to_run(handler)], layers)
-            for name, handler in self._handlers.items()
-        }
 
 
 _NO_TASKS = (

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
 from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
+from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.wakeup_listener import WakeupListener
 from tests.chaos.framing import PostgresFraming
@@ -150,17 +152,14 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
         def wakeups(self, queues: Any, worker_id: str) -> Failing:
             return Failing()
 
-    hints: Any = WakeupListener(
-        Store(),  # type: ignore[arg-type]
-        (QUEUE,),
-        "worker-a",
-        Timing(),
-        Entropy(),
-        lambda: None,
-        lambda _: None,
-        lambda *_: None,
+    run: Any = SimpleNamespace(
+        config=WorkerConfig(queues=(QUEUE,)),
+        driver=Store(),
+        worker_id="worker-a",
+        timing=Timing(),
+        entropy=Entropy(),
     )
-    following = asyncio.create_task(hints.follow())
+    following = asyncio.create_task(WakeupListener(run).listen())
     await asyncio.sleep(0.05)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -2,10 +2,14 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from taskharbor.events import EventBus
+from taskharbor.worker.config import WorkerConfig
+from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.timing import Timing
 
@@ -15,9 +19,8 @@ async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
     is_over: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "taskharbor.worker")
-    processes = ProcessExecutor(
-        worker_id="w", events=EventBus(), timing=Timing(), memory=0, patience_seconds=1.0
-    )
+    run: Any = SimpleNamespace(worker_id="w", events=EventBus(), timing=Timing(), config=WorkerConfig())
+    processes = ProcessExecutor(run, Deadlines(run))
     if is_over:
         await processes.close()
 

@@ -97,7 +97,7 @@ def test_runs_and_outcomes_are_counted_as_if_one_by_one(
     jobs: list[tuple[str, str, float | None, str]],
 ) -> None:
     meter, events = metered()
-    attempts: list[Any] = []
+    leased: list[Any] = []
     answers: list[Any] = []
     runs: dict[tuple[str, ...], list[float]] = {}
     ends: dict[tuple[str, ...], int] = {}
@@ -105,9 +105,8 @@ def test_runs_and_outcomes_are_counted_as_if_one_by_one(
         started = None if seconds is None else 0.0
         settlement = Retry(LEASE) if end == "retry" else Ack(LEASE)
         job = record(queue, task, speculates_on="original" if end == "copy" else None)
-        attempts.append(
-            SimpleNamespace(record=job, started=started, ended=seconds or 0.0, settlement=settlement)
-        )
+        attempt = SimpleNamespace(started=started, ended=seconds or 0.0)
+        leased.append(SimpleNamespace(record=job, attempt=attempt, end=SimpleNamespace(value=settlement)))
         state = JobState.READY if end == "retry" else JobState.COMPLETED
         answers.append(JobNotInflight("") if end == "lost" else Settled("", state, NOW, 2))
         if end != "lost":
@@ -115,8 +114,8 @@ def test_runs_and_outcomes_are_counted_as_if_one_by_one(
             labels = (queue, task, "any", "retry" if end == "retry" else "ok")
             ends[labels] = ends.get(labels, 0) + 1
 
-    events.emit(JobsClaimed(worker_id="w", kind="any", jobs=[attempt.record for attempt in attempts]))
-    events.emit(AttemptsAnswered(worker_id="w", kind="any", attempts=attempts, answers=answers))
+    events.emit(JobsClaimed(worker_id="w", kind="any", jobs=[one.record for one in leased]))
+    events.emit(AttemptsAnswered(worker_id="w", kind="any", jobs=leased, answers=answers))
 
     compare(meter, metric_names.JOB_RUN, runs)
     counted = meter.sample().counters[metric_names.JOBS_FINISHED.name] if ends else {}

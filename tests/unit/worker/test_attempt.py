@@ -18,7 +18,8 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import Handler
 from taskharbor.testing.clock import turn_loop
 from taskharbor.worker import JobContext
-from taskharbor.worker.attempt import stopped_by, trace_of
+from taskharbor.worker.attempt import trace_of
+from taskharbor.worker.cancellation import stopped_by
 
 EXACT = RetryPolicy(jitter=0.0)
 
@@ -628,7 +629,7 @@ async def test_a_traceback_shows_the_users_frames_and_none_of_the_worker(harness
 
 def test_a_traceback_that_is_all_our_own_is_kept():
     with pytest.raises(AttributeError) as caught:
-        stopped_by(None, timedelta(0))  # type: ignore[arg-type]
+        stopped_by(None)  # type: ignore[arg-type]
 
     caught.value.__traceback__ = caught.tb.tb_next  # without the frame of this test
     assert "in stopped_by" in (trace_of(caught.value) or "")

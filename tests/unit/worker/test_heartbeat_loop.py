@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.entropy import Entropy
 from taskharbor.worker.heartbeat_loop import HeartbeatLoop
 from taskharbor.worker.timing import Timing, pause
@@ -43,16 +45,17 @@ class SlowReports:
     async def leave(self) -> None: ...
 
 
-async def test_a_report_that_hangs_is_one_report_and_the_heart_keeps_its_own_pace() -> None:
+async def test_a_report_that_hangs_is_one_report_and_the_heartbeat_keeps_its_own_pace() -> None:
     beats: Any = Beats()
     reports: Any = SlowReports()
-    heart = HeartbeatLoop(beats, reports, Timing(), Entropy(), lambda *_: None, lambda: None, lambda: True)
+    run: Any = SimpleNamespace(timing=Timing(), entropy=Entropy())
+    loop = HeartbeatLoop(run, MemoryDriver(), beats, reports)
 
     for _ in range(3):
-        await heart.tick()
+        await loop.tick()
         await pause()
-        assert heart._wait_seconds(is_busy=True) == 0.05
+        assert loop._wait_seconds(is_busy=True) == 0.05
 
     assert (beats.looks, reports.begun) == (3, 1)
-    assert heart._reporting is not None
-    heart._reporting.cancel()
+    assert loop._reporting is not None
+    loop._reporting.cancel()

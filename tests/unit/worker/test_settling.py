@@ -12,7 +12,7 @@ from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.events import AttemptFinished, LeaseWasLost
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
-from taskharbor.worker.settler import Settler
+from taskharbor.worker.settling import Settler
 
 
 def sleeps(seconds):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.model.entropy import Entropy
+from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.wakeup_listener import WakeupListener
 
@@ -55,17 +57,20 @@ async def test_hints_that_break_off_are_followed_again_and_never_raise(clock):
         heard.append(job_id)
         done.set()
 
-    hints = WakeupListener(
-        store,  # type: ignore[arg-type]
-        ("mail",),
-        "w",
-        Timing(clock),
-        Entropy(1),
-        lambda: heard.append("work"),
-        on_cancel,
-        lambda verb, error, failures: heard.append((verb, str(error), failures)),
+    def on_trouble(verb: str, error: Exception, failures: int) -> None:
+        heard.append((verb, str(error), failures))
+
+    run: Any = SimpleNamespace(
+        config=WorkerConfig(queues=("mail",)),
+        driver=store,
+        worker_id="w",
+        timing=Timing(clock),
+        entropy=Entropy(1),
+        announcer=SimpleNamespace(trouble=on_trouble),
+        work_arrived=lambda: heard.append("work"),
+        cancel_reported=on_cancel,
     )
-    following = asyncio.create_task(hints.follow())
+    following = asyncio.create_task(WakeupListener(run).listen())
     while not done.is_set():
         await asyncio.wait([following], timeout=0)
         clock.advance(timedelta(seconds=1))

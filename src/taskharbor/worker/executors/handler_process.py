@@ -34,7 +34,8 @@ from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.tasks import Handler, job_handler, load_function
 from taskharbor.tasks.handler import full_name
 from taskharbor.worker.attempt import DONE, bind_structlog, failure_of, success_of
-from taskharbor.worker.context import Cancellation, JobContext
+from taskharbor.worker.cancellation import Cancellation
+from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import BadPayload
 from taskharbor.worker.executors.gpu_context import context_trouble
 from taskharbor.worker.executors.process_tree import LOST_CONNECTION, die_with_parent

@@ -25,8 +25,8 @@ class LoopExecutor:
         return lambda leased: call
 
     def stop(self, leased: LeasedJob) -> None:
-        if leased.task is not None:
-            leased.task.cancel()
+        if leased.attempt.task is not None:
+            leased.attempt.task.cancel()
 
     def give_up(self, leased: LeasedJob) -> bool:
         return False  # the slot's own task is stuck in the handler

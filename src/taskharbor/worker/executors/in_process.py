@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from taskharbor.events import ChildDied, EventBus
+from taskharbor.events import ChildDied
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import Job, Progress
 from taskharbor.model.outcome import Failed
@@ -50,11 +50,12 @@ from taskharbor.worker.executors.wire import (
     value_of,
 )
 from taskharbor.worker.gpus import environment_of
-from taskharbor.worker.timing import Timing
 
 if TYPE_CHECKING:
     from taskharbor.worker.context import JobContext
+    from taskharbor.worker.deadlines import Deadlines
     from taskharbor.worker.leased_jobs import LeasedJob
+    from taskharbor.worker.run import Run
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -231,22 +232,14 @@ class ProcessExecutor:
 
     where: Where = "process"
 
-    def __init__(
-        self,
-        *,
-        worker_id: str,
-        events: EventBus,
-        timing: Timing,
-        memory: int,
-        patience_seconds: float,
-        has_gpus: bool = False,
-    ) -> None:
-        self._worker_id = worker_id
-        self._events = events
-        self._timing = timing
-        self._memory = memory
-        self._patience = patience_seconds
-        self._has_gpus = has_gpus
+    def __init__(self, run: Run, deadlines: Deadlines) -> None:
+        self._worker_id = run.worker_id
+        self._events = run.events
+        self._timing = run.timing
+        self._deadlines = deadlines
+        self._memory = run.config.process_memory
+        self._patience = run.config.patience.total_seconds()
+        self._has_gpus = bool(run.config.gpus)
         self._modules: list[str] = []
         self._idle: list[Child] = []
         self._all: set[Child] = set()
@@ -263,7 +256,9 @@ class ProcessExecutor:
             async def call(ctx: JobContext, job: Job) -> Any:
                 child = await self._hired(leased)
                 ends_in = job.timeout.total_seconds() if job.timeout else None
-                gpu = None if leased.gpu is None else replace(leased.gpu, ordinal=0)  # the only one it sees
+                gpu = (
+                    None if leased.attempt.gpu is None else replace(leased.attempt.gpu, ordinal=0)
+                )  # the only one it sees
                 start = Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker, handler.recycle_on)
                 return await self._run(leased, child, start)
 
@@ -272,10 +267,10 @@ class ProcessExecutor:
         return for_job
 
     async def _run(self, leased: LeasedJob, child: Child, start: Start) -> Any:
-        leased.work = child
+        leased.attempt.work = child
         child.leased = leased
         child.answer = asyncio.get_running_loop().create_future()
-        if leased.cancellation.reason is not None:
+        if leased.attempt.cancellation.reason is not None:
             self._rest(child)
             raise HandlerDied("told to stop before it began")
         child.say(start)
@@ -285,7 +280,7 @@ class ProcessExecutor:
             child.kill("the worker no longer waits for it")
             raise
         finally:
-            leased.work = child.leased = None
+            leased.attempt.work = child.leased = None
             child.answer = None
         self._keep_or_retire(child, message, leased)
         value = value_of(message)
@@ -300,19 +295,19 @@ class ProcessExecutor:
             self._idle.remove(child)
             if child.is_alive:
                 return child
-        deadlines, ends = leased.deadlines, leased.ends
-        if deadlines is None or ends is None:
+        ends = leased.attempt.ends
+        if ends is None:
             return await self._new_child(env, leased)
         limit = ends - self._timing.monotonic()
-        deadlines.start(leased, ends + _START_SECONDS)
+        self._deadlines.set(leased, ends + _START_SECONDS)
         child = await self._new_child(env, leased)
-        if leased.told is None:
-            deadlines.start(leased, self._timing.monotonic() + limit)
+        if leased.attempt.stop_requested is None:
+            self._deadlines.set(leased, self._timing.monotonic() + limit)
         return child
 
     def _env_of(self, leased: LeasedJob) -> Mapping[str, str]:
         """A process sees the GPU of its first job and keeps to it: libraries look once, when imported."""
-        return environment_of(leased.gpu) if self._has_gpus else {}
+        return environment_of(leased.attempt.gpu) if self._has_gpus else {}
 
     async def _new_child(self, env: Mapping[str, str], leased: LeasedJob | None = None) -> Child:
         """A process that is ready. One that takes too long, or that nobody waits for any more, is killed.
@@ -322,7 +317,7 @@ class ProcessExecutor:
         """
         child = self._spawned(env)
         if leased is not None:
-            leased.work = child
+            leased.attempt.work = child
         try:
             await child.connect()
             await self._timing.within(_START_SECONDS, _ready(child))
@@ -334,7 +329,7 @@ class ProcessExecutor:
             raise
         finally:
             if leased is not None:
-                leased.work = None
+                leased.attempt.work = None
         return child
 
     def _spawned(self, env: Mapping[str, str]) -> Child:
@@ -347,7 +342,7 @@ class ProcessExecutor:
 
     def _keep_or_retire(self, child: Child, message: Ended, leased: LeasedJob) -> None:
         worn = message.worn
-        if not worn and leased.cancellation.is_set() and child.has_strays():
+        if not worn and leased.attempt.cancellation.is_set() and child.has_strays():
             # Ended with it, not one by one: what it keeps for the next job may lean on them.
             worn = "its handler was stopped, and left processes running"
         if worn or self._is_closing:
@@ -389,16 +384,16 @@ class ProcessExecutor:
     # ------------------------------------------------------------------ stopping
 
     def stop(self, leased: LeasedJob) -> None:
-        child = leased.work
+        child = leased.attempt.work
         if not isinstance(child, Child):
             return
         if not child.ready.done():
             child.kill("it was told to stop")  # nothing of the job has begun
         else:
-            child.terminate(leased.cancellation.reason or "shutdown", self._patience)
+            child.terminate(leased.attempt.cancellation.reason or "shutdown", self._patience)
 
     def give_up(self, leased: LeasedJob) -> bool:
-        child = leased.work
+        child = leased.attempt.work
         if not isinstance(child, Child):
             return False
         child.kill("")

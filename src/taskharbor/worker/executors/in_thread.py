@@ -72,7 +72,7 @@ class ThreadExecutor:
                     args, kwargs = bind(ctx, job)
                 except DecodeError as error:
                     raise BadPayload from error
-                leased.work = work = _Work(function, args, kwargs, copy_context())
+                leased.attempt.work = work = _Work(function, args, kwargs, copy_context())
                 self._start(work)
                 value, raised = await work.future
                 if raised is not None:
@@ -87,7 +87,7 @@ class ThreadExecutor:
         """It sees ctx.cancelled; nothing more can be done to a thread."""
 
     def give_up(self, leased: LeasedJob) -> bool:
-        work = leased.work
+        work = leased.attempt.work
         if work is None or work.future.done():
             return False
         work.is_given_up = True
