@@ -34,7 +34,7 @@ class MultiprocessMetrics:
         self._alive: dict[int, MetricsSample] = {}
         self._departed = MetricsSample()
 
-    def came(self, pid: int) -> None:
+    def started(self, pid: int) -> None:
         with self._lock:
             self._alive[pid] = MetricsSample()
 
@@ -49,7 +49,7 @@ class MultiprocessMetrics:
             if pid in self._alive:
                 self._alive[pid] = sample
 
-    def left(self, pid: int, how: str) -> None:
+    def ended(self, pid: int, how: str) -> None:
         """A process is gone; `how` is done, recycled or crashed."""
         with self._lock:
             last = self._alive.pop(pid, None)

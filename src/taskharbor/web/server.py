@@ -22,7 +22,7 @@ import uvicorn
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import App
 from taskharbor.web.protocol import bounded, check_uvicorn
-from taskharbor.worker.signals import StopWishes, stop_signals
+from taskharbor.worker.signals import StopRequests, stop_signals
 
 _log = logging.getLogger("taskharbor.server")
 FILES_BESIDES = 128
@@ -129,10 +129,10 @@ class GracefulServer(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        wishes, numbers = StopWishes(), stop_signals()
+        requests, numbers = StopRequests(), stop_signals()
 
         def asked_to_stop() -> None:
-            if wishes.heard():
+            if requests.received():
                 self.stop()
 
         for number in numbers:

@@ -1,6 +1,6 @@
-"""What a worker says about its work: the counters, the log lines for trouble, and the events.
+"""The counters, log lines and events of a worker.
 
-An event on the way of every job is built only when somebody listens for it.
+An event that every job causes is built only if it has a listener.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from taskharbor.worker.leased_jobs import LeasedJob
 
 _log = logging.getLogger("taskharbor.worker")
 
-MAX_TYPES_TOLD = 100
+MAX_TYPES_LOGGED = 100
 
 _OUTCOMES: dict[type, str] = {
     Ack: "completed",
@@ -51,7 +51,7 @@ _OUTCOMES: dict[type, str] = {
 
 
 class Announcer:
-    """Speaks for one run of a worker, from the event loop and from the heartbeat's thread."""
+    """Reports for one run of a worker, from the event loop and from the heartbeat's thread."""
 
     def __init__(self, config: WorkerConfig, worker_id: str, events: EventBus, outage: Outage) -> None:
         self._config = config
@@ -63,7 +63,7 @@ class Announcer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """finished, released, leases_lost, given_up, abandoned, driver_errors"""
+        """finished, released, leases_lost, ran_twice, given_up, abandoned, driver_errors"""
         return {"finished": self.finished, **self._rare}
 
     # ------------------------------------------------------------------ the worker
@@ -109,7 +109,7 @@ class Announcer:
             )
 
     def started(self, leased: LeasedJob) -> None:
-        """Called only when somebody listens to JobStarted."""
+        """Called only if JobStarted has a listener."""
         record = leased.record
         claimed_at = record.started_at or record.updated_at
         self._events.emit(
@@ -181,20 +181,20 @@ class Announcer:
         )
 
     def given_up(self, jobs: Sequence[Reclaimed]) -> None:
-        """Jobs whose last allowed lease, of whatever worker, ran out; a claim of ours found that."""
+        """Jobs whose last allowed lease, of any worker, ran out; one of our claims found them."""
         self._rare["given_up"] += len(jobs)
         report_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
 
     def overtaken(self, leased: LeasedJob, outcome: Outcome) -> None:
-        """A handler went on after its transaction had completed the job, and did not succeed."""
-        told = getattr(outcome, "reason", None) or type(outcome).__name__
+        """A handler continued after its transaction had completed the job, and failed."""
+        reason = getattr(outcome, "reason", None) or type(outcome).__name__
         _log.warning(
             "job %s (%s) ended after its transaction was committed and stays completed: %s",
-            leased.record.id, leased.record.type, told,
+            leased.record.id, leased.record.type, reason,
         )  # fmt: skip
 
     def ran_twice(self, leased: LeasedJob) -> None:
-        """The handler did its work, and it counts for nothing. A type that speculates wants it so."""
+        """The handler did its work, and it does not count. With speculation that is intended."""
         record = leased.record
         if record.speculates_on is not None or SPECULATE_HEADER in record.headers:
             return
@@ -213,7 +213,7 @@ class Announcer:
         record, reason = leased.record, leased.attempt.cancellation.reason or "timeout"
         self._rare["abandoned"] += 1
         _log.warning(
-            "the handler of job %s (%s) was told to stop (%s) and runs on in its %s without a slot",
+            "the handler of job %s (%s) was asked to stop (%s) and keeps running in its %s without a slot",
             record.id,
             record.type,
             reason,
@@ -240,14 +240,14 @@ class Announcer:
         if isinstance(error, DriverUnavailable | TimeoutError):
             self._outage.failed(verb, error)
         else:
-            is_told = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: it may last for hours
-            is_final = isinstance(error, Forbidden)  # the end of the worker says it, once
-            level = logging.WARNING if is_told and not is_final else logging.DEBUG
+            is_logged = failures & (failures - 1) == 0  # the 1st, 2nd, 4th, 8th ...: it may last for hours
+            is_final = isinstance(error, Forbidden)  # the worker ends with this error
+            level = logging.WARNING if is_logged and not is_final else logging.DEBUG
             _log.log(level, "%s failed (%d in a row): %s", verb, failures, error)
         if DriverTrouble in self._events.heard:
-            told = f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
             self._events.emit(
-                DriverTrouble(worker_id=self._worker_id, verb=verb, error=told, failures=failures)
+                DriverTrouble(worker_id=self._worker_id, verb=verb, error=text, failures=failures)
             )
 
     def extended(self, count: int, refused: int, seconds: float) -> None:
@@ -258,6 +258,6 @@ class Announcer:
 
 
 def _tasks_text(types: tuple[str, ...]) -> str:
-    told = ", ".join(types[:MAX_TYPES_TOLD])
-    more = f" and {len(types) - MAX_TYPES_TOLD} more" if len(types) > MAX_TYPES_TOLD else ""
-    return f"{len(types)} task{'' if len(types) == 1 else 's'}{': ' if told else ''}{told}{more}"
+    names = ", ".join(types[:MAX_TYPES_LOGGED])
+    more = f" and {len(types) - MAX_TYPES_LOGGED} more" if len(types) > MAX_TYPES_LOGGED else ""
+    return f"{len(types)} task{'' if len(types) == 1 else 's'}{': ' if names else ''}{names}{more}"

@@ -51,7 +51,7 @@ _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 
 class Runner:
-    """One type of job, ready to run: its handler, where it runs, and the layers around it."""
+    """One type of job, ready to run: its handler, its executor, and the middleware around it."""
 
     __slots__ = ("_call_for", "_layers", "executor", "handler", "plain")
 
@@ -60,7 +60,7 @@ class Runner:
         self.executor = executor
         self._call_for = executor.call_of(handler)
         self._layers = tuple(layers)
-        # In the loop a call does not depend on the job, so that its onion is made once.
+        # In the loop a call does not depend on the job, so the middleware is composed once.
         self.plain: Call | None = self.call_for(None) if executor.where == "loop" else None
 
     def call_for(self, leased: LeasedJob | None) -> Call:
@@ -117,7 +117,7 @@ async def run_attempt(
 
 
 def bind_structlog(ctx: JobContext) -> dict[str, Token[Any]]:
-    """Whoever logs through structlog finds the job in its context variables too."""
+    """Bind the job to the context variables of structlog too."""
     from structlog.contextvars import bind_contextvars
 
     return dict(bind_contextvars(**ctx.log_fields))
@@ -130,7 +130,7 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
 
 
 def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_result: int) -> Outcome:
-    """What a returned value means: a wish, a result, or a result that cannot be kept."""
+    """The outcome of a returned value: Snooze, Cancel, a result, or a result that cannot be stored."""
     if isinstance(value, Snooze):
         return _snoozed(value)
     if isinstance(value, Cancel):
@@ -151,7 +151,7 @@ def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_res
 
 
 def failure_of(error: BaseException) -> Outcome:
-    """What a raised exception means; KeyboardInterrupt and SystemExit are failures of the job too."""
+    """The outcome of a raised exception; KeyboardInterrupt and SystemExit are failures of the job too."""
     if isinstance(error, BadPayload):
         return Failed(describe(error.__cause__ or error), FailureKind.INVALID_PAYLOAD)
     if isinstance(error, HandlerDied):
@@ -163,7 +163,7 @@ def failure_of(error: BaseException) -> Outcome:
 
 
 def is_unrecoverable(error: BaseException) -> bool:
-    """Whether it, or what it was explicitly raised from, says that another try is pointless."""
+    """Whether it, or an error it was explicitly raised from, is Unrecoverable."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -175,12 +175,12 @@ def is_unrecoverable(error: BaseException) -> bool:
 
 
 def asked_delay(error: BaseException) -> timedelta | None:
-    """The least wait that the error itself asks for: its `retry_after`, a timedelta or seconds."""
+    """The shortest wait that the error itself asks for: its `retry_after`, a timedelta or seconds."""
     try:
         asked = getattr(error, "retry_after", None)
         if isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked):
             asked = timedelta(seconds=min(float(asked), MAX_HORIZON.total_seconds()))
-    except Exception:  # noqa: BLE001 - an attribute of somebody else's error may do anything
+    except Exception:  # noqa: BLE001 - an attribute of a foreign error may do anything
         return None
     return min(asked, MAX_HORIZON) if isinstance(asked, timedelta) and asked > NO_TIME else None
 
@@ -198,11 +198,11 @@ def describe(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str | None:
-    """The end of the traceback, without the frames of the worker: there it says what happened."""
+    """The end of the traceback, the part that explains the error, without the frames of the worker."""
     try:
-        told = traceback.TracebackException.from_exception(error, limit=-30)
-        _leave_out_the_worker(told)
-        text = "".join(told.format())
+        trace = traceback.TracebackException.from_exception(error, limit=-30)
+        _leave_out_the_worker(trace)
+        text = "".join(trace.format())
     except BaseException:  # noqa: BLE001 - the same
         return None
     text = text[-TRACE_LIMIT:]
@@ -211,10 +211,10 @@ def trace_of(error: BaseException) -> str | None:
     return safe_text(text, TRACE_LIMIT)
 
 
-def _leave_out_the_worker(told: traceback.TracebackException | None) -> None:
-    """Take out the frames between the worker and the handler, in the error and in what led to it."""
+def _leave_out_the_worker(trace: traceback.TracebackException | None) -> None:
+    """Remove the frames between the worker and the handler, from the error and from its causes."""
     seen: set[int] = set()
-    waiting = [told]
+    waiting = [trace]
     while waiting:
         one = waiting.pop()
         if one is None or id(one) in seen:
@@ -228,9 +228,9 @@ def _leave_out_the_worker(told: traceback.TracebackException | None) -> None:
         waiting += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
 
 
-def _snoozed(wish: Snooze) -> Outcome:
-    if not isinstance(wish.delay, timedelta) or not NO_TIME <= wish.delay <= MAX_HORIZON:
+def _snoozed(snooze: Snooze) -> Outcome:
+    if not isinstance(snooze.delay, timedelta) or not NO_TIME <= snooze.delay <= MAX_HORIZON:
         return Failed(
-            f"Snooze takes a timedelta from zero up, not {wish.delay!r:.80}", FailureKind.UNRECOVERABLE
+            f"Snooze takes a timedelta from zero up, not {snooze.delay!r:.80}", FailureKind.UNRECOVERABLE
         )
-    return Snoozed(wish.delay)
+    return Snoozed(snooze.delay)

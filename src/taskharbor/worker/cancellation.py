@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Reason = Literal["cancel", "timeout", "lease_lost", "shutdown"]
 
 # A handler that keeps running after one of these is given up. After a cancel it may run until its time
-# limit: its lease is still valid, and nobody else waits for the job.
+# limit: its lease is still valid, and no other worker waits for the job.
 _IMPATIENT = frozenset({"timeout", "shutdown"})
 
 _lock = threading.Lock()  # shared by all: waiting for a cancellation, and cancelling, are rare

@@ -1,11 +1,11 @@
-"""A worker with something rare leaves the jobs that anybody can do to anybody, for a moment.
+"""Which lanes to claim: a worker with a GPU leaves jobs that any worker can run to the others, for a moment.
 
-A job of the lane `any` reaches all idle workers at once. If one with a GPU took it, the next gpu job would
-wait behind it, while a worker without a GPU stands idle. So such a worker asks for its own lanes first, and
-for `any` only after a short wait, in which the others take what they can. Once `any` brings something, the
-others are busy: it goes on with it until it finds nothing there.
+A job of the lane `any` wakes all idle workers at once. If one with a GPU claimed it, the next gpu job would
+wait behind it while a worker without a GPU is idle. So such a worker claims its own lanes first, and `any`
+only after a short wait, in which the others claim what they can. Once a claim of `any` finds a job, the
+others are busy: the worker claims all lanes until it finds nothing in `any`.
 
-    own lanes ──nothing, or work was told──► wait ──► all lanes ──found something in any──► all lanes …
+    own lanes ──nothing, or a wake-up──► wait ──► all lanes ──found something in any──► all lanes …
         ▲                                                 └──found nothing there──┐
         └─────────────────────────────────────────────────────────────────────────┘
 """
@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from taskharbor.model.job import JobRecord
 
 HOLD_BACK_SECONDS = 0.25
-"""How long idle workers without the rare thing have for a job of `any`; twice that while news comes."""
+"""The head start of other idle workers for a job of `any`; twice that while wake-ups keep coming."""
 
 ANY = "any"
 COMMON_LANES = (ANY, "cpu")
 
 
 class ClaimedLanes:
-    """Which lanes to ask for now. It knows the time only from its callers."""
+    """Which lanes to claim now. Callers pass the time in."""
 
     def __init__(self, lanes: tuple[str, ...]) -> None:
         self._all = lanes
@@ -34,14 +34,14 @@ class ClaimedLanes:
         self._is_seeing_off = False
         self._began: float | None = None
         self.asks_all_at: float | None = None
-        """When to look at all lanes, if that is planned."""
+        """When to claim all lanes, if that is planned."""
 
     def now(self, now: float) -> tuple[str, ...]:
         is_due = self.asks_all_at is not None and self.asks_all_at <= now + 1e-6
         return self._all if self._is_helping or is_due else self._own
 
-    def told_of_work(self, now: float) -> None:
-        """There may be a job: others may have it first. News without end does not put that off for ever."""
+    def woken(self, now: float) -> None:
+        """A wake-up came: others go first. Wake-ups without end do not delay this worker for ever."""
         if self.holds_back and not self._is_helping:
             self._is_seeing_off = False
             if self._began is None or now - self._began > 4 * HOLD_BACK_SECONDS:  # it had no slot since then
@@ -49,15 +49,15 @@ class ClaimedLanes:
             self.asks_all_at = min(now + HOLD_BACK_SECONDS, self._began + 2 * HOLD_BACK_SECONDS)
 
     def polled(self, now: float) -> None:
-        """Nothing was told for a while: whatever is there, nobody else took it."""
+        """No wake-up for a while: no other worker has claimed what is there."""
         if self.holds_back and self.asks_all_at is None:
             self.asks_all_at = now
 
     def answered(self, lanes: tuple[str, ...], jobs: Sequence[JobRecord], limit: int, now: float) -> bool:
-        """A claim for these lanes brought these jobs. Whether to ask once more, at once.
+        """A claim for these lanes found these jobs. Whether to claim once more, at once.
 
-        A store may park a claim that brought nothing until there is a job (drivers/redis/parked_claim.py):
-        it must not be one for all lanes.
+        A store may park a claim that found nothing until there is a job (drivers/redis/parked_claim.py): that
+        must not be a claim for all lanes.
         """
         if not self.holds_back:
             return False
@@ -72,10 +72,10 @@ class ClaimedLanes:
         return self._is_seeing_off
 
     def saw_all(self, lanes: tuple[str, ...]) -> bool:
-        """Whether a claim for these lanes has seen everything that this worker could do."""
+        """Whether a claim for these lanes covers everything that this worker can run."""
         return lanes == self._all
 
 
 def _holds_back(lanes: tuple[str, ...]) -> bool:
-    """Whoever names `any` last and something rare before it; who names it first wants it first."""
+    """True if `any` is last, after a lane other than cpu. A worker that names `any` first wants it first."""
     return lanes[-1] == ANY and any(lane not in COMMON_LANES for lane in lanes)

@@ -21,12 +21,11 @@ MAX_HELD = 10_000  # one claim can carry no more
 class WorkerConfig:
     """All settings of one worker.
 
-    `heartbeat` is how often leases are extended: a third of the lease unless said otherwise, and
-    at most half of it. `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may
-    wait in this process, leased and heartbeated, beyond those that run. `patience` is how long a
-    handler that was told to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after
-    its running jobs, so that a supervisor starts a fresh one; 0 is no limit. `gpus` are the devices to
-    hand out, one per job of a lane other than cpu and any.
+    `heartbeat` is how often leases are extended: a third of the lease by default, and at most half of it.
+    `lanes` replaces the lanes that follow from `kind`. `prefetch` jobs may wait in this process, leased and
+    heartbeated, beyond those that run. `patience` is how long a handler that was asked to stop may take.
+    `max_jobs` and `max_memory` (bytes) end the worker, after its running jobs, so that a supervisor starts a
+    fresh one; 0 is no limit. `gpus` are the devices, one per job of a lane other than cpu and any.
     """
 
     queues: tuple[str, ...] = (DEFAULT_QUEUE,)

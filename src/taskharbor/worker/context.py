@@ -1,4 +1,4 @@
-"""JobContext: what a handler may ask and do besides its own work."""
+"""JobContext: what a handler can ask and do besides its own work."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class JobContext:
 
     @property
     def stalls(self) -> int:
-        """How often a worker fell silent or died with this job: above zero, part of it may be done."""
+        """How often a lease of this job ran out or its process died: above zero, part of it may be done."""
         return self.job.stalls
 
     @property
@@ -65,7 +65,7 @@ class JobContext:
         return self.clock.now() + timedelta(seconds=self._ends - self.clock.monotonic())
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Say how far it is, from 0 to 1. Stored with the next heartbeat; costs nothing until then."""
+        """Report progress from 0 to 1. Stored with the next heartbeat; costs nothing until then."""
         if not isinstance(fraction, int | float) or math.isnan(fraction):
             raise InvalidArgument(f"progress takes a fraction from 0 to 1, not {fraction!r}")
         if self._on_progress is not None:
@@ -73,12 +73,12 @@ class JobContext:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry `log_fields`, whatever handlers they come to."""
+        """A logger whose records carry `log_fields` for every log handler."""
         return logging.LoggerAdapter(_log, self.log_fields)
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What log records tell about this attempt; nothing out of its payload."""
+        """The fields of log records about this attempt; nothing of its payload."""
         job = self.job
         return log_fields(job.id, job.type, job.queue, self.attempt, self.worker)
 
@@ -98,7 +98,7 @@ class JobContext:
 
 
 def log_fields(job_id: str, task: str, queue: str, attempt: int, worker: str) -> dict[str, Any]:
-    """The fields of a log record about a job, under names that clash with nobody's."""
+    """The fields of a log record about a job, under names that clash with no others."""
     return {
         "taskharbor_job_id": job_id,
         "taskharbor_task": task,

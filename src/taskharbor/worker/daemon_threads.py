@@ -1,7 +1,7 @@
-"""The threads behind asyncio.to_thread: none of them keeps a process alive that wants to end.
+"""The threads behind asyncio.to_thread: daemons, so that none of them keeps an ending process alive.
 
-The interpreter waits at its end for every thread of an ordinary pool, however long a handler's call
-takes in it. A worker that was told to stop has released that job long before.
+At exit the interpreter waits for every thread of an ordinary pool, however long a handler's call takes in
+it. A worker that was asked to stop has released that job long before.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class DaemonThreads(ThreadPoolExecutor):
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._inbox.put((future, lambda: fn(*args, **kwargs)))
-            self._see_to_a_thread()
+            self._ensure_thread()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take nothing more. Never waits: what still runs is left to itself."""
+        """Accept nothing more. Never waits for running calls."""
         with self._guard:
             self._is_shut = True
             while cancel_futures and not self._inbox.empty():
@@ -50,7 +50,7 @@ class DaemonThreads(ThreadPoolExecutor):
             for _ in range(self._started):
                 self._inbox.put(None)
 
-    def _see_to_a_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         if self._idle > 0:
             self._idle -= 1
         elif self._started < self._most:
@@ -72,7 +72,7 @@ def _run(future: Future[Any], function: Callable[[], Any]) -> None:
         return
     try:
         result = function()
-    except BaseException as error:  # noqa: BLE001 - whatever it raises belongs to whoever waits for it
+    except BaseException as error:  # noqa: BLE001 - the caller gets whatever it raises
         future.set_exception(error)
     else:
         future.set_result(result)

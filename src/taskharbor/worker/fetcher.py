@@ -85,7 +85,7 @@ class Fetcher:
 
     def hint(self) -> None:
         """There may be work."""
-        self._lanes.told_of_work(self._timing.monotonic())
+        self._lanes.woken(self._timing.monotonic())
         self._empty_polls = 0
         self.expects_work = True
         self._bell.set()

@@ -1,8 +1,8 @@
-"""The end of a worker's process: threads that handlers left behind do not keep it alive.
+"""Ends a worker's process even if handlers left threads running.
 
-Python waits at its end for every thread that is no daemon, however long that takes: the thread of a
-handler's own ThreadPoolExecutor, or a plain `threading.Thread`. Their jobs were settled or released
-before, so nothing is lost by not waiting; a service manager that waits for the process is.
+At exit Python waits for every thread that is no daemon, however long that takes: the thread of a handler's
+own ThreadPoolExecutor, or a plain `threading.Thread`. Their jobs were settled or released before, so nothing
+is lost by not waiting; and a service manager waits for the process.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ PATIENCE_SECONDS = 2.0  # for threads that only need a moment, such as those of 
 
 
 def exit_within(code: int, seconds: float = PATIENCE_SECONDS) -> None:
-    """See to it that this process, which is about to end with this code, does so soon.
+    """Make this process, which is about to end with this code, end within so many seconds.
 
     Only where the process is the worker's own: the command line, and the children of a supervisor.
     """
-    threading.Thread(target=_watch, args=(code, seconds), name="taskharbor-leaving", daemon=True).start()
+    threading.Thread(
+        target=_exit_after, args=(code, seconds), name="taskharbor-forced-exit", daemon=True
+    ).start()
 
 
-def _watch(code: int, seconds: float) -> None:
+def _exit_after(code: int, seconds: float) -> None:
     threading.Event().wait(seconds)
     left = left_behind()
     if not left:
-        return  # what takes so long belongs to the program's own end, such as the last traces of an exporter
+        return  # the program's own exit is slow, such as the last traces of an exporter
     _log.warning("not waiting for %d threads that handlers left behind: %s", len(left), ", ".join(left))
     logging.shutdown()
     sys.stdout.flush()

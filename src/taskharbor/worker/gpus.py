@@ -1,4 +1,4 @@
-"""The GPUs of a worker: which there are, and who has which. One job has one, until it is settled.
+"""The GPUs of a worker: which there are, and which job has which. A job has one until it is settled.
 
 A process handler sees no other device than its own: `CUDA_VISIBLE_DEVICES` is set before its process
 imports anything. Handlers in the event loop and in threads share the worker's process, and have to ask
@@ -34,7 +34,7 @@ _INSTALL = "pip install 'taskharbor[gpu]'"
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One device. What nvidia-ml-py tells is None where it cannot be asked.
+    """One device. What nvidia-ml-py reports is None where it is not available.
 
     `id` is its number or UUID as CUDA_VISIBLE_DEVICES takes it. `ordinal` is its number in the process
     of the handler: `f"cuda:{ctx.gpu.ordinal}"`, always 0 in a process handler; None when it is not known.
@@ -61,7 +61,7 @@ def find_gpus(
     `all` keeps to CUDA_VISIBLE_DEVICES where that is set.
 
     Raises:
-        ConfigurationError: no such device, or `all` and nobody to ask which there are.
+        ConfigurationError: no such device, or `all` and the devices cannot be listed.
     """
     if wanted is None:
         return ()
@@ -82,15 +82,15 @@ def find_gpus(
 
 
 def _ids(wanted: str | Sequence[str | int]) -> list[str] | None:
-    """The ids that were said; None for all."""
-    said = wanted.split(",") if isinstance(wanted, str) else [str(item) for item in wanted]
-    ids = [item.strip() for item in said if item.strip()]
+    """The given ids; None for all."""
+    given = wanted.split(",") if isinstance(wanted, str) else [str(item) for item in wanted]
+    ids = [item.strip() for item in given if item.strip()]
     if ids == [ALL]:
         return None
     for name in ids:
         if not _ID.fullmatch(name):
             raise ConfigurationError(
-                f"--gpus: {name!r} is no device; say all, or numbers or UUIDs, as in 0,1"
+                f"--gpus: {name!r} is no device: use all, or numbers or UUIDs, as in 0,1"
             )
     if len(set(ids)) != len(ids) or not ids:
         raise ConfigurationError(f"--gpus={','.join(ids)!r} must name at least one device, and none twice")
@@ -98,12 +98,12 @@ def _ids(wanted: str | Sequence[str | int]) -> list[str] | None:
 
 
 def _visible(env: Mapping[str, str]) -> list[str] | None:
-    """What the environment allows this process to see; None where it says nothing."""
-    said = env.get(VISIBLE)
-    if said is None:
+    """What CUDA_VISIBLE_DEVICES allows; None if it is not set."""
+    visible = env.get(VISIBLE)
+    if visible is None:
         return None
-    ids = [item.strip() for item in said.split(",")]
-    return list(takewhile(_ID.fullmatch, ids))  # as CUDA reads it: up to the first that is none, such as -1
+    ids = [item.strip() for item in visible.split(",")]
+    return list(takewhile(_ID.fullmatch, ids))  # as CUDA reads it: up to the first invalid one, such as -1
 
 
 def _known(name: str, known: list[Gpu], env: Mapping[str, str]) -> Gpu:
@@ -117,7 +117,7 @@ def _known(name: str, known: list[Gpu], env: Mapping[str, str]) -> Gpu:
 
 
 def _ordinal(name: str, number: str | None, env: Mapping[str, str]) -> int | None:
-    """The number of a device in this very process."""
+    """The number of a device in this process."""
     visible = _visible(env)
     if visible is not None:
         return next((at for at, item in enumerate(visible) if item in (name, number)), None)
@@ -126,11 +126,11 @@ def _ordinal(name: str, number: str | None, env: Mapping[str, str]) -> int | Non
 
 
 def _ask_nvml() -> tuple[list[Gpu], str]:
-    """The devices of this machine in the order of their slots, or why nobody can tell."""
+    """The devices of this machine in the order of their slots, or why they cannot be listed."""
     try:
         import pynvml
     except ImportError:
-        return [], f"what GPUs there are is asked through nvidia-ml-py: {_INSTALL}"
+        return [], f"listing GPUs needs nvidia-ml-py: {_INSTALL}"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -154,18 +154,18 @@ def _facts(nvml: object, number: int) -> Gpu:
     )
 
 
-def _text(said: str | bytes) -> str:
-    return said.decode() if isinstance(said, bytes) else said
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def environment_of(gpu: Gpu | None) -> dict[str, str]:
-    """What a handler process is started with: it sees this device, or none at all."""
+    """The environment of a handler process: it sees this device, or none at all."""
     # Numbers count by slot, as nvidia-smi and NVML do; CUDA itself would count by speed.
     return {VISIBLE: "" if gpu is None else gpu.id, ORDER: "PCI_BUS_ID"}
 
 
 def gpu_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """What a worker reports about its devices."""
+    """The labels of a worker with these devices."""
     return {"gpus": ", ".join(map(str, gpus))} if gpus else {}
 
 
@@ -175,12 +175,12 @@ class GpuPool:
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         self._free = list(gpus)
 
-    def equip(self, leased: LeasedJob) -> None:
-        """A device for a job that came by a lane of its own. There is one: a job in a slot each, at most."""
+    def assign(self, leased: LeasedJob) -> None:
+        """Give a device to a job whose lane needs one. One is free: there are no more slots than devices."""
         if leased.record.requires not in LANES_WITHOUT:
             leased.attempt.gpu = self._free.pop(0)
 
-    def give_back(self, leased: LeasedJob) -> None:
+    def release(self, leased: LeasedJob) -> None:
         if leased.attempt.gpu is not None:
             self._free.append(leased.attempt.gpu)
             leased.attempt.gpu = None

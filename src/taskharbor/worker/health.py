@@ -1,4 +1,4 @@
-"""Two answers over HTTP for whoever looks after the process: /livez and /readyz."""
+"""Health checks of a process over HTTP: /livez and /readyz."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST_CALLERS = 32  # at once: silent connections must not use up a worker's fil
 
 
 class HealthServer:
-    """`/livez`: the event loop turns. `/readyz`: it works, or could if there were work.
+    """`/livez`: the event loop runs. `/readyz`: jobs run, or would if there were any.
 
-    Neither asks the store: a store that is down is no reason to restart a worker.
+    Neither calls the store: a store that is down is no reason to restart a worker.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An eye on the event loop, from the heartbeat's thread: notices a handler that blocks it."""
+"""Watches the event loop from the heartbeat's thread: warns about a handler that blocks it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKED_SECONDS = 0.75
 
 
 class LoopMonitor:
-    """Sends a ping through the event loop and wonders when it does not come back."""
+    """Pings the event loop; warns when the ping takes longer than 0.75 s."""
 
     def __init__(
         self, timing: Timing, loop: asyncio.AbstractEventLoop, worker_id: str, events: EventBus
@@ -32,7 +32,7 @@ class LoopMonitor:
         self._is_reported = False
 
     def look(self, is_busy: bool) -> None:
-        """From the heartbeat's thread, now and then."""
+        """Called from the heartbeat's thread, about twice a second."""
         now = self._timing.monotonic()
         if self._sent is None:
             if is_busy:

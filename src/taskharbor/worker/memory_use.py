@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""How much memory this process uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_memory() -> int:
-    """Bytes in real memory now; where the system does not tell, the most there ever were."""
+    """Bytes in real memory now; without /proc, the peak so far."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -271,7 +271,7 @@ class WorkerRun:
         self.leased_jobs.add(batch)
         if self.config.gpus:
             for leased in batch:
-                self._gpus.equip(leased)
+                self._gpus.assign(leased)
         if self.is_quiet:  # since the claim was sent
             self._slots.release(batch)
             return

@@ -183,7 +183,7 @@ class Settler:
     def _free(self, leased: LeasedJob) -> None:
         self._leased_jobs.remove(leased)
         if leased.attempt.gpu is not None:
-            self._gpus.give_back(leased)
+            self._gpus.release(leased)
         if not self._leased_jobs.count or self._announcer.finished == self._max_jobs:
             self._run.nothing_held()
 

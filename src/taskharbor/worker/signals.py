@@ -1,4 +1,4 @@
-"""Signals of a worker, and the event loop that it runs in when it has the process to itself.
+"""Signals of a worker, and the event loop of a worker that owns its process.
 
 SIGTERM, SIGINT   claim nothing more, finish, end; one more, a second later, releases the running jobs at once
 SIGQUIT           print all stacks to stderr and go on
@@ -27,37 +27,37 @@ T = TypeVar("T")
 _log = logging.getLogger("taskharbor.worker")
 
 
-SAME_WISH_SECONDS = 1.0
-"""A signal that comes again so soon is the same wish: `timeout` tells a process and then its whole group."""
+SAME_REQUEST_SECONDS = 1.0
+"""A signal repeated so soon is the same request: `timeout` signals a process and then its whole group."""
 
 
-class StopWishes:
+class StopRequests:
     """Counts how often a process was asked to stop."""
 
-    def __init__(self, same_seconds: float = SAME_WISH_SECONDS) -> None:
+    def __init__(self, same_seconds: float = SAME_REQUEST_SECONDS) -> None:
         self._same_seconds = same_seconds
         self._clock = SystemClock()
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self.count = 0
 
-    def heard(self) -> int:
-        """Which wish this signal is, counted from 1; 0 when it only repeats the last one."""
+    def received(self) -> int:
+        """The number of this request, counted from 1; 0 if the signal only repeats the last one."""
         now = self._clock.monotonic()
-        if self.count and now - self._heard_at < self._same_seconds:
+        if self.count and now - self._received_at < self._same_seconds:
             return 0
-        self._heard_at = now
+        self._received_at = now
         self.count += 1
         return self.count
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """What asks this process to stop: SIGTERM, and SIGINT where it was not ignored from the start."""
+    """The signals that ask this process to stop: SIGTERM, and SIGINT unless it was ignored from the start."""
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGINT)
 
 
 def hangs_up() -> bool:
-    """Whether SIGHUP means that the terminal is being closed, and that nobody asked to ignore that."""
+    """Whether SIGHUP means that the terminal is being closed, and is not ignored (nohup)."""
     return stdin_is_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
@@ -83,14 +83,14 @@ class Signals:
         *,
         only_unclaimed: bool = False,
         enabled: bool = True,
-        same_seconds: float = SAME_WISH_SECONDS,
+        same_seconds: float = SAME_REQUEST_SECONDS,
     ) -> None:
         self._worker = worker
         self._only_unclaimed = only_unclaimed
         self._enabled = enabled
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taken: list[int] = []
-        self._wishes = StopWishes(same_seconds)
+        self._requests = StopRequests(same_seconds)
 
     def __enter__(self) -> Self:
         if self._enabled and threading.current_thread() is threading.main_thread():
@@ -126,14 +126,16 @@ class Signals:
         self._taken.append(number)
 
     def _stop(self) -> None:
-        wish = self._wishes.heard()
-        if wish:
-            said = "again: releasing the running jobs" if wish > 1 else self._worker.waits_for
-            _log.info("told to stop%s%s", " " if wish > 1 else ": ", said)
-            self._worker.stop(now=wish > 1)
+        request = self._requests.received()
+        if request:
+            if request > 1:
+                _log.info("stopping now: releasing the running jobs")
+            else:
+                _log.info("stopping: %s", self._worker.waits_for)
+            self._worker.stop(now=request > 1)
 
     def _hung_up(self) -> None:
-        if not self._wishes.count:  # a closing terminal tends to say so twice, and that is no second wish
+        if not self._requests.count:  # a closing terminal tends to send it twice
             self._stop()
 
     def _quiet(self) -> None:
@@ -146,7 +148,7 @@ def dump_stacks() -> None:
 
 
 def stdin_is_terminal() -> bool:
-    """Whether somebody sits in front of this process, who hangs up by closing the window."""
+    """Whether this process runs in a terminal, which sends SIGHUP when it is closed."""
     try:
         return sys.stdin is not None and sys.stdin.isatty()
     except ValueError:
@@ -181,8 +183,8 @@ def run_to_the_end(main: Coroutine[Any, Any, T]) -> T:
 def _run_on(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
     """Until `main` itself has ended.
 
-    An event loop hands SystemExit and KeyboardInterrupt of any task to whoever runs it, after it gave
-    them to that task. Whoever awaits the task, a handler, gets them from there; the loop goes on.
+    An event loop raises SystemExit and KeyboardInterrupt of any task to its caller, after it has stored them
+    in that task. The handler that awaits the task gets them from there; the loop continues.
     """
     task = loop.create_task(main)
     while True:

@@ -1,7 +1,7 @@
 """Slots: a few long-lived tasks that take jobs from a local line and await their handlers directly.
 
-A slot that is woken wakes the next one before it runs its own job, so a handler that suspends delays
-nobody; handlers that do not suspend are run by one slot after the other without any task, timer or
+A slot that is woken wakes the next one before it runs its own job, so a handler that suspends does
+not delay it; handlers that do not suspend are run by one slot after the other without any task, timer or
 switch of their own.
 """
 

@@ -2,7 +2,7 @@
 
     starting ──► running ──crashed──► waiting (longer each time) ──► starting
                     ├──recycled──────────────────────────────────► starting, at once
-                    └──told to stop, or nothing left to do──► over
+                    └──asked to stop, or nothing left to do──► over
 
 It claims nothing and holds no lease. Signals are passed on; when it dies, however that happens,
 its workers die with it, and their jobs come back when their leases run out.
@@ -29,7 +29,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.worker.executors.process_tree import MARK, cause_of_death, ended, kill_tree, oom_kills
 from taskharbor.worker.health import HealthServer
 from taskharbor.worker.signals import (
-    StopWishes,
+    StopRequests,
     dump_stacks,
     hangs_up,
     reopen_logs,
@@ -42,14 +42,14 @@ from taskharbor.worker.worker_loading import load_worker
 _log = logging.getLogger("taskharbor.supervisor")
 
 RECYCLED = 83
-"""The exit code of a worker that has done its share and wants a successor."""
+"""The exit code of a worker that has reached max_jobs or max_memory and is to be replaced."""
 MISCONFIGURED = 2
 """The exit code of a worker that could never start; trying again would not help."""
 
-_STEADY_SECONDS = 10.0  # who lived longer than that is restarted at once
+_STEADY_SECONDS = 10.0  # a worker that ran longer than that is restarted at once
 _LONGEST_WAIT_SECONDS = 30.0
 _KILL_AFTER_SECONDS = 5.0  # beyond the grace time
-_LAST_WORDS_SECONDS = 1.0
+_LAST_REPORTS_SECONDS = 1.0
 _LARGEST_REPORT = 64 * 1024 * 1024
 
 
@@ -81,22 +81,22 @@ class SupervisorConfig:
 
 
 class Reports(Protocol):
-    """Listens to what the worker processes tell about themselves, each through a pipe of its own."""
+    """Receives the reports of the worker processes, each through a pipe of its own."""
 
-    def came(self, pid: int) -> None: ...
+    def started(self, pid: int) -> None: ...
 
     def reported(self, pid: int, data: bytes) -> None: ...
 
-    def left(self, pid: int, how: str) -> None:
-        """It is gone, and all it told has been heard; `how` is done, recycled or crashed."""
+    def ended(self, pid: int, how: str) -> None:
+        """It has ended and all its reports were received; `how` is done, recycled or crashed."""
         ...
 
 
 def run_supervisor(config: SupervisorConfig, reports: Reports | None = None) -> int:
-    """Run the workers in the foreground until told to stop; answers the exit code of the command.
+    """Run the workers in the foreground until asked to stop; returns the exit code of the command.
 
     0 after a clean end, 2 when a worker could not start because of its settings or its app. The app is
-    loaded here first, so that a broken one is told once, and no process is started for it. With `reports`
+    loaded here first, so that a broken one is reported once, and no process is started for it. With `reports`
     the app gets one more option: `report_to`, the descriptor to write reports to, each behind its size in
     four bytes, the highest first.
     """
@@ -104,8 +104,8 @@ def run_supervisor(config: SupervisorConfig, reports: Reports | None = None) -> 
     try:
         load_worker(config.app, config.options)
     except Exception as error:  # noqa: BLE001 - an app may raise anything while it is imported
-        said = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
-        _log.error("cannot start %s: %s", config.app, said)
+        text = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
+        _log.error("cannot start %s: %s", config.app, text)
         _log.debug("where that was raised", exc_info=error)
         return MISCONFIGURED
     return run_to_the_end(Supervisor(config, reports).run())
@@ -121,7 +121,7 @@ class Supervisor:
         self._entropy = Entropy()
         self._workers: dict[int, _WorkerProcess] = {}
         self._stopping = asyncio.Event()
-        self._wishes = StopWishes()
+        self._requests = StopRequests()
         self._exit_code = 0
 
     async def run(self) -> int:
@@ -138,11 +138,11 @@ class Supervisor:
     # ------------------------------------------------------------------ one place
 
     async def _keep(self, place: int) -> None:
-        """See to it that somebody works in this place, until told to stop."""
+        """Keep one worker process running, until asked to stop."""
         crashes = 0
         while not self._stopping.is_set():
             started = self._clock.monotonic()
-            code = await self._one_life(place)
+            code = await self._run_process(place)
             if self._is_over(code):
                 return
             if code == RECYCLED or self._clock.monotonic() - started >= _STEADY_SECONDS:
@@ -151,33 +151,33 @@ class Supervisor:
                 crashes += 1
                 await self._wait(crashes)
 
-    async def _one_life(self, place: int) -> int:
+    async def _run_process(self, place: int) -> int:
         worker = self._workers[place] = _WorkerProcess(self._config, reports=self._reports is not None)
         _log.info("worker process %d has started", worker.pid)
-        hearing = asyncio.ensure_future(self._hear(worker))
+        receiving = asyncio.ensure_future(self._receive(worker))
         try:
             code = await worker.until_exit(self._stopping, self._config.grace_seconds + _KILL_AFTER_SECONDS)
         finally:
             del self._workers[place]
-        await self._heard(worker, hearing, code)
+        await self._received(worker, receiving, code)
         if code == RECYCLED:
-            _log.info("worker process %d has done its share", worker.pid)
+            _log.info("worker process %d has reached its limit of jobs or memory", worker.pid)
         elif code != 0:
             who = f"worker process {worker.pid}"
             _log.warning("%s", cause_of_death(code, worker.oom_before, who=who, when=""))
         return code
 
-    async def _hear(self, worker: _WorkerProcess) -> None:
+    async def _receive(self, worker: _WorkerProcess) -> None:
         if self._reports is not None:
-            self._reports.came(worker.pid)
+            self._reports.started(worker.pid)
             await worker.pass_reports(self._reports)
 
-    async def _heard(self, worker: _WorkerProcess, hearing: asyncio.Future[None], code: int) -> None:
-        """Hear its last words; a descendant that outlived it may hold the pipe, and is not waited for."""
-        await asyncio.wait((hearing,), timeout=_LAST_WORDS_SECONDS)
-        hearing.cancel()
+    async def _received(self, worker: _WorkerProcess, receiving: asyncio.Future[None], code: int) -> None:
+        """Receive its last reports; do not wait for a descendant that still holds the pipe."""
+        await asyncio.wait((receiving,), timeout=_LAST_REPORTS_SECONDS)
+        receiving.cancel()
         if self._reports is not None:
-            self._reports.left(worker.pid, {0: "done", RECYCLED: "recycled"}.get(code, "crashed"))
+            self._reports.ended(worker.pid, {0: "done", RECYCLED: "recycled"}.get(code, "crashed"))
 
     def _is_over(self, code: int) -> bool:
         if code == MISCONFIGURED:
@@ -212,11 +212,11 @@ class Supervisor:
             stack.callback(loop.remove_signal_handler, number)
 
     def _asked_to_stop(self) -> None:
-        wish = self._wishes.heard()
-        if wish:
+        request = self._requests.received()
+        if request:
             count, seconds = len(self._workers), self._config.grace_seconds
             words = f": {count} worker {'process' if count == 1 else 'processes'}, {seconds:g} s at most"
-            _log.info("told to stop%s", " again" if wish > 1 else words)
+            _log.info("stopping%s", " now" if request > 1 else words)
             self._stop()
 
     def _stop(self) -> None:
@@ -232,7 +232,7 @@ class Supervisor:
         self._pass_on(SIGQUIT)
 
     def _hung_up(self) -> None:
-        if not self._wishes.count:  # a closing terminal tends to say so twice, and that is no second wish
+        if not self._requests.count:  # a closing terminal tends to send it twice
             self._asked_to_stop()
 
     def _reopen(self) -> None:
@@ -245,19 +245,19 @@ class _WorkerProcess:
 
     def __init__(self, config: SupervisorConfig, *, reports: bool) -> None:
         self._mark = Entropy().token()
-        self._ear, mouth = os.pipe() if reports else (-1, -1)
+        self._reader, writer = os.pipe() if reports else (-1, -1)
         if reports:
-            config = replace(config, options={**config.options, "report_to": mouth})
+            config = replace(config, options={**config.options, "report_to": writer})
         self.oom_before = oom_kills()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "taskharbor.worker.worker_process", str(os.getpid())],
             stdin=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(mouth,) if reports else (),
+            pass_fds=(writer,) if reports else (),
             env={**os.environ, MARK: self._mark},
         )
         if reports:
-            os.close(mouth)
+            os.close(writer)
         assert self._process.stdin is not None  # noqa: S101 - asked for above
         with suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(msgspec.json.encode(config))
@@ -271,9 +271,9 @@ class _WorkerProcess:
             os.kill(self.pid, number)  # Popen's own way to send one would reap it
 
     async def pass_reports(self, reports: Reports) -> None:
-        """Hand on what it tells, until it says no more."""
+        """Pass on its reports until it closes the pipe."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-        pipe = os.fdopen(self._ear, "rb", buffering=0)
+        pipe = os.fdopen(self._reader, "rb", buffering=0)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         try:
             while True:
@@ -282,22 +282,22 @@ class _WorkerProcess:
                     return
                 reports.reported(self.pid, await reader.readexactly(size))
         except asyncio.IncompleteReadError:
-            return  # it is gone, perhaps in the middle of a word
+            return  # it has ended, perhaps in the middle of a report
         finally:
             transport.close()
 
     async def until_exit(self, stopping: asyncio.Event, patience_seconds: float) -> int:
         """The exit status, once it has ended; killed when it takes too long to stop.
 
-        Its family goes while it is a zombie, before its number can be given to anybody else.
+        Its descendants are killed while it is a zombie, before its pid can be reused.
         """
         exiting = asyncio.ensure_future(ended(self._process))
-        told = asyncio.ensure_future(stopping.wait())
+        stopped = asyncio.ensure_future(stopping.wait())
         try:
-            await asyncio.wait((exiting, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((exiting, stopped), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((exiting,), timeout=patience_seconds)
             kill_tree(self._process.pid, self._mark)
             await exiting
             return self._process.wait()
         finally:
-            told.cancel()
+            stopped.cancel()

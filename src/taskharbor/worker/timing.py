@@ -1,4 +1,4 @@
-"""The worker's clock: the one rule about it, and the few ways of waiting that a worker needs."""
+"""The worker's clock, and the few ways of waiting that a worker needs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 class Timing:
     """A clock, and what follows from which clock it is.
 
-    This machine's clock decides nothing: verbs get `now=None` and the store's own clock counts. Any
-    other clock is the only one that counts: every verb gets its `now`, and everything happens in
-    one event loop, without threads and signals, so that a whole world runs in virtual time.
+    The system clock decides nothing: verbs get `now=None` and the store's own clock counts. Any other clock
+    is virtual time: every verb gets its `now`, and everything happens in one event loop, without threads and
+    signals, so that a simulation can be replayed.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -65,7 +65,7 @@ class Timing:
             raise DriverUnavailable(what, done=None) from None
 
     async def until(self, event: asyncio.Event, seconds: float) -> bool:
-        """Wait for the event, but not longer; whether it came."""
+        """Wait for the event, but not longer; whether it was set."""
         with suppress(TimeoutError):
             await self.within(seconds, event.wait())
         return event.is_set()
@@ -102,12 +102,12 @@ class Alarm:
 
 @types.coroutine
 def pause() -> Generator[None, None, None]:
-    """Let everybody else in the event loop have a turn."""
+    """Let all other tasks of the event loop have a turn."""
     yield
 
 
 async def dropped(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what is still under way and hear it out, so that nothing is left behind."""
+    """Cancel what is still under way and wait for its end, so that nothing is left behind."""
     for task in tasks:
         task.cancel()
     for task in tasks:

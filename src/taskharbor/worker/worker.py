@@ -26,7 +26,7 @@ from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import where_to_run
 from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.run import WorkerRun
-from taskharbor.worker.signals import SAME_WISH_SECONDS, Signals, run_to_the_end
+from taskharbor.worker.signals import SAME_REQUEST_SECONDS, Signals, run_to_the_end
 from taskharbor.worker.timing import Timing
 
 
@@ -34,8 +34,8 @@ class Worker:
     """Claims jobs, runs their handlers and settles them, until it is stopped.
 
     `heartbeat` defaults to a third of the lease and is at most half of it. `kind` picks the
-    lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` says it
-    outright. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
+    lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` replaces
+    that. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
     slots by the devices. `unknown_types="skip"` claims only what has a handler here and leaves the rest to
     others, as a rolling deployment needs; `"fail"` sends the others to the dead letters. Several queues
     take turns unless `strict`. `grace` is how long running jobs may go on after a stop.
@@ -159,7 +159,7 @@ class Worker:
             await self._work(until_idle)
 
     def run(self, *, until_idle: bool = False) -> str:
-        """Work in the foreground, signals and all, and say why it ended: stop, idle or recycle.
+        """Work in the foreground, signals and all, and return why it ended: stop, idle or recycle.
 
         SIGTERM or SIGINT: claim nothing more, finish, return; one more, at least a second later, releases the
         running jobs at once. SIGQUIT prints all stacks to stderr, SIGUSR1 stops claiming and stays, SIGHUP
@@ -194,7 +194,7 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """How many of its slots hold a job right now. From any thread."""
+        """How many of its slots hold a job now. From any thread."""
         run = self._run
         return 0 if run is None else run.leased_jobs.count
 
@@ -218,8 +218,9 @@ class Worker:
         return self._counts if self._run is None else self._run.announcer.counts
 
     async def _run_with_signals(self, until_idle: bool) -> str:
-        # A second wish that a supervisor passes on may reach us sooner after the first than it reached him.
-        with Signals(self, same_seconds=SAME_WISH_SECONDS / (2 if self.is_supervised else 1)):
+        # A second request passed on by a supervisor may arrive sooner after the first than it reached the
+        # supervisor.
+        with Signals(self, same_seconds=SAME_REQUEST_SECONDS / (2 if self.is_supervised else 1)):
             return await self._work(until_idle)
 
     async def _work(self, until_idle: bool) -> str:

@@ -1,4 +1,4 @@
-"""From `module:name` to the worker that it stands for."""
+"""Loads the worker that `module:name` names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DURATIONS = ("lease", "grace", "heartbeat", "poll", "patience")
 
 
 def load_worker(app: str, options: dict[str, Any]) -> Worker:
-    """The worker that `module:name` stands for: a harbor's, one made by a function, or that very one.
+    """The worker that `module:name` names: a harbor's, one made by a function, or the object itself.
 
     Raises:
         ConfigurationError: it is none of these.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.model.state import JobState
-from taskharbor.worker.signals import SAME_WISH_SECONDS
+from taskharbor.worker.signals import SAME_REQUEST_SECONDS
 from tests.integration.cli.conftest import Command
 from tests.integration.worker.processes import is_alive
 
@@ -106,8 +106,8 @@ def test_a_second_sigterm_gives_running_jobs_back_untouched(taskharbor: Command)
     wait_until_running(taskharbor, job_id)
 
     worker.send_signal(signal.SIGTERM)
-    wait_for_line(worker, "told to stop")
-    time.sleep(SAME_WISH_SECONDS + 0.1)
+    wait_for_line(worker, "stopping")
+    time.sleep(SAME_REQUEST_SECONDS + 0.1)
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(30) == 0

@@ -16,7 +16,7 @@ import pytest
 from taskharbor.model.state import JobState
 from taskharbor.worker import supervisor
 from taskharbor.worker.executors.process_tree import kill_tree
-from taskharbor.worker.signals import SAME_WISH_SECONDS
+from taskharbor.worker.signals import SAME_REQUEST_SECONDS
 from tests.integration.worker.processes import is_alive
 
 
@@ -63,7 +63,7 @@ async def test_sigterm_lets_a_short_job_finish(harness):
     later = await harness.put(payload=0)
 
     assert await harness.exit_code(worker) == 0
-    assert "told to stop: waiting for 1 job, 30s at most" in harness.log(worker)
+    assert "stopping: waiting for 1 job, 30s at most" in harness.log(worker)
     assert (await harness.job(job_id)).state is JobState.COMPLETED
     assert ((await harness.job(later)).state, (await harness.job(later)).starts) == (JobState.READY, 0)
 
@@ -92,8 +92,8 @@ async def test_a_second_sigterm_releases_at_once_even_what_will_not_stop(harness
     for job_id in ids:
         await harness.note("started", job_id)
     worker.terminate()
-    await harness.until(lambda: "told to stop" in harness.log(worker), "the first signal to be seen")
-    await asyncio.sleep(SAME_WISH_SECONDS + 0.1)
+    await harness.until(lambda: "stopping" in harness.log(worker), "the first signal to be seen")
+    await asyncio.sleep(SAME_REQUEST_SECONDS + 0.1)
     worker.terminate()
 
     assert await harness.exit_code(worker) == 0
@@ -311,8 +311,8 @@ async def test_a_second_sigterm_reaches_the_workers_too(harness):
     job_id = await harness.put(payload=600)
     await harness.note("started", job_id)
     supervisor.terminate()
-    await harness.until(lambda: harness.log(supervisor).count("told to stop") >= 2, "both to have been told")
-    await asyncio.sleep(SAME_WISH_SECONDS + 0.1)
+    await harness.until(lambda: harness.log(supervisor).count("stopping") >= 2, "both to have been told")
+    await asyncio.sleep(SAME_REQUEST_SECONDS + 0.1)
     supervisor.terminate()
 
     assert await harness.exit_code(supervisor) == 0
@@ -327,12 +327,12 @@ async def test_workers_are_recycled_and_nothing_is_lost(harness):
     assert await harness.exit_code(supervisor) == 0
     assert [(await harness.job(job_id)).state for job_id in ids] == [JobState.COMPLETED] * 12
     assert len({note["pid"] for note in harness.notes("started")}) >= 2
-    assert "has done its share" in harness.log(supervisor)
+    assert "has reached its limit" in harness.log(supervisor)
 
 
 async def test_a_worker_that_takes_too_much_memory_makes_room_for_another(harness):
     supervisor = harness.supervisor(options={"max_memory": 1})
-    await harness.until(lambda: harness.log(supervisor).count("has done its share") >= 2, "two successors")
+    await harness.until(lambda: harness.log(supervisor).count("has reached its limit") >= 2, "two successors")
     supervisor.terminate()
     assert await harness.exit_code(supervisor) == 0
 
@@ -399,7 +399,7 @@ async def test_closing_its_terminal_stops_it_like_sigterm(harness, kind):
     job_id = await harness.put(payload=2)
     await harness.note("started", job_id)
     process.send_signal(signal.SIGHUP)
-    await harness.until(lambda: "told to stop" in harness.log(process), "the first to be seen")
+    await harness.until(lambda: "stopping" in harness.log(process), "the first to be seen")
     process.send_signal(signal.SIGHUP)
 
     assert await harness.exit_code(process) == 0

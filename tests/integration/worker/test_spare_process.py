@@ -28,7 +28,7 @@ async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
         raise OSError("no process for you")
 
     hiring = asyncio.ensure_future(never())
-    hiring.add_done_callback(processes._hear_out)
+    hiring.add_done_callback(processes._log_failure)
     await asyncio.wait((hiring,))
     await asyncio.sleep(0)
 

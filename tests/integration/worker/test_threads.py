@@ -157,7 +157,7 @@ async def test_a_thread_that_ignores_its_time_limit_is_a_failure_and_loses_its_s
     assert (await floor.ended(stuck)).failure_kind == "timeout"
     assert (await floor.ended(fine)).state is JobState.COMPLETED
     assert (await floor.heard(HandlerAbandoned)).where == "thread"
-    assert "runs on in its thread" in caplog.text
+    assert "keeps running in its thread" in caplog.text
     go_on.set()
     await stopped(floor, task)
 

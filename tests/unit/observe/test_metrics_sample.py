@@ -49,12 +49,12 @@ def test_folding_leaves_the_parts_as_they_are():
 
 def test_what_a_crashed_process_counted_is_kept_and_its_gauges_go_with_it():
     fleet = MultiprocessMetrics(Meter())
-    fleet.came(1)
-    fleet.came(2)
+    fleet.started(1)
+    fleet.started(2)
     fleet.reported(1, encoded(sample(3, busy=2)))
     fleet.reported(2, encoded(sample(4, busy=1)))
 
-    fleet.left(1, "crashed")
+    fleet.ended(1, "crashed")
     after = fleet.sample()
 
     assert after.counters[metric_names.LEASES_LOST.name] == {("mail",): 7}
@@ -67,11 +67,11 @@ def test_a_successor_starts_from_nothing_and_no_counter_ever_falls():
     fleet = MultiprocessMetrics(Meter())
     seen = []
     for pid in (1, 2, 3):
-        fleet.came(pid)
+        fleet.started(pid)
         for count in (1, 5):
             fleet.reported(pid, encoded(sample(count)))
             seen.append(fleet.sample().counters[metric_names.LEASES_LOST.name]["mail",])
-        fleet.left(pid, "recycled")
+        fleet.ended(pid, "recycled")
 
     assert seen == sorted(seen)
     assert fleet.sample().counters[metric_names.LEASES_LOST.name] == {("mail",): 15}
@@ -80,7 +80,7 @@ def test_a_successor_starts_from_nothing_and_no_counter_ever_falls():
 
 def test_a_report_that_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture):
     fleet = MultiprocessMetrics(Meter())
-    fleet.came(1)
+    fleet.started(1)
     fleet.reported(1, encoded(sample(3)))
 
     fleet.reported(1, b"\xff nonsense")

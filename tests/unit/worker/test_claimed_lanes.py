@@ -20,7 +20,7 @@ HOLD = HOLD_BACK_SECONDS
 def test_whoever_has_nothing_rare_or_names_any_first_asks_for_everything_at_once(lanes):
     chosen = ClaimedLanes(lanes)
 
-    chosen.told_of_work(0.0)
+    chosen.woken(0.0)
 
     assert chosen.now(0.0) == lanes
     assert not chosen.answered(lanes, [], 1, 0.0)
@@ -31,7 +31,7 @@ def test_whoever_has_nothing_rare_or_names_any_first_asks_for_everything_at_once
 def test_any_is_asked_for_only_after_others_had_their_time():
     chosen = ClaimedLanes(ALL)
 
-    chosen.told_of_work(10.0)
+    chosen.woken(10.0)
 
     assert chosen.now(10.0) == OWN
     assert not chosen.answered(OWN, [], 1, 10.0)
@@ -52,16 +52,16 @@ def test_news_without_end_does_not_keep_it_from_any_for_ever():
     chosen = ClaimedLanes(ALL)
 
     for step in range(40):
-        chosen.told_of_work(step * HOLD / 10)
+        chosen.woken(step * HOLD / 10)
 
     assert chosen.asks_all_at == 2 * HOLD
 
 
 def test_news_that_came_while_it_had_no_slot_does_not_count():
     chosen = ClaimedLanes(ALL)
-    chosen.told_of_work(0.0)
+    chosen.woken(0.0)
 
-    chosen.told_of_work(100.0)
+    chosen.woken(100.0)
 
     assert chosen.now(100.0) == OWN
 
@@ -71,7 +71,7 @@ async def test_while_any_brings_something_it_goes_on_with_it(harness):
     chosen = ClaimedLanes(ALL)
 
     assert not chosen.answered(ALL, [common], 1, 0.0)
-    chosen.told_of_work(0.0)
+    chosen.woken(0.0)
     assert chosen.now(0.0) == ALL
 
     assert not chosen.answered(ALL, [rare], 1, 1.0)

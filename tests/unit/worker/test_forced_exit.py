@@ -16,7 +16,7 @@ def test_a_process_that_left_no_thread_behind_takes_its_time(monkeypatch):
     monkeypatch.setattr(forced_exit, "left_behind", list)
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("it was cut short"))
 
-    forced_exit._watch(0, 0)
+    forced_exit._exit_after(0, 0)
 
 
 def test_a_process_that_waits_for_threads_of_handlers_is_ended_with_its_code(monkeypatch, caplog):
@@ -27,7 +27,7 @@ def test_a_process_that_waits_for_threads_of_handlers_is_ended_with_its_code(mon
     thread = threading.Thread(target=go.wait, name="left-over")
     thread.start()
     try:
-        forced_exit._watch(3, 0)
+        forced_exit._exit_after(3, 0)
     finally:
         go.set()
         thread.join()

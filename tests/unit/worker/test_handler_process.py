@@ -34,10 +34,10 @@ from taskharbor.worker.executors.wire import (
     Ended,
     Frames,
     Hello,
+    ProgressMade,
     Ready,
     Start,
     Stop,
-    Told,
     ended,
     frame,
     from_child,
@@ -155,7 +155,7 @@ class Pair:
         """The worker is gone; whoever listened to it notices before the pair is gone too."""
         self.worker.close()
         for thread in threading.enumerate():
-            if thread.name == "taskharbor-ears":
+            if thread.name == "taskharbor-reader":
                 thread.join(40)
                 assert not thread.is_alive()
         self.process._connection.close()
@@ -213,7 +213,7 @@ def test_a_payload_that_does_not_fit_is_no_fault_of_the_handler(pair):
 def test_progress_is_told_now_and_then_and_at_the_end(pair):
     pair.start("tells")
 
-    assert pair.heard == [Told(0.1, "so far"), Told(1.0, "so far")]
+    assert pair.heard == [ProgressMade(0.1, "so far"), ProgressMade(1.0, "so far")]
 
 
 def test_the_folder_and_the_signals_are_put_back_after_every_job(pair):
@@ -245,7 +245,7 @@ def test_a_stop_signal_between_two_jobs_does_nothing(pair):
 
 
 def test_a_job_that_was_called_off_before_it_began_does_not_begin(pair):
-    pair.process._heard(Stop("cancelled"))
+    pair.process._received(Stop("cancelled"))
 
     said = pair.start("moves_away")
 
@@ -358,7 +358,7 @@ def test_an_answer_that_nobody_can_hear_ends_the_process(pair):
     pair.process._connection.close()
 
     with pytest.raises(Gone, match=str(LOST_CONNECTION)):
-        pair.process._say(Ready())
+        pair.process._send(Ready())
 
 
 # ------------------------------------------------------------------ words
@@ -384,11 +384,11 @@ def test_a_result_arrives_encoded_and_a_worn_process_says_so() -> None:
 
 
 def test_messages_come_out_whole_however_they_are_cut() -> None:
-    frames, data = Frames(), frame(Ready()) + frame(Told(0.5, "half"))
+    frames, data = Frames(), frame(Ready()) + frame(ProgressMade(0.5, "half"))
 
     found = [message for byte in data for message in frames.feed(bytes([byte]))]
 
-    assert [from_child.decode(message) for message in found] == [Ready(), Told(0.5, "half")]
+    assert [from_child.decode(message) for message in found] == [Ready(), ProgressMade(0.5, "half")]
 
 
 # ------------------------------------------------------------------ how a process ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager
 
-from taskharbor.worker.signals import StopWishes, stop_signals
+from taskharbor.worker.signals import StopRequests, stop_signals
 
 
 @contextmanager
@@ -18,23 +18,23 @@ def disposition(number, action):
 
 
 def test_a_repeat_within_a_second_is_the_same_wish():
-    wishes = StopWishes()
+    wishes = StopRequests()
 
-    assert [wishes.heard() for _ in range(3)] == [1, 0, 0]
+    assert [wishes.received() for _ in range(3)] == [1, 0, 0]
     assert wishes.count == 1
 
 
 def test_later_wishes_are_counted():
-    wishes = StopWishes(same_seconds=0.0)
+    wishes = StopRequests(same_seconds=0.0)
 
-    assert [wishes.heard() for _ in range(3)] == [1, 2, 3]
+    assert [wishes.received() for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_repeat_does_not_put_the_next_wish_off():
-    wishes = StopWishes()
+    wishes = StopRequests()
     wishes._clock = Ticking([10.0, 10.7, 11.2, 11.9, 12.3])  # type: ignore[assignment]
 
-    assert [wishes.heard() for _ in range(5)] == [1, 0, 2, 0, 3]
+    assert [wishes.received() for _ in range(5)] == [1, 0, 2, 0, 3]
 
 
 class Ticking:

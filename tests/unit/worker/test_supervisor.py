@@ -41,9 +41,9 @@ class Reports:
     def __init__(self) -> None:
         self.said: list[tuple[int, bytes]] = []
 
-    def came(self, pid: int) -> None: ...
+    def started(self, pid: int) -> None: ...
 
-    def left(self, pid: int, how: str) -> None: ...
+    def ended(self, pid: int, how: str) -> None: ...
 
     def reported(self, pid: int, data: bytes) -> None:
         self.said.append((pid, data))
@@ -52,7 +52,7 @@ class Reports:
 @pytest.mark.parametrize("end", [b"", b"\0\0", (1 << 31).to_bytes(4, "big") + b"never read"])
 async def test_reports_are_handed_on_until_a_word_makes_no_sense(end):
     process = _WorkerProcess.__new__(_WorkerProcess)
-    process._ear, mouth = os.pipe()
+    process._reader, mouth = os.pipe()
     process._process = type("Process", (), {"pid": 7})()
     os.write(mouth, b"\0\0\0\3one" + b"\0\0\0\3two" + end)
     os.close(mouth)

@@ -1,4 +1,4 @@
-"""What an executor promises, and which one a handler gets."""
+"""The contract of executors, and which one a handler gets."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Executor(Protocol):
         ...
 
     def stop(self, leased: LeasedJob) -> None:
-        """The handler should stop: make it, as far as this executor can. Never blocks."""
+        """Stop the handler as far as this executor can. Never blocks."""
         ...
 
     def give_up(self, leased: LeasedJob) -> bool:
-        """It did not stop in time: end the wait for it. Whether its slot can go on."""
+        """It did not stop in time: stop waiting for it. Whether its slot can continue."""
         ...
 
     async def close(self) -> None:
-        """Let go of threads and processes."""
+        """End threads and processes."""
         ...
 
 
 class GivenUp(TimedOut):
-    """A handler was told to stop and did not; nobody waits for it any more."""
+    """A handler was asked to stop and did not; it is not waited for any more."""
 
     def __init__(self) -> None:
-        Exception.__init__(self, "told to stop, and ran on")
+        Exception.__init__(self, "asked to stop, and kept running")
 
 
 class HandlerDied(Exception):
@@ -53,7 +53,7 @@ class HandlerDied(Exception):
 
 
 class RemoteFailure(Exception):
-    """What a handler in another process came to: the outcome, already described over there."""
+    """The failed outcome of a handler in another process."""
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
@@ -61,11 +61,11 @@ class RemoteFailure(Exception):
 
 
 class BadPayload(Exception):
-    """The payload does not fit the handler; the cause says where."""
+    """The payload does not fit the handler; its cause has the details."""
 
 
 def where_to_run(handler: Handler) -> Where:
-    """As the handler says; otherwise coroutines in the loop and plain functions in a thread."""
+    """The handler's own `run_in`; by default coroutines in the loop and plain functions in a thread."""
     if handler.run_in != "auto":
         return handler.run_in
     return "loop" if is_coroutine_function(handler.function) else "thread"

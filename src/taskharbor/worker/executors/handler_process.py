@@ -1,7 +1,7 @@
 """Where `run_in="process"` handlers run: `python -m taskharbor.worker.executors.handler_process`.
 
-One job at a time, in the main thread. A second thread reads what the worker says; when that
-connection ends, the process and its group go at once.
+One job at a time, in the main thread. A second thread reads the messages of the worker; when
+that connection ends, the process and its group end at once.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from taskharbor.worker.executors.wire import (
     Frames,
     FromChild,
     Hello,
+    ProgressMade,
     Ready,
     Start,
     Stop,
-    Told,
     ended,
     frame,
     to_child,
 )
 
 LOGS_VARIABLE = "TASKHARBOR_LOGS"
-"""How the worker logs: what `log_to_stderr` in observe/logs.py says to processes started from there."""
+"""How the worker logs: what `log_to_stderr` in observe/logs.py passes to processes started from there."""
 MAX_LEAKED_THREADS = 32
 MAX_LEAKED_FILES = 128
 PROGRESS_SECONDS = 0.1
@@ -79,22 +79,22 @@ class HandlerProcess:
         self._home = Path.cwd()
         self._threads = 0
         self._files = 0
-        self._said_at = 0.0
+        self._sent_at = 0.0
 
     def serve(self) -> None:
         """Until the worker is gone."""
-        hello = self._hear_hello()
+        hello = self._read_hello()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop_now)
-        if LOGS_VARIABLE in os.environ:  # as the worker logs; by name, for this layer stands below it
+        if LOGS_VARIABLE in os.environ:  # as the worker logs; by name: worker must not import observe
             importlib.import_module("taskharbor.observe.logs").log_in_child(os.environ[LOGS_VARIABLE])
         for module in hello.modules:
             importlib.import_module(module)
         if hello.memory:
             resource.setrlimit(resource.RLIMIT_AS, (hello.memory, hello.memory))
-        threading.Thread(target=self._listen, name="taskharbor-ears", daemon=True).start()
+        threading.Thread(target=self._listen, name="taskharbor-reader", daemon=True).start()
         self._threads, self._files = threading.active_count(), _open_files()
-        self._say(Ready())
+        self._send(Ready())
         while True:
             self._run(self._jobs.get())
 
@@ -103,14 +103,14 @@ class HandlerProcess:
     def _run(self, start: Start) -> None:
         outcome, error = self._outcome(start)
         if os.getpid() != self._pid:
-            os._exit(0)  # the handler forked and this is its copy: the answer is not ours to give
+            os._exit(0)  # the handler forked and this is the copy: only the original answers
         worn = named_in(start.recycle_on, error) or context_trouble(has_failed=error is not None)
         if worn and isinstance(outcome, Failed):
             outcome = _with_cause(outcome, worn)
-        self._say(ended(outcome, self._tidied() or worn))
+        self._send(ended(outcome, self._tidied() or worn))
 
     def _outcome(self, start: Start) -> tuple[Outcome, BaseException | None]:
-        """What the job came to, and what its handler raised."""
+        """The outcome of the job, and what its handler raised."""
         ends = None if start.ends_in_seconds is None else self._clock.monotonic() + start.ends_in_seconds
         ctx = JobContext(
             start.job, start.fence, self._cancellation, self._clock, ends, self._progress, start.worker
@@ -118,14 +118,14 @@ class HandlerProcess:
         ctx.gpu = start.gpu
         try:
             handler = self._handler(start)
-            # In a context of its own: nothing that a job sets there is found by the next, or between them.
+            # In a context of its own: what a job sets there is not seen by the next.
             value = copy_context().run(self._call, handler, ctx, start)
             if value is None:
                 return DONE, None
             return success_of(value, handler.encode_result, MAX_PAYLOAD * 16), None
         except _Stopped as stopped:
             return failure_of(InterruptedError("stopped by its worker")), stopped
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises becomes its outcome
             return failure_of(error), error
         finally:
             self._is_handling = False
@@ -164,17 +164,17 @@ class HandlerProcess:
             self._handlers[key] = find_handler(start.reference, start.job.type)
         return self._handlers[key]
 
-    # ------------------------------------------------------------------ the worker's voice
+    # ------------------------------------------------------------------ messages of the worker
 
     def _listen(self) -> None:
         try:
-            self._hear()
+            self._read()
         except (OSError, ValueError):
-            os._exit(LOST_CONNECTION)  # a handler closed every descriptor: nobody could answer the worker
+            os._exit(LOST_CONNECTION)  # a handler closed every descriptor: the worker would get no answer
         os.killpg(0, signal.SIGKILL)  # the worker is gone: nothing may be left of this process
 
-    def _hear(self) -> None:
-        """Until the worker is gone. Looks up every second: a read under way keeps a closed socket open."""
+    def _read(self) -> None:
+        """Until the worker is gone. Polls every second: a read under way keeps a closed socket open."""
         frames = Frames()
         incoming = select.poll()
         incoming.register(self._connection, select.POLLIN)
@@ -185,16 +185,16 @@ class HandlerProcess:
             if not data:
                 return
             for message in frames.feed(data):
-                self._heard(to_child.decode(message))
+                self._received(to_child.decode(message))
 
-    def _heard(self, message: Hello | Start | Stop) -> None:
+    def _received(self, message: Hello | Start | Stop) -> None:
         if isinstance(message, Start):
             self._cancellation = Cancellation()
             self._jobs.put(message)
         elif isinstance(message, Stop):
             self._cancellation.set(message.reason)  # type: ignore[arg-type]
 
-    def _hear_hello(self) -> Hello:
+    def _read_hello(self) -> Hello:
         size = int.from_bytes(_exactly(self._connection, 4), "big")
         message = to_child.decode(_exactly(self._connection, size))
         assert isinstance(message, Hello)  # noqa: S101 - the protocol's first word
@@ -210,7 +210,7 @@ class HandlerProcess:
 
     # ------------------------------------------------------------------ answers
 
-    def _say(self, message: FromChild) -> None:
+    def _send(self, message: FromChild) -> None:
         try:
             self._connection.sendall(frame(message))
         except OSError:
@@ -218,12 +218,12 @@ class HandlerProcess:
 
     def _progress(self, progress: Progress) -> None:
         now = self._clock.monotonic()
-        if now - self._said_at >= PROGRESS_SECONDS or progress.fraction >= 1.0:
-            self._said_at = now
-            self._say(Told(progress.fraction, progress.text))
+        if now - self._sent_at >= PROGRESS_SECONDS or progress.fraction >= 1.0:
+            self._sent_at = now
+            self._send(ProgressMade(progress.fraction, progress.text))
 
     def _tidied(self) -> str:
-        """Undo what a handler may have changed; why too much is left to go on with, if so."""
+        """Undo what a handler may have changed; returns why the process must be replaced, else empty."""
         with suppress(OSError):
             os.chdir(self._home)
         signal.signal(signal.SIGTERM, self._stop_now)

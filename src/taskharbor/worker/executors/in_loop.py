@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LoopExecutor:
-    """Runs handlers in the worker's event loop; plain functions too, when somebody insists on it."""
+    """Runs handlers in the worker's event loop; plain functions too, with run_in="loop"."""
 
     where: Where = "loop"
 

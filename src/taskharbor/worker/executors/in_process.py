@@ -1,4 +1,4 @@
-"""CPU-bound and dangerous handlers: each in a child process, so that what kills it kills nobody else.
+"""CPU-bound and dangerous handlers: each in a child process, so that a crash hurts no other job.
 
     spawned ──ready──► idle ◄──ended──┐
                         └──start──► busy ──died, or killed──► replaced
@@ -40,11 +40,11 @@ from taskharbor.worker.executors.wire import (
     Ended,
     Frames,
     Hello,
+    ProgressMade,
     Ready,
     Start,
     Stop,
     ToChild,
-    Told,
     frame,
     from_child,
     value_of,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("taskharbor.worker")
 
 _CHILD_MODULE = "taskharbor.worker.executors.handler_process"
-_LAST_BYTES_SECONDS = 0.1  # a process that is gone may have said something we have not read yet
+_LAST_BYTES_SECONDS = 0.1  # an ended process may have sent something we have not read yet
 _START_SECONDS = 60.0  # a process that needs longer counts as one that hangs
 _EXIT_SECONDS = 0.3  # a process that closed its connection usually ends by itself
 
@@ -84,14 +84,14 @@ class Child(asyncio.Protocol):
         self._pidfd: int | None = None
         self._oom_before = oom_kills()
         self._killed_for = ""
-        self._is_buried = False
+        self._is_reaped = False
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.answer: asyncio.Future[Ended] | None = None
         self.leased: LeasedJob | None = None
         self.last_job_id: str | None = None  # after which it was ended
         self._spawn(modules, memory)
 
-    # ------------------------------------------------------------------ birth
+    # ------------------------------------------------------------------ start
 
     def _spawn(self, modules: list[str], memory: int) -> None:
         ours, theirs = socket.socketpair()
@@ -122,33 +122,33 @@ class Child(asyncio.Protocol):
         self._ours.setblocking(False)
         await self._loop.create_connection(lambda: self, sock=self._ours)
         self._watch_exit()
-        self.say(self._hello)
+        self.send(self._hello)
 
     def _watch_exit(self) -> None:
         with suppress(OSError, AttributeError, NotImplementedError):
             self._pidfd = os.pidfd_open(self.process.pid)
             self._loop.add_reader(self._pidfd, self._exited)
 
-    # ------------------------------------------------------------------ talk
+    # ------------------------------------------------------------------ messages
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
-    def say(self, message: ToChild) -> None:
+    def send(self, message: ToChild) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame(message))
 
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._frames.feed(data):
-                self._heard(from_child.decode(message))
+                self._received(from_child.decode(message))
         except Exception as error:  # noqa: BLE001 - a handler may have written to the connection
-            self.kill(f"its process said something that is no answer: {error}")
+            self.kill(f"its process sent an invalid message: {error}")
 
-    def _heard(self, message: Ready | Told | Ended) -> None:
+    def _received(self, message: Ready | ProgressMade | Ended) -> None:
         if isinstance(message, Ready):
             self.ready.set_result(None)
-        elif isinstance(message, Told) and self.leased is not None:
+        elif isinstance(message, ProgressMade) and self.leased is not None:
             self.leased.note_progress(Progress(message.fraction, message.text))
         elif isinstance(message, Ended) and self.answer is not None and not self.answer.done():
             self.answer.set_result(message)
@@ -157,13 +157,13 @@ class Child(asyncio.Protocol):
 
     @property
     def is_alive(self) -> bool:
-        return not self._is_buried and self._transport is not None and not self._transport.is_closing()
+        return not self._is_reaped and self._transport is not None and not self._transport.is_closing()
 
     def terminate(self, reason: str, patience_seconds: float) -> None:
-        """Ask, and kill what has not ended by then."""
-        self.say(Stop(reason))
+        """Ask it to stop, and kill it when the patience is over."""
+        self.send(Stop(reason))
         if self.process.returncode is None:
-            os.kill(self.process.pid, signal.SIGTERM)  # Popen's own way to send it would reap a zombie
+            os.kill(self.process.pid, signal.SIGTERM)  # Popen.send_signal would reap a zombie
         asked = self.answer
         self._loop.call_later(patience_seconds, self._kill_if_still_at, asked)
 
@@ -172,56 +172,56 @@ class Child(asyncio.Protocol):
             self.kill("")
 
     def kill(self, why: str) -> None:
-        """End it and everything that came out of it, now."""
-        if not self._is_buried:
+        """Kill it and all its descendants now."""
+        if not self._is_reaped:
             self._killed_for = self._killed_for or why
             self._kill_tree()
             if self._pidfd is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
 
     def has_strays(self) -> bool:
-        """Whether processes run that its handlers started."""
+        """Whether processes run that its handlers have started."""
         return self.process.returncode is None and bool(strays_of(self.process.pid, self._mark))
 
     def _kill_tree(self) -> None:
-        if self.process.returncode is None:  # once it is reaped, its number may be somebody else's
+        if self.process.returncode is None:  # once it is reaped, its pid may be reused
             kill_tree(self.process.pid, self._mark)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It ended, or its handler closed every descriptor."""
-        self._loop.call_later(_EXIT_SECONDS, self._bury_or_kill)
+        self._loop.call_later(_EXIT_SECONDS, self._reap_or_kill)
         if self.process.returncode is not None or self._pidfd is None:
-            self._bury_or_kill()
+            self._reap_or_kill()
 
-    def _bury_or_kill(self) -> None:
-        if not self._is_buried and not has_ended(self.process):
+    def _reap_or_kill(self) -> None:
+        if not self._is_reaped and not has_ended(self.process):
             self.kill("its process closed its connection to the worker")
-        elif not self._is_buried:
+        elif not self._is_reaped:
             self._exited()
 
     def _exited(self) -> None:
-        """It is a zombie now: its family first, while its number is still its own."""
+        """It is a zombie now: kill its descendants first, while its pid cannot be reused."""
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        if not self._is_buried:
+        if not self._is_reaped:
             self._kill_tree()
             if self.process.poll() is None:
                 self._loop.call_later(_LAST_BYTES_SECONDS, self._exited)
             else:
-                self._loop.call_later(_LAST_BYTES_SECONDS if self.answer else 0, self._bury)
+                self._loop.call_later(_LAST_BYTES_SECONDS if self.answer else 0, self._reap)
 
-    def _bury(self) -> None:
-        if self._is_buried:
+    def _reap(self) -> None:
+        if self._is_reaped:
             return
-        self._is_buried = True
+        self._is_reaped = True
         if self._transport is not None:
             self._transport.abort()
         cause = self._killed_for or cause_of_death(self.process.returncode, self._oom_before)
         if not self.ready.done():
             self.ready.set_exception(HandlerDied(f"{cause} while it started"))
-            self.ready.exception()  # heard, also when nobody waits for it
+            self.ready.exception()  # marks it as retrieved: asyncio would log it otherwise
         if self.answer is not None and not self.answer.done():
             self.answer.set_exception(HandlerDied(cause))
         self._on_death(self, cause)
@@ -243,7 +243,7 @@ class ProcessExecutor:
         self._modules: list[str] = []
         self._idle: list[Child] = []
         self._all: set[Child] = set()
-        self._hiring: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._is_closing = False
 
     def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
@@ -254,7 +254,7 @@ class ProcessExecutor:
 
         def for_job(leased: LeasedJob) -> Call:
             async def call(ctx: JobContext, job: Job) -> Any:
-                child = await self._hired(leased)
+                child = await self._acquire(leased)
                 ends_in = job.timeout.total_seconds() if job.timeout else None
                 gpu = (
                     None if leased.attempt.gpu is None else replace(leased.attempt.gpu, ordinal=0)
@@ -272,8 +272,8 @@ class ProcessExecutor:
         child.answer = asyncio.get_running_loop().create_future()
         if leased.attempt.cancellation.reason is not None:
             self._rest(child)
-            raise HandlerDied("told to stop before it began")
-        child.say(start)
+            raise HandlerDied("asked to stop before it began")
+        child.send(start)
         try:
             message = await child.answer
         except asyncio.CancelledError:
@@ -288,7 +288,7 @@ class ProcessExecutor:
             raise RemoteFailure(value)
         return value
 
-    async def _hired(self, leased: LeasedJob) -> Child:
+    async def _acquire(self, leased: LeasedJob) -> Child:
         """A process that is ready. The time limit of the job begins when it is, not while it starts."""
         env = self._env_of(leased)
         for child in [child for child in reversed(self._idle) if child.extra_env == env]:
@@ -310,7 +310,7 @@ class ProcessExecutor:
         return environment_of(leased.attempt.gpu) if self._has_gpus else {}
 
     async def _new_child(self, env: Mapping[str, str], leased: LeasedJob | None = None) -> Child:
-        """A process that is ready. One that takes too long, or that nobody waits for any more, is killed.
+        """A process that is ready. One that takes too long, or is not waited for any more, is killed.
 
         Raises:
             HandlerDied: there is none, and why.
@@ -325,7 +325,7 @@ class ProcessExecutor:
             child.kill(f"its process was not ready after {_START_SECONDS:g} s")
             await child.ready
         except BaseException:
-            child.kill("nobody waits for it any more")
+            child.kill("it is not waited for any more")
             raise
         finally:
             if leased is not None:
@@ -368,16 +368,16 @@ class ProcessExecutor:
             ChildDied(worker_id=self._worker_id, pid=child.process.pid, cause=cause, job_id=job_id)
         )
         if job_id is not None and not any(other.extra_env == child.extra_env for other in self._idle):
-            self._hiring = asyncio.get_running_loop().create_task(self._spare(child.extra_env))
-            self._hiring.add_done_callback(self._hear_out)
+            self._starting = asyncio.get_running_loop().create_task(self._spare(child.extra_env))
+            self._starting.add_done_callback(self._log_failure)
 
     async def _spare(self, env: Mapping[str, str]) -> None:
-        """Somebody to take the next job at once."""
+        """Have a process ready for the next job."""
         self._rest(await self._new_child(env))
 
-    def _hear_out(self, task: asyncio.Task[None]) -> None:
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A worker that ends has ended its spare one too: that is nobody's trouble.
+            # A worker that ends has ended its spare process too: no reason to warn.
             level = logging.DEBUG if self._is_closing else logging.WARNING
             _log.log(level, "no spare handler process: %s", error)
 
@@ -388,7 +388,7 @@ class ProcessExecutor:
         if not isinstance(child, Child):
             return
         if not child.ready.done():
-            child.kill("it was told to stop")  # nothing of the job has begun
+            child.kill("it was asked to stop")  # nothing of the job has begun
         else:
             child.terminate(leased.attempt.cancellation.reason or "shutdown", self._patience)
 

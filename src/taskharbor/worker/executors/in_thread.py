@@ -1,4 +1,4 @@
-"""Blocking handlers: each in a thread of its own while it runs. A thread cannot be stopped, only told."""
+"""Blocking handlers: each in a thread of its own while it runs. A thread cannot be stopped, only asked."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class _Work:
     def run(self) -> tuple[Any, BaseException | None]:
         try:
             return self.context.run(self.function, *self.args, **self.kwargs), None
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises becomes its outcome
             return None, error
 
-    def tell(self, answer: tuple[Any, BaseException | None]) -> None:
-        with suppress(RuntimeError):  # the worker is gone, and nobody waits for the answer
+    def send(self, answer: tuple[Any, BaseException | None]) -> None:
+        with suppress(RuntimeError):  # the worker has ended and needs no answer
             self.loop.call_soon_threadsafe(self._answer, answer)
 
     def _answer(self, answer: tuple[Any, BaseException | None]) -> None:
@@ -84,7 +84,7 @@ class ThreadExecutor:
         return for_job
 
     def stop(self, leased: LeasedJob) -> None:
-        """It sees ctx.cancelled; nothing more can be done to a thread."""
+        """The handler sees ctx.cancelled; nothing more can be done to a thread."""
 
     def give_up(self, leased: LeasedJob) -> bool:
         work = leased.attempt.work
@@ -114,7 +114,7 @@ class ThreadExecutor:
         while (work := self._inbox.get()) is not None:
             answer = work.run()
             with self._lock:
-                self._idle += 1  # before the answer: the next job must not take this thread for busy
+                self._idle += 1  # before the answer: the next job must see this thread as idle
                 self.abandoned -= work.is_given_up
-            work.tell(answer)
+            work.send(answer)
             del work, answer

@@ -1,4 +1,4 @@
-"""Processes and their descendants: how they die with their parent, how they are ended, what they died of."""
+"""Processes and their descendants: die with the parent, kill a tree, why a process died."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from taskharbor.model.clock import SystemClock
 
 MARK = "TASKHARBOR_CHILD"
-"""The environment variable by which descendants are known, even when they left the session."""
+"""The environment variable that marks descendants, even those that left the session."""
 
 LOST_CONNECTION = 97
-"""The exit code of a process that can no longer hear its worker."""
+"""The exit code of a process that lost the connection to its worker."""
 
 _clock = SystemClock()
 _PR_SET_PDEATHSIG = 1
@@ -33,13 +33,13 @@ def die_with_parent(parent_pid: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
-        os._exit(1)  # it ended before we could say so
+        os._exit(1)  # it ended before the call above
 
 
 def kill_tree(pid: int, mark: str) -> None:
-    """Kill a process group and everything that came out of it, daemons that left the group too.
+    """Kill a process group and all its descendants, daemons that left the group too.
 
-    Call it before the leader is reaped: a zombie keeps its number from being given to anybody else.
+    Call it before the leader is reaped: the pid of a zombie cannot be reused.
     """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
@@ -49,7 +49,7 @@ def kill_tree(pid: int, mark: str) -> None:
 
 
 def strays_of(leader: int, mark: str) -> list[int]:
-    """Processes that came out of it: in its session, or with its mark in their environment (Linux)."""
+    """Its descendants: in its session, or with its mark in their environment (Linux)."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
@@ -69,7 +69,7 @@ def cause_of_death(
     who: str = "its process",
     when: str = " in the middle of the job",
 ) -> str:
-    """An exit status in words."""
+    """An exit status as text."""
     if returncode == LOST_CONNECTION:
         return f"{who} closed its connection to the worker"
     if returncode >= 0:
@@ -85,7 +85,7 @@ def cause_of_death(
 
 
 def oom_kills() -> int:
-    """How many processes of this control group the kernel has killed for memory, where it tells."""
+    """How many processes of this control group the kernel has killed for memory, where that is known."""
     for path in _OOM_COUNTERS:
         with suppress(OSError, ValueError):
             for line in path.read_text().splitlines():
@@ -96,7 +96,7 @@ def oom_kills() -> int:
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Until it has ended. It is not reaped: its number stays its own for `kill_tree`."""
+    """Until it has ended. It is not reaped, so that `kill_tree` can use its pid."""
     if not await _seen_by_pidfd(process.pid):
         while not has_ended(process):
             await _clock.sleep(0.05)
@@ -109,7 +109,7 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:
-        return True  # somebody else has reaped it
+        return True  # it was reaped elsewhere
 
 
 async def _seen_by_pidfd(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a worker and its handler processes say to each other: length-prefixed MessagePack, nothing pickled."""
+"""Messages between a worker and its handler processes: length-prefixed MessagePack, nothing pickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The first word to a new process: where to import from, what at once, and how much memory it has."""
+    """The first message to a new process: its import path, what to import at once, its memory limit."""
 
     path: list[str]
     modules: list[str]
@@ -44,15 +44,15 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process can take jobs."""
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
-    """The handler says how far it is."""
+class ProgressMade(msgspec.Struct, frozen=True, tag="progress"):
+    """The handler reports its progress."""
 
     fraction: float
     text: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """What the handler came to. `worn`: why the process should take no further job; empty if it can."""
+    """The outcome of the handler. `worn`: why the process should take no further job; empty if it can."""
 
     what: str  # succeeded, failed, snoozed, cancelled
     result: bytes | None = None
@@ -65,7 +65,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 ToChild = Hello | Start | Stop
-FromChild = Ready | Told | Ended
+FromChild = Ready | ProgressMade | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 to_child = msgspec.msgpack.Decoder(ToChild)
@@ -103,7 +103,7 @@ class Frames:
 
 
 def ended(outcome: Outcome, worn: str) -> Ended:
-    """An outcome as it travels."""
+    """An outcome as a message."""
     match outcome:
         case Succeeded(result):
             return Ended("succeeded", result=result, worn=worn)
@@ -117,7 +117,7 @@ def ended(outcome: Outcome, worn: str) -> Ended:
 
 
 def value_of(message: Ended) -> Encoded | Snooze | Cancel | Failed:
-    """What the other side's handler returned, or the failure it came to."""
+    """What the handler returned, or its failure."""
     match message.what:
         case "succeeded":
             return Encoded(message.result)
