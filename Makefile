@@ -56,6 +56,7 @@ check: env  ## Check format, lint, types and import direction
 	@$(python) -m ruff format --check
 	@$(python) -m ruff check
 	@$(python) -m mypy
+	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports --no-logo
 
 fix: env  ## Format, and repair what the linter can repair

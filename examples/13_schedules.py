@@ -5,10 +5,12 @@ from taskharbor import Harbor
 harbor = Harbor("sqlite:///schedules.db")
 
 
-@harbor.cron("0 3 * * *", timezone="Europe/Berlin", kwargs={"days": 30})
 @harbor.task(queue="chores")
 def clean_up(days: int) -> None:
     print(f"removed what is older than {days} days")
+
+
+harbor.cron("0 3 * * *", call=clean_up.call(days=30), timezone="Europe/Berlin")
 
 
 @harbor.cron(every="15m", name="heartbeat")

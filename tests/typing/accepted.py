@@ -18,6 +18,7 @@ from taskharbor import (
     JobRequest,
     JobState,
     QueueSettings,
+    Retention,
     RetryPolicy,
     Snooze,
     Speculate,
@@ -25,9 +26,9 @@ from taskharbor import (
     Update,
     Worker,
 )
-from taskharbor.drivers import Driver, connect
-from taskharbor.drivers.messages import Counts
+from taskharbor.drivers import connect
 from taskharbor.testing import InlineHarbor, SimulatedClock, assert_enqueued, drain
+from taskharbor.types import Counts, Driver
 
 harbor = Harbor("memory://", retry=RetryPolicy(max_attempts=3))
 
@@ -62,10 +63,12 @@ async def async_with_context(ctx: JobContext, user_id: int) -> datetime:
     return ctx.clock.now()
 
 
-@harbor.cron("0 3 * * *", timezone="Europe/Berlin", kwargs={"a": 1})
 @harbor.task
 def nightly(a: int) -> str | Snooze:
     return Snooze(timedelta(hours=1))
+
+
+harbor.cron("0 3 * * *", call=nightly.call(a=1), timezone="Europe/Berlin", misfire="skip")
 
 
 def blocking() -> None:
@@ -83,6 +86,11 @@ def blocking() -> None:
     assert_type(harbor.get("id").record, JobRecord)
     assert_type(harbor.queue("mail").counts(), Counts)
     harbor.queue("mail").configure(QueueSettings(queue="mail", max_running=4))
+    harbor.queue("mail").configure(max_running=4, enqueue_rate=None, retention=Retention(failed=None))
+    harbor.schedules.put("spring", nightly.call(1), cron="0 4 1 4 *", paused=True)
+    harbor.worker(
+        lease="1m", heartbeat=timedelta(seconds=5), unknown_types="fail", sweep_every="2s", gpus="all"
+    )
 
 
 async def in_async_code() -> None:
@@ -128,8 +136,18 @@ def cron_in_both_orders(harbor: Harbor) -> None:
     def below(n: int = 1) -> str:
         return str(n)
 
+    @harbor.cron(every="15m", name="often")
+    @harbor.task
+    async def awaited(ctx: JobContext, n: int = 1) -> str:
+        return str(n)
+
+    @harbor.task
+    @harbor.cron("@daily")
+    def with_context_below(ctx: JobContext) -> None: ...
+
     assert_type(above.enqueue(1), JobHandle[str])
     assert_type(below.enqueue(1), JobHandle[str])
+    assert_type(awaited.enqueue(2), JobHandle[str])
 
 
 def tests_of_users() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -34,13 +34,13 @@ from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
+    from taskharbor.harbor.keywords import CronDecorator, FailureTaskKeywords, WorkerKeywords
     from taskharbor.worker.context import JobContext
     from taskharbor.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 OnFailure = TypeVar("OnFailure", bound=Callable[[FailedJob], Any])
-AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 class Harbor:
@@ -160,6 +160,7 @@ class Harbor:
         """
         import_modules([*self.include, *modules])
 
+    @overload
     def cron(
         self,
         cron: str | None = None,
@@ -168,22 +169,40 @@ class Harbor:
         timezone: str = "UTC",
         misfire: Misfire = "latest",
         name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Callable[[AnyFunction], AnyFunction]:
-        """Run a task by the clock: put it above or below `@harbor.task`.
+    ) -> CronDecorator: ...
+    @overload
+    def cron(
+        self,
+        cron: str | None = None,
+        *,
+        call: JobRequest,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        misfire: Misfire = "latest",
+        name: str | None = None,
+    ) -> None: ...
 
-        `cron` has five fields, `every` is an interval; `args` and `kwargs` are what the function gets.
-        The rule is stored with the first use of `harbor.schedules`, and when a worker of this harbor
-        starts; a scheduler then makes one job per tick, whatever the number of machines.
+    def cron(
+        self,
+        cron: str | None = None,
+        *,
+        call: JobRequest | None = None,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        misfire: Misfire = "latest",
+        name: str | None = None,
+    ) -> Any:
+        """Run a task by the clock: `@harbor.cron("0 3 * * *")` above or below `@harbor.task`.
+
+        A task with arguments is given as a call, which is checked like any other call of the task:
+        `harbor.cron("0 3 * * *", call=clean_up.call(days=30))`. `cron` has five fields, `every` is an
+        interval. The schedule is stored at the first use of `harbor.schedules`, and when a worker of this
+        harbor starts. A scheduler then makes one job per tick, on however many machines it runs.
         """
 
-        def declare(task: Any) -> Any:
-            if not isinstance(task, Task):
-                return wait_for_task(task, declare, self.schedules)
-            request = task.call(*args, **(kwargs or {}))
+        def add(request: JobRequest) -> None:
             schedule = Schedule(
-                name=name or task.name,
+                name=name or request.type,
                 template=msgspec.structs.replace(self.client.new_job(request), id=""),
                 cron=cron,
                 every=optional_duration(every, "every"),
@@ -192,11 +211,21 @@ class Harbor:
             )
             check_schedule(schedule, self.client.clock.now())
             self.schedules.declare(schedule)
+
+        def declare(task: Any) -> Any:
+            if not isinstance(task, Task):
+                return wait_for_task(task, declare, self.schedules)
+            add(task.call())
             return task
 
-        return declare
+        if call is None:
+            return declare
+        add(call)
+        return None
 
-    def on_failure(self, queue: str, **options: Any) -> Callable[[OnFailure], OnFailure]:
+    def on_failure(
+        self, queue: str, **options: Unpack[FailureTaskKeywords]
+    ) -> Callable[[OnFailure], OnFailure]:
         """Call a function with a `FailedJob` for every job that fails for good and is told to this queue.
 
         Queues tell theirs once they are configured to: `harbor.queue("mail").configure(fail_queue=queue)`.
@@ -252,7 +281,7 @@ class Harbor:
         lease: Duration = 30.0,
         grace: Duration = 30.0,
         scheduler: bool = True,
-        **options: Any,
+        **options: Unpack[WorkerKeywords],
     ) -> Worker:
         """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
 
@@ -265,6 +294,12 @@ class Harbor:
         from taskharbor.harbor.worker import HarborWorker
 
         self.import_tasks()
+        given: dict[str, Any] = {
+            "retry": self.retry,
+            "clock": self.clock,
+            "codec": self.client.codec,
+            **options,
+        }
         worker = HarborWorker(
             self.driver.another(),
             self.schedules,
@@ -274,7 +309,7 @@ class Harbor:
             lease=duration(lease, "lease"),
             grace=duration(grace, "grace"),
             scheduler=scheduler,
-            **{"retry": self.retry, "clock": self.clock, "codec": self.client.codec, **options},
+            **given,
             events=self.events,
         )
         for handler in self.tasks.handlers():

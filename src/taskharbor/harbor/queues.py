@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -11,6 +11,9 @@ from taskharbor.drivers.messages import Counts
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
+
+if TYPE_CHECKING:
+    from taskharbor.harbor.keywords import QueueKeywords
 
 _SETTINGS = tuple(name for name in QueueSettings.__struct_fields__ if name != "queue")
 
@@ -24,15 +27,19 @@ class QueueControl:
         self._client = client
         self.name = name
 
-    def configure(self, settings: QueueSettings | None = None, **said: Any) -> QueueRules:
+    def configure(
+        self, settings: QueueSettings | None = None, **changes: Unpack[QueueKeywords]
+    ) -> QueueRules:
         """Store settings: `configure(max_running=4)` or a whole QueueSettings; answers what holds now.
 
         What is left out stays, None takes a setting away. Workers obey from their next claim on.
         """
-        return self._client.block(self.aconfigure, settings, **said)
+        return self._client.block(self.aconfigure, settings, **changes)
 
-    async def aconfigure(self, settings: QueueSettings | None = None, **said: Any) -> QueueRules:
-        wanted = self._settings(settings, said)
+    async def aconfigure(
+        self, settings: QueueSettings | None = None, **changes: Unpack[QueueKeywords]
+    ) -> QueueRules:
+        wanted = self._settings(settings, dict(changes))
         driver = await self._client.adriver()
         return await driver.configure_queue(wanted, now=self._client.now())
 
@@ -77,14 +84,14 @@ class QueueControl:
     async def acancel_waiting(self, key: str | bytes) -> bool:
         return await self._client.acancel_waiting(self.name, key)
 
-    def _settings(self, settings: QueueSettings | None, said: dict[str, Any]) -> QueueSettings:
+    def _settings(self, settings: QueueSettings | None, changes: dict[str, Any]) -> QueueSettings:
         if settings is not None and settings.queue != self.name:
             raise InvalidArgument(f"these settings are for {settings.queue!r}, and this is {self.name!r}")
-        unknown = sorted(said.keys() - set(_SETTINGS))
+        unknown = sorted(changes.keys() - set(_SETTINGS))
         if unknown:
             raise InvalidArgument(f"a queue has no {', '.join(unknown)}; it has {', '.join(_SETTINGS)}")
         base = settings or QueueSettings(queue=self.name)
-        return msgspec.structs.replace(base, **said) if said else base
+        return msgspec.structs.replace(base, **changes) if changes else base
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -27,6 +27,9 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.duration import optional_duration
 from taskharbor.model.schedule import RENEW_EVERY, Schedule, StoredSchedule, ticks
 from taskharbor.tasks.request import JobRequest
+
+if TYPE_CHECKING:
+    from taskharbor.harbor.keywords import RuleKeywords
 
 Stored = list[StoredSchedule]
 Instants = list[datetime]
@@ -126,7 +129,7 @@ class Schedules:
         finally:
             keeping.cancel()
 
-    def put(self, name: str, request: JobRequest, **rule: Any) -> StoredSchedule:
+    def put(self, name: str, request: JobRequest, **rule: Unpack[RuleKeywords]) -> StoredSchedule:
         """Store a schedule that no code declares: `put("nightly", task.call(30), cron="0 3 * * *")`.
 
         `rule` is cron or every, timezone, misfire and paused, as for `harbor.cron`. It stays until it is
@@ -134,14 +137,11 @@ class Schedules:
         """
         return self._client.block(self.aput, name, request, **rule)
 
-    async def aput(self, name: str, request: JobRequest, **rule: Any) -> StoredSchedule:
+    async def aput(self, name: str, request: JobRequest, **rule: Unpack[RuleKeywords]) -> StoredSchedule:
         template = msgspec.structs.replace(self._client.new_job(request), id="")
         try:
-            schedule = Schedule(
-                name=name,
-                template=template,
-                **{**rule, "every": optional_duration(rule.get("every"), "every")},
-            )
+            given: dict[str, Any] = {**rule, "every": optional_duration(rule.get("every"), "every")}
+            schedule = Schedule(name=name, template=template, **given)
         except TypeError as error:
             raise InvalidArgument(f"schedule {name!r}: {error}") from None
         return await (await self._client.adriver()).put_schedule(schedule, now=self._client.now())

@@ -63,7 +63,7 @@ class TaskDefinition(Generic[P, R]):
         self.function = function
         self.name = request.type
         self.retry = retry
-        self.run_in = run_in
+        self.run_in: RunIn = run_in
         self.speculate = speculate
         self.recycle_on = recycle_names(recycle_on, run_in, request.type)
         self._codec = codec

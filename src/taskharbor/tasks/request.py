@@ -53,7 +53,7 @@ def encoded_request(asked: JobRequest, payload: Any, codec: Codec, data: bytes) 
     goes without them.
     """
     request = msgspec.structs.replace(asked, payload=payload)
-    request.__dict__[_ENCODED] = asked, codec, data
+    vars(request)[_ENCODED] = asked, codec, data
     return request
 
 

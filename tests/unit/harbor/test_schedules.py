@@ -23,10 +23,10 @@ def harbor(clock):
 
 
 def declared(harbor):
-    @harbor.cron("0 3 * * *", timezone="Europe/Berlin", kwargs={"days": 7})
     @harbor.task(queue="chores")
     def clean_up(days: int) -> None: ...
 
+    harbor.cron("0 3 * * *", call=clean_up.call(days=7), timezone="Europe/Berlin")
     return clean_up
 
 
@@ -59,12 +59,12 @@ async def _schedules(driver):
 def test_cron_may_stand_below_task_as_well_as_above_it(harbor):
     @harbor.cron("0 3 * * *", name="third")
     @harbor.task
-    @harbor.cron("0 1 * * *", name="first", kwargs={"days": 1})
+    @harbor.cron("0 1 * * *", name="first")
     @harbor.cron("0 2 * * *", name="second")
     def clean_up(days: int = 7) -> None: ...
 
     assert [entry.schedule.name for entry in harbor.schedules.list()] == ["first", "second", "third"]
-    assert harbor.schedules.list()[0].schedule.template.payload == b'{"days":1}'
+    assert harbor.schedules.list()[0].schedule.template.payload == b"{}"
 
 
 def test_cron_without_task_is_told_when_it_would_be_stored(harbor):
@@ -223,19 +223,21 @@ def test_a_rule_that_cannot_fire_is_refused_when_it_is_declared(harbor, rule, wo
 
 
 def test_arguments_are_checked_when_the_rule_is_declared(harbor):
-    with pytest.raises(PayloadError, match="argument 'days'"):
+    @harbor.task
+    def task(days: int) -> None: ...
 
-        @harbor.cron("@daily", kwargs={"days": "seven"})
-        @harbor.task
-        def task(days: int) -> None: ...
+    with pytest.raises(PayloadError, match="argument 'days'"):
+        harbor.cron("@daily", call=task.call(days="seven"))
+    with pytest.raises(TypeError, match="days"):
+        harbor.cron("@daily")(task)
 
 
 def test_two_rules_of_one_name_are_refused(harbor):
     task = declared(harbor)
 
     with pytest.raises(ConfigurationError, match="two schedules are named 'clean_up'"):
-        harbor.cron("0 4 * * *", kwargs={"days": 1})(task)
-    harbor.cron("0 4 * * *", kwargs={"days": 1}, name="again")(task)
+        harbor.cron("0 4 * * *", call=task.call(days=1))
+    harbor.cron("0 4 * * *", call=task.call(days=1), name="again")
     assert [schedule.name for schedule in harbor.schedules.declared] == ["again", "clean_up"]
 
 
