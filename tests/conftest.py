@@ -1,4 +1,4 @@
-"""What holds for every test: the processes that tests start find the usual signals, whoever started the run.
+"""For every test: a reason for each mark `more`, slow tests first, and the usual signals for processes.
 
 A run in the background of a script, under nohup or in cron ignores SIGINT, SIGQUIT or SIGHUP, and whatever it
 starts inherits that. A handler that does nothing is not inherited: this run goes on ignoring the signal, and
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
+
+import pytest
 
 _VARIABLE = (
     "PYTEST_IGNORED_SIGNALS"  # pytest-xdist's processes are started by the first one, and must know too
@@ -30,3 +32,13 @@ def _keep_ignoring_alone() -> None:
 
 
 _keep_ignoring_alone()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest first: so that the two processes of `make test-more` end together."""
+    for item in items:
+        mark = item.get_closest_marker("more")
+        if mark is not None and not (mark.args and isinstance(mark.args[0], str)):
+            raise pytest.UsageError(f"{item.nodeid}: pytest.mark.more needs a reason")
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/property/test_drivers_match_the_model"))

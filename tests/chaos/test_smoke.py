@@ -9,8 +9,11 @@ from tests.chaos.case import CASES, run_case
 from tests.chaos.stores import Stores, available
 from tests.chaos.world import SMOKE
 
+# In `make test`: one case on each store, about processes, replies and lost data.
+FIRST = {("C12", "sqlite"), ("C27", "postgres"), ("C34", "http"), ("C53", "valkey")}
+MORE = pytest.mark.more("several worker processes, which are killed or stopped")
 SMOKES = [
-    pytest.param(number, store, id=f"{number}-{store}")
+    pytest.param(number, store, id=f"{number}-{store}", marks=() if (number, store) in FIRST else MORE)
     for number, one in CASES.items()
     for store in one.smoke
     if store in available()

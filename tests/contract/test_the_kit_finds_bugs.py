@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.more("a pytest of its own; it tests the kit, not the product")
 ROOT = Path(__file__).parents[2]
 
 # The fault → cases that must notice it. The last two: the driver of the documentation with one line changed.

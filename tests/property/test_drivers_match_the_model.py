@@ -1,7 +1,7 @@
 """Every driver beside the reference model, step by step.
 
-The same seed gives the same steps. TASKHARBOR_PROPERTY_SEED picks another one, TASKHARBOR_PROPERTY_STEPS
-another number of steps; both are printed.
+The same seed draws the same steps. TASKHARBOR_PROPERTY_SEED picks another one, TASKHARBOR_PROPERTY_STEPS
+another number of steps for the full runs; both are printed.
 """
 
 import os
@@ -14,17 +14,28 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
+from taskharbor.testing.http_server import fresh_http_url
+from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url
 from taskharbor.testing.statemachine import hold_to_the_model
 
 SEED = int(os.environ.get("TASKHARBOR_PROPERTY_SEED", "0"))
 STEPS = int(os.environ.get("TASKHARBOR_PROPERTY_STEPS", "50000"))
+FEW_STEPS = min(STEPS, 2_000)
 _numbers = count()
 
-# The driver → the URL of a new, empty store in a folder of its own.
+# The driver → the URL of a new, empty store. The slow ones first: so two processes share them out evenly.
 STORES: dict[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory://",
+    "postgres": lambda _: fresh_postgres_url(),
+    "cluster": lambda _: fresh_cluster_url(),
+    "http": lambda _: fresh_http_url(),
+    "redis": lambda _: fresh_redis_url(),
     "sqlite": lambda folder: f"sqlite:///{folder}/{next(_numbers)}.db?durability=normal",
+    "memory": lambda _: "memory://",
 }
+SHRINKS = ("memory", "sqlite")
+"""Where the shortest way to a difference is found in seconds."""
+
+every_driver = pytest.mark.parametrize("name", STORES)
 
 
 @pytest.fixture
@@ -35,30 +46,44 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.timeout(300)
+@every_driver
 def test_a_driver_answers_and_stores_what_the_model_does(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _hold(name, folder, capsys, seed=SEED, steps=STEPS)
+    _hold(name, folder, capsys, seed=SEED + 7, steps=FEW_STEPS)
+
+
+@pytest.mark.more("fifty thousand steps a driver")
+@pytest.mark.timeout(1800)
+@every_driver
+def test_a_driver_does_so_in_every_state_and_with_every_error(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Long enough to meet every rule, error and edge of the graph many times."""
+    _hold(name, folder, capsys, seed=SEED, steps=STEPS, least=min(20, STEPS // 2500))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.timeout(14400)
+@every_driver
 def test_a_driver_does_so_twenty_times_as_long(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _hold(name, folder, capsys, seed=SEED + 1, steps=STEPS * 20)
+    _hold(name, folder, capsys, seed=SEED + 1, steps=STEPS * 20, least=20)
 
 
-def _hold(name: str, folder: Path, capsys: pytest.CaptureFixture[str], *, seed: int, steps: int) -> None:
+def _hold(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str], *, seed: int, steps: int, least: int = 0
+) -> None:
     def make_driver() -> Driver:
         return connect(STORES[name](folder))
 
     with capsys.disabled():
         print(f"\n{name}: seed {seed}, at least {steps} steps", flush=True)
-    coverage = hold_to_the_model(make_driver, steps=steps, seed_number=seed, least=min(20, steps // 2500))
+    coverage = hold_to_the_model(
+        make_driver, steps=steps, seed_number=seed, least=least, shrink=name in SHRINKS
+    )
     with capsys.disabled():
         print(f"{name}: {coverage.steps} steps, {coverage.edges.total()} moves, no difference", flush=True)
     assert coverage.steps >= steps

@@ -151,6 +151,7 @@ BUGS: list[Callable[[Patch], None]] = [
 ]
 
 
+@pytest.mark.more("thousands of steps for each bug; they test the model, not the product")
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

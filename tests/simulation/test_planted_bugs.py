@@ -9,7 +9,10 @@ import pytest
 from taskharbor.testing.simulator import Outcome, World, plan_of
 from tests.simulation.planted_bugs import BUGS, Bug
 
-pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
+pytestmark = [
+    pytest.mark.timeout(600),  # seconds of work, minutes on a busy machine
+    pytest.mark.more("up to sixty worlds for each bug; they test the simulator, not the product"),
+]
 MOST_SEEDS = 60
 
 

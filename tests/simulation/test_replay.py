@@ -26,13 +26,17 @@ def summaries(hash_seed: str, *options: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_twenty_seeds_give_the_same_histories_in_two_processes() -> None:
-    first, second = (summaries(hash_seed, "--seeds", "20") for hash_seed in ("1", "2"))
+@pytest.mark.parametrize(
+    "seeds", [2, pytest.param(20, marks=pytest.mark.more("twenty worlds, twice, in processes of their own"))]
+)
+def test_seeds_give_the_same_histories_in_two_processes(seeds: int) -> None:
+    first, second = (summaries(hash_seed, "--seeds", str(seeds)) for hash_seed in ("1", "2"))
 
-    assert len(first) == 20
+    assert len(first) == seeds
     assert first == second
 
 
+@pytest.mark.more("four worlds on SQLite, in processes of their own")
 def test_sqlite_replays_too() -> None:
     first, second = (summaries(hash_seed, "--seeds", "2", "--store", "sqlite") for hash_seed in ("1", "2"))
 
@@ -43,6 +47,7 @@ def test_different_seeds_give_different_histories() -> None:
     assert len({simulate(plan_of(seed)).hash for seed in range(3)}) == 3
 
 
+@pytest.mark.more("up to two hundred worlds")
 def test_a_failing_world_shrinks_and_tells_what_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,8 +20,8 @@ from taskharbor.testing.simulator.points import POINTS
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
-CHUNK = 10
-MEMORY_SEEDS, SQLITE_SEEDS, RUDE_SEEDS = 300, 20, 120
+FEW_CALLS, MANY_CALLS = 10_000, 100_000
+"""Calls of one test. CI makes a million in all: 4 + 6 times many in memory, and some on SQLite."""
 LONG_SEEDS = 6000
 
 # (store, seed) of every world that ever showed a bug, with what it was.
@@ -36,27 +39,36 @@ def run(plan: Plan) -> Outcome:
     return outcome
 
 
-def chunks(count: int) -> list[int]:
-    return list(range(FIRST, FIRST + count, CHUNK))
+def run_until(calls: int, first: int, plan_of_seed: Callable[[int], Plan]) -> None:
+    """Worlds of one seed after the other, until so many calls were made."""
+    made = 0
+    for seed in itertools.count(first):
+        made += run(plan_of_seed(seed)).calls
+        if made >= calls:
+            return
 
 
-@pytest.mark.parametrize("first", chunks(MEMORY_SEEDS))
-def test_every_promise_holds_in_memory(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        run(plan_of(seed))
+def shares(count: int) -> list[Any]:
+    """Where to start: a small share of the worlds in `make test`, `count` large ones in `make test-more`."""
+    more = pytest.mark.more("a hundred thousand simulated calls")
+    large = [pytest.param(MANY_CALLS, FIRST + 1000 * number, marks=more) for number in range(count)]
+    return [pytest.param(FEW_CALLS, FIRST + 1000 * count), *large]
 
 
-@pytest.mark.parametrize("first", chunks(SQLITE_SEEDS))
-def test_every_promise_holds_on_sqlite(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        run(plan_of(seed, "sqlite"))
+@pytest.mark.parametrize(("calls", "first"), shares(4))
+def test_every_promise_holds_in_memory(calls: int, first: int) -> None:
+    run_until(calls, first, plan_of)
 
 
-@pytest.mark.parametrize("first", chunks(RUDE_SEEDS))
-def test_every_promise_holds_among_workers_that_are_less_polite_than_ours(first: int) -> None:
+@pytest.mark.parametrize(("calls", "first"), shares(2))
+def test_every_promise_holds_on_sqlite(calls: int, first: int) -> None:
+    run_until(calls // 4, first, lambda seed: plan_of(seed, "sqlite"))
+
+
+@pytest.mark.parametrize(("calls", "first"), shares(6))
+def test_every_promise_holds_among_rude_workers(calls: int, first: int) -> None:
     """They settle twice, extend what is over, sweep at any moment, and forget what they hold."""
-    for seed in range(first, first + CHUNK):
-        run(rude_plan_of(seed))
+    run_until(calls, first, rude_plan_of)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6])
@@ -82,6 +94,7 @@ def test_a_quarter_of_the_worlds_is_calm_and_runs_nothing_twice() -> None:
         assert run(plan).verdict.duplicates == {}
 
 
+@pytest.mark.more("up to sixty worlds")
 def test_every_named_point_is_met() -> None:
     """In worlds where processes die at every turn, each point is where one of them died."""
     fired: Counter[str] = Counter()
@@ -105,7 +118,7 @@ def test_every_promise_holds_for_thousands_of_seeds(first: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", [1_000_000 + FIRST + start for start in range(0, 200, 50)])
-def test_every_promise_holds_among_less_polite_workers_for_hundreds_of_seeds(first: int) -> None:
+def test_every_promise_holds_among_rude_workers_for_hundreds_of_seeds(first: int) -> None:
     for seed in range(first, first + 50):
         run(rude_plan_of(seed))
 

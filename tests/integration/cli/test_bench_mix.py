@@ -25,6 +25,7 @@ STORES: dict[str, Callable[[Path], str]] = {
 THERE = [name for name in STORES if find_spec(f"taskharbor.drivers.{name}")]
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("store", THERE)
 def test_every_job_is_accounted_for_and_nothing_is_left(taskharbor: Command, store: str) -> None:

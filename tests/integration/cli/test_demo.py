@@ -27,6 +27,7 @@ def test_the_demo_accounts_for_every_job(taskharbor: Command, tmp_path: Path) ->
     assert list(tmp_path.glob("taskharbor-demo-*")) == []
 
 
+@pytest.mark.more("starts many processes")
 @pytest.mark.timeout(120)
 def test_the_demo_leaves_a_store_of_yours_as_it_was(taskharbor: Command) -> None:
     mine = taskharbor("enqueue", "send_welcome").out.strip()

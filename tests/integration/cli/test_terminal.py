@@ -6,9 +6,11 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -105,19 +107,25 @@ def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: C
     assert "every job is accounted for" in terminal.text
 
 
+@pytest.fixture(scope="module")
+def busy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with something in every table, made once by commands."""
+    command = Command(tmp_path_factory.mktemp("busy"))
+    command.put("send_welcome", "mail")
+    command.put("billing.invoices.send_reminder", "billing-reminders", max_attempts=1)
+    command.put("render_video", "media")
+    command("worker", "--handle", "billing.invoices.send_reminder=fail", "--burst", "-q", "billing-reminders")
+    command("queues", "pause", "media")
+    command.schedule("office-hours-report-for-customers", "reports.customers", "media-transcoding")
+    command("tokens", "create", "--role", "viewer", "--note", "for the people on call: " + "names " * 10)
+    return command.folder
+
+
 @pytest.fixture
-def busy(taskharbor: Command) -> Command:
-    """A store with something in every table."""
-    taskharbor.put("send_welcome", "mail")
-    taskharbor.put("billing.invoices.send_reminder", "billing-reminders", max_attempts=1)
-    taskharbor.put("render_video", "media")
-    taskharbor(
-        "worker", "--handle", "billing.invoices.send_reminder=fail", "--burst", "-q", "billing-reminders"
-    )
-    taskharbor("queues", "pause", "media")
-    taskharbor.schedule("office-hours-report-for-customers", "reports.customers", "media-transcoding")
-    taskharbor("tokens", "create", "--role", "viewer", "--note", "for the people on call: " + "names " * 10)
-    return taskharbor
+def busy(busy_folder: Path, tmp_path: Path) -> Command:
+    """A copy of that store."""
+    shutil.copytree(busy_folder, tmp_path, dirs_exist_ok=True)
+    return Command(tmp_path)
 
 
 @pytest.mark.timeout(120)

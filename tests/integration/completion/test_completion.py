@@ -162,6 +162,7 @@ async def test_jobs_without_a_transaction_go_on_beside_it(site):
     assert await ledger.rows(site.url) == dict.fromkeys(ids[1::2], 1)
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_worker_killed_at_this_point_leaves_one_write(site, point):
     job_id = await site.put()
@@ -181,6 +182,7 @@ async def test_a_worker_killed_at_this_point_leaves_one_write(site, point):
     assert await ledger.rows(site.url) == {job_id: 1}
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.timeout(180)
 async def test_workers_killed_at_any_instant_write_once_for_each_job(site):
     chance = random.Random(11)

@@ -97,6 +97,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     found.close()
 
 
+@pytest.mark.more("starts many processes")
 def test_tokens_are_made_listed_and_revoked_and_obeyed(folder: Folder) -> None:
     made = folder.run("tokens", "create", "--role", "operator", "--note", "ann", "--json")
     narrow = folder.run("tokens", "create", "--role", "viewer", "-q", "mail", "--expires", "90d")

@@ -92,6 +92,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[WorkerHarness]:
             yield WorkerHarness(server, driver)
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.timeout(240)
 async def test_a_server_killed_in_the_middle_of_a_drain_loses_nothing_and_counts_nothing_twice(harness):
     await harness.driver.enqueue(new_jobs(JOBS, max_stalls=5))

@@ -206,6 +206,7 @@ def repeated_ids(server: Server, is_late: Callable[[], bool]) -> None:
         )
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 def test_a_server_under_hostile_callers_answers_soon_and_stays_small(
     server: Server, enough_files: None
 ) -> None:

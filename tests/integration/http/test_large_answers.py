@@ -72,6 +72,7 @@ def ask(address: str, verb: str, **arguments: Any) -> httpx2.Response:
         return client.post(f"{address}/api/driver/{verb}", json=arguments)
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 async def test_large_jobs_are_listed_fetched_and_claimed_in_bounded_memory(
     server: tuple[str, int], url: str
 ) -> None:
@@ -98,6 +99,7 @@ async def test_large_jobs_are_listed_fetched_and_claimed_in_bounded_memory(
     assert peak_of(pid) < LIMIT
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 async def test_the_http_driver_gets_all_of_it_in_parts(server: tuple[str, int], url: str) -> None:
     (address, pid), ids = server, await fill(url)
 
@@ -109,6 +111,7 @@ async def test_the_http_driver_gets_all_of_it_in_parts(server: tuple[str, int], 
     assert peak_of(pid) < LIMIT
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 def test_bodies_of_callers_who_hold_them_back_have_a_sum(server: tuple[str, int]) -> None:
     import socket
 
@@ -143,6 +146,7 @@ def test_bodies_of_callers_who_hold_them_back_have_a_sum(server: tuple[str, int]
             caller.close()
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 def test_very_many_small_values_are_refused_quickly(server: tuple[str, int]) -> None:
     address, _ = server
     body = b'{"jobs":[' + b",".join([b"[]"] * 5_000_000) + b"]}"

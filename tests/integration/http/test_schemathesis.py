@@ -86,6 +86,7 @@ def explored(folder: Path, examples: int, phases: str, *without: str) -> Counter
     return app.answers
 
 
+@pytest.mark.more("a thousand requests")
 @pytest.mark.timeout(900)
 def test_a_thousand_requests_find_nothing(tmp_path: Path) -> None:
     answers = explored(tmp_path, 3, "coverage", "^/api/driver/(?!get$|reserve$)")

@@ -36,6 +36,7 @@ for task in (beside, tells_much):
 """
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("form", ["console", "json", "logfmt"])
 def test_a_worker_that_logs_a_word_of_a_megabyte_loses_no_lease(taskharbor: Command, form: str) -> None:
     """With leases of 3 s: hiding passwords in such a word took hours once, and everything else waited."""

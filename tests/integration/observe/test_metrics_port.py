@@ -70,6 +70,7 @@ def test_a_worker_tells_what_it_does_and_what_the_store_holds(app: Command, free
     assert has(found, "process_resident_memory_bytes")
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 def test_several_processes_are_one_set_of_numbers_that_outlives_crashed_and_recycled_ones(
     app: Command, free_port: int
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_port_that_is_taken_ends_the_command_with_words(app: Command, free_por
     assert f"127.0.0.1:{free_port} cannot be used" in done.err
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 def test_silent_and_slow_callers_do_not_keep_the_port_busy() -> None:
     exposition = metrics.Exposition(Meter().sample)
     with socket.create_server(("127.0.0.1", 0)) as found:

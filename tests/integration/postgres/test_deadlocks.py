@@ -175,6 +175,7 @@ def most_at_once(spans: list[tuple[datetime, datetime]]) -> int:
     return most
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 @pytest.mark.timeout(300 + 3 * SECONDS)
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_mix_of_verbs_deadlocks(store_url: str, database_url: str, seed: int) -> None:

@@ -135,6 +135,7 @@ async def set_off_by_one_job(
         return await once(True) - await once(False)
 
 
+@pytest.mark.more("starts many processes")
 async def test_one_job_wakes_few_of_many_idle_workers(
     server: PostgresServer, counter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def greet(name: str) -> str:
 """
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_an_idle_worker_process_has_two_connections(
     server: PostgresServer, counter: Any, tmp_path: Path
 ) -> None:

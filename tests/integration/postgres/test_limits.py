@@ -61,6 +61,7 @@ def in_processes(claimers: ProcessPoolExecutor, url: str, rounds: int) -> list[S
     return [span for part in parts for span in part]
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", [QUEUE, "*"])
 async def test_max_running_holds_at_every_instant(

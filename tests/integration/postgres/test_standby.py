@@ -31,6 +31,7 @@ def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.mark.more("two servers of its own")
 async def test_a_standby_is_refused_at_the_start(standby: PostgresServer) -> None:
     with psycopg.connect(standby.url) as connection:
         assert connection.execute("select pg_is_in_recovery()").fetchone() == (True,)

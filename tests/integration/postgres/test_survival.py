@@ -86,6 +86,7 @@ async def _terminate_under_load(driver: PostgresDriver, database_url: str) -> No
     assert len(await drained(driver)) == len(stored)
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_a_killed_server_keeps_all_it_acknowledged(own_server: PostgresServer) -> None:
     async with opened(own_server) as driver:
         for round_ in range(3):

@@ -234,6 +234,7 @@ async def test_kill_minus_nine_with_every_write_on_disk_loses_nothing(own_server
     assert None not in found
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_kill_minus_nine_with_a_sync_every_second_loses_at_most_two(capsys):
     with ValkeyServer(durable=True, settings={"appendfsync": "everysec"}) as server:
         acknowledged = await enqueue_until_killed(server, seconds=2.5)

@@ -92,6 +92,7 @@ async def test_a_limit_that_is_changed_holds_from_the_next_claim_on(harness):
         gate.is_open.set()
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_max_running_holds_over_processes_that_are_killed(shared_harness):
     """Of a queue and of the harbor, while two of three workers die with what they hold."""
     harness = shared_harness

@@ -98,6 +98,7 @@ async def test_two_leaders_at_the_same_tick_make_one_job(harness, clock):
     assert all(later - tick == MINUTE for tick, later in pairwise(ticks))
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_leaders_that_are_killed_at_the_tick_cost_no_tick_and_double_none(shared_harness):
     """One after the other: before the job is stored, after that, and after the tick was noted."""
     harness = shared_harness

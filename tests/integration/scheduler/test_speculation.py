@@ -182,6 +182,7 @@ async def test_a_slower_worker_leaves_the_copy_to_a_faster_one_although_it_is_id
     assert (behind.result, record.result) == (b'"by the slower one"', b'"by the copy"')
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_a_frozen_process_is_overtaken_long_before_its_lease_is_over(shared_harness):
     """SIGSTOP: it says nothing, its lease is good for minutes, and the copy does the work."""
     harness = shared_harness

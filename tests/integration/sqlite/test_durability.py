@@ -12,6 +12,7 @@ WORLD = Path(__file__).with_name("crash_world.py")
 SEED = 20301
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.parametrize("durability", ["full", "normal"])
 def test_nothing_that_was_answered_is_lost_when_the_process_is_killed(tmp_path, durability):
     path = tmp_path / "jobs.db"

@@ -173,6 +173,7 @@ def failing(monkeypatch):
     return made
 
 
+@pytest.mark.more("every statement of every verb")
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_verb_whose_nth_statement_fails_is_done_or_not_done(prepared, failing, tmp_path, verb):
     """U10: an error in the middle leaves nothing half written."""

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.integration.sqlite.stores import claim, driver_on, is_sound, new_job
 
 DRAIN = """
@@ -86,6 +88,7 @@ async def test_two_processes_share_the_work_and_no_job_runs_twice(tmp_path):
     assert is_sound(path)
 
 
+@pytest.mark.more("starts many processes")
 def test_ten_processes_that_open_at_once_migrate_once(tmp_path):
     path = tmp_path / "jobs.db"
     opening = [started(OPEN, f"sqlite:///{path}?timeout=60") for _ in range(10)]

@@ -38,6 +38,7 @@ async def until_all_have_ended(harness: ProcessHarness, count: int) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 @pytest.mark.timeout(400)
 async def test_each_of_many_jobs_runs_exactly_once(tmp_path):
     """Both processes take part, no job is left out, none runs twice, nothing stays behind."""

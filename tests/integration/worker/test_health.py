@@ -56,6 +56,7 @@ async def test_a_supervisor_is_ready_once_its_workers_run(harness, unused_tcp_po
     assert await harness.exit_code(supervisor) == 0
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_silent_connections_are_few_and_do_not_stay():
     async with HealthServer("127.0.0.1", 0, lambda: True, lambda: True) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(60)]

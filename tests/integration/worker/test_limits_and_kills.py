@@ -86,6 +86,7 @@ def most_at_once(runs: list[tuple[str, float, float]]) -> int:
     return most
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.timeout(300 + 60 * ROUNDS)
 @pytest.mark.parametrize("store", THERE)
 async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(
@@ -122,6 +123,7 @@ async def test_limits_hold_and_nothing_is_lost_while_workers_are_killed(
     assert await deadlocks(store) == before
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", THERE)
 async def test_a_full_limit_is_taken_over_in_time(harness: ProcessHarness, store: str) -> None:

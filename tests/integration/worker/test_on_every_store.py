@@ -250,6 +250,7 @@ async def test_jobs_of_a_higher_priority_run_first(site):
     assert order == [b"9", b"5", b"5", b"0", b"-5"]
 
 
+@pytest.mark.more("hundreds of jobs, or megabytes of them")
 async def test_with_hundreds_of_slots_each_job_is_run_and_settled_once(site):
     """One half leaves while the other runs, on a store elsewhere: none is lost between the halves."""
     runs: Counter[bytes] = Counter()

@@ -248,6 +248,7 @@ def never_ready(monkeypatch, tmp_path):
     return tmp_path / "pid"
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_a_process_that_hangs_while_it_starts_is_ended_without_any_time_limit(
     floor, never_ready, monkeypatch
 ):
@@ -329,6 +330,7 @@ async def test_descendants_go_with_it_even_those_that_left_the_session(floor, tm
     await gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_what_a_handler_started_goes_when_it_obeys_a_stop(floor, tmp_path, how):
     note = tmp_path / "pids"

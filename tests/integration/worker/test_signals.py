@@ -40,6 +40,7 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(har
     assert (record.stalls, record.attempts, record.starts) == (1, 0, 2)
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_all_jobs_of_killed_workers_are_done_by_new_ones(harness):
     """C03"""
     worker = harness.worker(lease=2, concurrency=10)
@@ -102,6 +103,7 @@ async def test_a_second_sigterm_releases_at_once_even_what_will_not_stop(harness
         assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("kind", ["worker", "supervisor"])
 async def test_a_repeat_within_a_second_is_the_same_wish(harness, kind):
     """As `timeout` sends it: to the process, and then to its group."""
@@ -119,6 +121,7 @@ async def test_a_repeat_within_a_second_is_the_same_wish(harness, kind):
     assert (record.state, record.starts) == (JobState.COMPLETED, 1)
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("kind", ["worker", "supervisor"])
 async def test_an_interrupt_that_was_ignored_from_the_start_stays_so_and_sigterm_works(harness, kind):
     """As in the background of a script, or under nohup: Ctrl+C is meant for somebody else."""
@@ -146,6 +149,7 @@ def ignored(number):
         signal.signal(number, before)
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_heartbeats_go_on_while_a_worker_drains(harness):
     """C09: longer than the lease, shorter than the grace time."""
     worker = harness.worker(lease=1, grace=30)
@@ -161,6 +165,7 @@ async def test_heartbeats_go_on_while_a_worker_drains(harness):
     assert worker in harness.processes
 
 
+@pytest.mark.more("starts many processes")
 async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(harness):
     """C10: SIGQUIT shows where it stands, SIGHUP reopens logs, SIGUSR1 stops claiming, SIGINT is SIGTERM."""
     worker = harness.worker()
@@ -181,6 +186,7 @@ async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(harness):
     assert (await harness.job(unclaimed)).starts == 0
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt"])
 async def test_a_task_of_a_handler_cannot_end_the_worker(harness, error):
     """C18: what asyncio hands to whoever runs the loop is a failure of that job, and nobody else's."""
@@ -242,6 +248,7 @@ def is_free(path) -> bool:
     return True
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_a_frozen_worker_that_comes_back_can_change_nothing(harness):
     """C11, Z13: its handler is stopped, its result refused, the fenced table keeps the other's rows."""
     frozen = harness.worker(lease=2)
@@ -268,6 +275,7 @@ async def test_a_frozen_worker_that_comes_back_can_change_nothing(harness):
 # ------------------------------------------------------------------ the supervisor
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_a_killed_worker_process_is_replaced_and_its_job_done(harness):
     """C02 for a whole worker: the supervisor starts a successor, the lease brings the job back."""
     supervisor = harness.supervisor(options={"lease": 2})
@@ -320,6 +328,7 @@ async def test_a_second_sigterm_reaches_the_workers_too(harness):
     assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
 
 
+@pytest.mark.more("starts many processes")
 async def test_workers_are_recycled_and_nothing_is_lost(harness):
     supervisor = harness.supervisor(options={"max_jobs": 5, "concurrency": 2}, until_idle=True)
     ids = [await harness.put() for _ in range(12)]
@@ -330,6 +339,7 @@ async def test_workers_are_recycled_and_nothing_is_lost(harness):
     assert "has reached its limit" in harness.log(supervisor)
 
 
+@pytest.mark.more("starts many processes")
 async def test_a_worker_that_takes_too_much_memory_makes_room_for_another(harness):
     supervisor = harness.supervisor(options={"max_memory": 1})
     await harness.until(lambda: harness.log(supervisor).count("has reached its limit") >= 2, "two successors")
@@ -391,6 +401,7 @@ def at_terminal(harness):
     os.close(ours)
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.usefixtures("at_terminal")
 @pytest.mark.parametrize("kind", ["worker", "supervisor"])
 async def test_closing_its_terminal_stops_it_like_sigterm(harness, kind):

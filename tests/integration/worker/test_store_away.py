@@ -30,6 +30,7 @@ async def until(is_so) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_one_line_when_it_goes_and_one_when_it_is_back(server, caplog):
     caplog.set_level(logging.INFO)
     if isinstance(server, PostgresServer):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from taskharbor.testing.statemachine.coverage import Coverage
@@ -21,9 +25,30 @@ def hold_to_the_model(
     for the shortest way to a difference, which can take minutes.
     """
     machine, coverage = driver_machine(make_driver)
-    run_state_machine_as_test(seed(seed_number)(machine), settings=run_settings(steps, shrink=shrink))
+    with _without_constants_of_modules():
+        run_state_machine_as_test(seed(seed_number)(machine), settings=run_settings(steps, shrink=shrink))
     assert not (missed := coverage.blind_spots(least)), f"met fewer than {least} times: {missed}"
     return coverage
+
+
+@contextmanager
+def _without_constants_of_modules() -> Iterator[None]:
+    """Hypothesis also draws constants that it finds in the modules loaded so far.
+
+    Without them a seed draws the same steps in every process, whatever ran before.
+    """
+    find = getattr(providers, "_get_local_constants", None)
+    if find is None:  # another Hypothesis: then the steps may depend on what is loaded
+        yield
+        return
+    none = type(find())()
+    providers._get_local_constants = lambda: none
+    providers.CONSTANTS_CACHE.cache.clear()
+    try:
+        yield
+    finally:
+        providers._get_local_constants = find
+        providers.CONSTANTS_CACHE.cache.clear()
 
 
 def driver_machine(make_driver: MakeDriver) -> tuple[type[DriverMachine], Coverage]:

@@ -1,6 +1,7 @@
 """The kit as a user who may do what the page on Redis says, and nothing else."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from taskharbor.drivers.loading import connect
 from taskharbor.drivers.redis.rights import ON_CLUSTERS, allowed
 from taskharbor.testing.servers import ValkeyCluster, ValkeyServer
 from tests.contract.losses import from_cluster, from_redis
+from tests.contract.tables import later_rows_are_more
 
 SETTINGS = {"appendonly": "yes", "appendfsync": "everysec"}
 _numbers = iter(range(1_000_000))
@@ -26,6 +28,14 @@ def refusals(port: int) -> list[Any]:
     with redis.Redis(port=port) as admin:
         found: list[Any] = admin.execute_command("ACL", "LOG")
     return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A row needs the rights that the others of its table need."""
+    kit = Path(__file__).parent / "test_conformance.py"
+    later_rows_are_more(
+        items, lambda item: str(item.callspec.params["driver_url"]) if item.path == kit else ""
+    )
 
 
 @pytest.fixture(scope="session")
