@@ -8,7 +8,6 @@ web applications make them inside requests.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from asyncio import _get_running_loop as running_loop  # no exception when there is none
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
@@ -184,10 +183,7 @@ class Client:
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
         if not (self._layers or around_every_enqueue) and (self._calls_directly or tx is not None):
             driver = self._connections.blocking or self._connections.for_blocking(tx)
-            answers = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
-            if tx is not None:
-                _refuse_coroutine(answers)
-            return self._handles(jobs, answers)
+            return self._handles(jobs, driver.enqueue_blocking(jobs, now=self.now(), tx=tx))
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
         self._connections.for_blocking(tx)
@@ -200,9 +196,7 @@ class Client:
                 driver = (await self._connections.here()).driver
                 return await driver.enqueue(jobs, now=self.now())
             driver = self._connections.blocking or (await self._connections.here(tx)).driver
-            answers: Any = driver.enqueue_blocking(jobs, now=self.now(), tx=tx)
-            done: list[Enqueued] = await answers if inspect.isawaitable(answers) else answers
-            return done
+            return await driver.enqueue_in(jobs, tx=tx, now=self.now())
 
         answers: Sequence[Enqueued] = await compose([*around_every_enqueue, *self._layers], into_the_store)(
             jobs
@@ -401,13 +395,6 @@ def refuse_in_loop(verb: str) -> None:
         raise InvalidArgument(
             f"{verb}() would block the running event loop: use `await a{verb}()`; nothing was done"
         )
-
-
-def _refuse_coroutine(answers: object) -> None:
-    """With an async connection as `tx` the driver returns a coroutine; it has not run yet."""
-    if inspect.iscoroutine(answers):
-        answers.close()
-        raise InvalidArgument("tx is an async connection: use `await aenqueue()`; nothing was stored")
 
 
 _JSON = JsonCodec()

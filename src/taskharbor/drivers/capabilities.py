@@ -22,7 +22,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """An answered write survives the death of the process."""
 
     tx: bool = False
-    """enqueue_blocking(tx=…) joins the caller's own transaction, and transaction() hands one out."""
+    """enqueue_blocking and enqueue_in join the caller's own transaction; transaction() hands one out."""
 
     one_writer: bool = False
     """While such a transaction is open nobody else can write, not even to extend a lease."""

@@ -199,17 +199,31 @@ class Driver(OneJobForms, DriverSteps):
         """The same promise for blocking callers, from any thread (capability `blocking_enqueue`).
 
         With `tx`, the caller's own connection, the jobs exist if and only if its transaction
-        commits (capability `tx`); the caller commits.
+        commits (capability `tx`); the caller commits. An async connection is refused.
         """
         now = self._check(now)
         if not self.capabilities.blocking_enqueue:
             raise InvalidArgument("this store has no blocking enqueue; use enqueue()")
-        if tx is not None and not self.capabilities.tx:
-            raise InvalidArgument("this store cannot join a transaction of yours; enqueue without tx")
+        if tx is not None:
+            self._check_joins()
         if not jobs:
             return []
         check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
         return self.do_enqueue_blocking(jobs, now, tx)
+
+    async def enqueue_in(
+        self, jobs: Sequence[NewJob], *, tx: Any, now: datetime | None = None
+    ) -> list[Enqueued]:
+        """The same promise inside the transaction of `tx`, for async callers (capability `tx`).
+
+        `tx` may be an async connection of the caller's, or a blocking one.
+        """
+        now = self._check(now)
+        self._check_joins()
+        if not jobs:
+            return []
+        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        return await self.do_enqueue_in(jobs, tx, now)
 
     # ------------------------------------------------------------------ attempts
 
@@ -606,6 +620,10 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_migrate()
 
     # ------------------------------------------------------------------ shared checks
+
+    def _check_joins(self) -> None:
+        if not self.capabilities.tx:
+            raise InvalidArgument("this store cannot join a transaction of yours; enqueue without tx")
 
     def _check(self, now: datetime | None) -> datetime | None:
         """Closed comes before everything else; then the clock that was given, from here on in UTC."""

@@ -55,7 +55,12 @@ class DriverSteps(ABC):
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]: ...
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        """Only for stores that declare `blocking_enqueue`. `tx` is never async: refuse one that is."""
         raise NotImplementedError
+
+    async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
+        """Only for stores that declare `tx`; one that can join async connections overrides it."""
+        return self.do_enqueue_blocking(jobs, now, tx)
 
     @abstractmethod
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed: ...

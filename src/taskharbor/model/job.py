@@ -152,7 +152,6 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     update: Update | None = None  # the flags that a blocked job keeps for a later merge
     speculates_on: str | None = None
     avoid: Avoid | None = None  # only of a copy
-    merged_into: str | None = None
 
     @property
     def lease(self) -> Lease:

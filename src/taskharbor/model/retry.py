@@ -116,11 +116,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return cap
 
 
-def no_retry() -> RetryPolicy:
-    """One execution, no second try, for jobs that do not say otherwise."""
-    return RetryPolicy(max_attempts=1)
-
-
 # The formulas of the systems that TaskHarbor grew out of, by name.
 CORE = RetryPolicy(base=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
 SCHEDULER = RetryPolicy(base=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0.0)

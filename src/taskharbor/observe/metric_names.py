@@ -189,7 +189,6 @@ SCHEDULE_LAG = Metric(
     "By how much the oldest tick without a job is late; 0 in good order.",
 )
 
-STORE_WIDE = (JOBS, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_LIMIT, WORKERS, SCHEDULE_LAG)
 ALL: dict[str, Metric] = {
     metric.name: metric for metric in list(globals().values()) if isinstance(metric, Metric)
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ OPS = (
     "delete",
     "delete_schedule",
     "enqueue",
+    "enqueue_in",
     "exchange",
     "extend_leases",
     "find",
@@ -75,8 +75,9 @@ def time_store(driver: Driver, meter: Meter, *, counts_jobs: bool = True) -> Dri
 def _timed(
     verb: Callable[..., Any], op: str, driver: Driver, meter: Meter, counts_jobs: bool
 ) -> Callable[..., Any]:
-    labels = (op,)
-    counts = counts_jobs and op == "enqueue"
+    is_enqueue = op in ("enqueue", "enqueue_in")
+    labels = ("enqueue" if is_enqueue else op,)
+    counts = counts_jobs and is_enqueue
     monotonic = driver.clock.monotonic
 
     @functools.wraps(verb)
@@ -101,30 +102,24 @@ def _timed(
 
 
 def _time_blocking(driver: Driver, meter: Meter, counts_jobs: bool) -> None:
-    """Blocking enqueues count as enqueues; with an async `tx` the answer is still to come."""
+    """Blocking enqueues count as enqueues."""
     verb = driver.enqueue_blocking
     labels = ("enqueue",)
     monotonic = driver.clock.monotonic
 
-    async def later(jobs: Sequence[NewJob], answers: Any) -> Any:
-        return told(jobs, await answers)
-
-    def told(jobs: Sequence[NewJob], answers: list[Enqueued]) -> list[Enqueued]:
-        if counts_jobs:
-            _count(meter, jobs, answers)
-        return answers
-
     @functools.wraps(verb)
-    def call(jobs: Sequence[NewJob], **options: Any) -> Any:
+    def call(jobs: Sequence[NewJob], **options: Any) -> list[Enqueued]:
         started = monotonic()
         try:
-            answers: Any = verb(jobs, **options)
+            answers = verb(jobs, **options)
         except DriverError:
             meter.add(metric_names.STORE_ERRORS, labels)
             raise
         finally:
             meter.observe(metric_names.STORE_OP, labels, monotonic() - started)
-        return later(jobs, answers) if inspect.iscoroutine(answers) else told(jobs, answers)
+        if counts_jobs:
+            _count(meter, jobs, answers)
+        return answers
 
     driver.enqueue_blocking = call  # type: ignore[method-assign]
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import psycopg
@@ -233,8 +232,8 @@ async def test_an_enqueue_in_a_callers_transaction_runs_nothing_of_a_strangers(
             assert len(driver.enqueue_blocking(jobs, tx=connection)) == 3
         connection = await asyncpg.connect(url, server_settings={"search_path": path})
         async with connection.transaction():
-            again: Any = driver.enqueue_blocking(jobs, tx=connection)
-            assert [answer.result.value for answer in await again] == ["duplicate"] * 3
+            again = await driver.enqueue_in(jobs, tx=connection)
+            assert [answer.result.value for answer in again] == ["duplicate"] * 3
         await connection.close()
 
 

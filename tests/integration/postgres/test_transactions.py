@@ -221,13 +221,14 @@ async def test_an_async_transaction_carries_the_job_too(
     kept, undone = new_job(headers={"a": "b:c"}), new_job()
 
     async with begin(database_url) as tx:
-        answers: Any = driver.enqueue_blocking([kept], tx=tx)
-        assert [answer.result for answer in await answers] == [EnqueueResult.CREATED]
+        [answer] = await driver.enqueue_in([kept], tx=tx)
+        assert answer.result is EnqueueResult.CREATED
+        with pytest.raises(InvalidArgument, match="use `await aenqueue"):
+            driver.enqueue_blocking([kept], tx=tx)
         assert await driver.get([kept.id]) == [None]
     with pytest.raises(Undo):
         async with begin(database_url) as tx:
-            answers = driver.enqueue_blocking([undone], tx=tx)
-            await answers
+            await driver.enqueue_in([undone], tx=tx)
             raise Undo
 
     found = await driver.get([kept.id, undone.id])
@@ -241,9 +242,8 @@ async def test_a_connection_without_a_transaction_is_refused(
     driver: PostgresDriver, database_url: Database
 ) -> None:
     connection = await asyncpg.connect(database_url)
-    answers: Any = driver.enqueue_blocking([new_job()], tx=connection)
     with pytest.raises(InvalidArgument, match="begin"):
-        await answers
+        await driver.enqueue_in([new_job()], tx=connection)
     await connection.close()
 
     with (
@@ -297,7 +297,7 @@ async def test_async_sqlalchemy_in_autocommit_mode_is_no_transaction(
     try:
         async with AsyncSession(engine) if makes_session else engine.connect() as tx:
             with pytest.raises(InvalidArgument, match="AUTOCOMMIT"):
-                await driver.enqueue_blocking([job], tx=tx)
+                await driver.enqueue_in([job], tx=tx)
             await tx.rollback()
     finally:
         await engine.dispose()

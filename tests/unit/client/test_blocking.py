@@ -177,7 +177,7 @@ def test_a_transaction_is_refused_by_a_store_that_cannot_join_one(client):
 
 
 class WithAsyncTransactions(MemoryDriver):
-    """A store that answers with a coroutine when the transaction is an async one."""
+    """A store that can join async transactions."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -186,22 +186,11 @@ class WithAsyncTransactions(MemoryDriver):
     def another(self):
         return WithAsyncTransactions(store=self._store)
 
-    def do_enqueue_blocking(self, jobs, now, tx):
-        return self.do_enqueue_later(jobs, now) if tx else super().do_enqueue_blocking(jobs, now, tx)
-
-    async def do_enqueue_later(self, jobs, now):
+    async def do_enqueue_in(self, jobs, tx, now):
         return super().do_enqueue_blocking(jobs, now, None)
 
 
-def test_an_async_transaction_is_refused_in_blocking_code():
-    with Client(WithAsyncTransactions()) as client:
-        with pytest.raises(InvalidArgument, match="use `await aenqueue"):
-            client.enqueue(JobRequest(type="t"), tx="an async connection")
-
-        assert client.find().jobs == []
-
-
-async def test_an_async_transaction_is_awaited_in_async_code():
+async def test_an_async_transaction_is_joined_in_async_code():
     async with WithAsyncTransactions() as driver:
         client = Client(driver)
         job = await client.aenqueue(JobRequest(type="t"), tx="an async connection")

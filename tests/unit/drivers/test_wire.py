@@ -22,6 +22,7 @@ NOT_ON_THE_WIRE = {
     "clock",
     "close",
     "enqueue_blocking",
+    "enqueue_in",
     "extend_lease",
     "fail",
     "is_open",

@@ -6,7 +6,7 @@ import pytest
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.retry import PRESETS, RetryPolicy, error_names, no_retry
+from taskharbor.model.retry import PRESETS, RetryPolicy, error_names
 from taskharbor.model.settlement import attempts_allowed
 
 
@@ -161,10 +161,6 @@ def test_the_caps_of_the_presets():
 )
 def test_a_jobs_own_number_of_attempts_is_never_capped(job, policy, allowed):
     assert attempts_allowed(job, policy) == allowed
-
-
-def test_no_retry_is_one_execution():
-    assert attempts_allowed(0, no_retry().max_attempts) == 1
 
 
 @pytest.mark.parametrize("base", [ms(0), ms(-5)])

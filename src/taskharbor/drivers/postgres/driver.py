@@ -53,7 +53,15 @@ from taskharbor.drivers.postgres.statements import (
     usual_arguments,
     usual_job,
 )
-from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
+from taskharbor.drivers.postgres.transactions import is_async
+from taskharbor.errors import (
+    ConflictError,
+    DriverMisbehaved,
+    InvalidArgument,
+    JobNotFound,
+    LeaseLost,
+    StoreRefused,
+)
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
@@ -181,9 +189,15 @@ class PostgresDriver(Driver):
         return await self._enqueue(jobs, now, is_new=False)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
-        """For an async connection in `tx` the answer is a coroutine to await."""
+        if tx is not None and is_async(tx):
+            raise InvalidArgument("tx is an async connection: use `await aenqueue()`; nothing was stored")
         answers: list[Enqueued] = self._blocking.enqueue(jobs, now, tx)
         return answers
+
+    async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
+        answers: Any = self._blocking.enqueue(jobs, now, tx)
+        stored: list[Enqueued] = await answers if is_async(tx) else answers
+        return stored
 
     # ------------------------------------------------------------------ attempts
 

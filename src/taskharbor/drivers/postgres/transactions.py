@@ -8,6 +8,7 @@ outside of the transaction.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,12 @@ from taskharbor.model.text import with_article
 
 _T = TypeVar("_T")
 Then = Callable[[Sequence[Any]], _T]
+
+
+def is_async(tx: Any) -> bool:
+    """Whether `run_in` on this connection must be awaited."""
+    kind = kind_of(tx, _KNOWN)
+    return kind is not None and inspect.iscoroutinefunction(_KNOWN[kind])
 
 
 def run_in(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T | Awaitable[_T]:

@@ -35,8 +35,6 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     tells_settings: bool = True  # True if our user may read CONFIG, which alone has fsync and save
     saves: bool
     replicas: int
-    writes_replicas: int  # min-replicas-to-write: how many replicas a write needs
-    last_save_ok: bool
     took_over_at: int | None  # the offset up to which it followed another primary; None: it never did
 
     @property
@@ -85,9 +83,6 @@ async def look(primary: Primary) -> Health:
         tells_settings=bool(settings),
         saves=bool(settings.get("save", "")) if settings else has_saved,
         replicas=int(info.get("connected_slaves", "0")),
-        writes_replicas=int(settings.get("min-replicas-to-write", "0")),
-        last_save_ok=info.get("rdb_last_bgsave_status", "ok") == "ok"
-        and info.get("aof_last_write_status", "ok") == "ok",
         took_over_at=followed_until(info),
     )
 
@@ -180,9 +175,7 @@ _HOW = {
 async def _settings(primary: Primary) -> dict[str, str]:
     """Settings that only CONFIG has; empty if the user may not read it."""
     try:
-        found = await primary.command(
-            "CONFIG", "GET", "maxmemory-policy", "appendfsync", "save", "min-replicas-to-write"
-        )
+        found = await primary.command("CONFIG", "GET", "maxmemory-policy", "appendfsync", "save")
     except DriverError:
         return {}
     pairs = found if not isinstance(found, Mapping) else [part for pair in found.items() for part in pair]

@@ -385,6 +385,8 @@ async def test_what_is_no_transaction_of_the_store_is_refused(driver: Driver) ->
     async with unchanged(driver):
         with pytest.raises(InvalidArgument):
             driver.enqueue_blocking([new_job()], now=START, tx=object())
+        with pytest.raises(InvalidArgument):
+            await driver.enqueue_in([new_job()], tx=object(), now=START)
 
 
 async def test_an_enqueue_wakes_a_waiting_worker(driver: Driver) -> None:

@@ -52,6 +52,9 @@ class Relay(Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> Any:
         return self.carry_blocking(jobs, now, tx)
 
+    async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> Any:
+        return await self.carry("enqueue_in", (jobs, tx), now)
+
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Any:
         return await self.carry("reserve", (claim,), now)
 
