@@ -23,12 +23,12 @@ _NO_TIME = timedelta()
 class JobCounts:
     """What is counted about the jobs of one queue, task and kind of worker."""
 
-    __slots__ = ("kind", "ok", "others", "pair", "run", "run_sum", "wait", "wait_sum")
+    __slots__ = ("completed", "kind", "others", "pair", "run", "run_sum", "wait", "wait_sum")
 
     def __init__(self, pair: Labels, kind: str) -> None:
         self.pair = pair
         self.kind = kind
-        self.ok = 0
+        self.completed = 0
         self.others: dict[str, int] = {}
         self.run = [0] * (len(RUN_BUCKETS) + 1)
         self.run_sum = 0.0

@@ -31,6 +31,7 @@ from taskharbor.events import (
     SpeculationWatched,
 )
 from taskharbor.model.job import AttemptRecord, JobRecord
+from taskharbor.model.outcome import Snoozed
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.observe import metric_names
@@ -42,13 +43,14 @@ Gauges = Callable[[], Mapping[str, Mapping[Labels, float]]]
 """Asked for with every sample: values by metric and labels."""
 
 _OUTCOMES: dict[type, str] = {
-    Ack: "ok",
-    Retry: "retry",
+    Ack: "completed",
+    Retry: "retried",
     Fail: "failed",
     Stalled: "stalled",
     Cancelled: "cancelled",
     Release: "released",
 }
+_ALWAYS_SHOWN = ("completed", "retried", "failed", "lost")
 
 
 class Meter:
@@ -172,7 +174,7 @@ class Meter:
         with self._lock:
             if runs is not None:
                 counts = self._counts_of(jobs[0].record, kind)
-                counts.ok += len(runs)
+                counts.completed += len(runs)
                 counts.ran(runs)
                 return
             for counts, seconds in self._each_end(jobs, answers, kind):
@@ -188,7 +190,7 @@ class Meter:
                 continue
             counts, attempt = self._counts_of(job.record, kind), job.attempt
             if answer.state is JobState.COMPLETED and job.record.speculates_on is None:
-                counts.ok += 1
+                counts.completed += 1
             else:
                 self._ended_otherwise(counts, job, answer)
             if attempt.started is not None:
@@ -197,13 +199,14 @@ class Meter:
 
     def _ended_otherwise(self, counts: JobCounts, job: Any, answer: Settled) -> None:
         record: JobRecord = job.record
-        outcome = _OUTCOMES[type(job.end.value)]
+        is_snoozed = type(job.end.outcome) is Snoozed
+        outcome = "snoozed" if is_snoozed else _OUTCOMES[type(job.end.value)]
         if answer.state is JobState.CANCELLED:
             outcome = "cancelled"
         elif outcome == "stalled" and answer.state is JobState.FAILED:
             outcome = "failed"
             self._add_job(metric_names.STALLS, record.queue, record.type)
-        elif outcome == "ok" and record.speculates_on is not None:
+        elif outcome == "completed" and record.speculates_on is not None:
             self._add_job(metric_names.WINS, record.queue, record.type)
         counts.others[outcome] = counts.others.get(outcome, 0) + 1
 
@@ -288,7 +291,7 @@ class Meter:
     def _put_jobs(self, sample: MetricsSample) -> None:
         for jobs in self._shown.values():
             labels, kind = jobs.pair, jobs.kind
-            ended = {**jobs.others, "ok": jobs.others.get("ok", 0) + jobs.ok}
+            ended = {**jobs.others, "completed": jobs.others.get("completed", 0) + jobs.completed}
             part = MetricsSample(
                 {metric_names.JOBS_FINISHED.name: {(*labels, kind, what): n for what, n in ended.items()}},
                 {},
@@ -322,7 +325,7 @@ def _put_zeros(sample: MetricsSample) -> None:
         _zeros(counters, metric, pairs)
     _zeros(counters, metric_names.LEASES_LOST, ((queue,) for queue, _ in pairs))
     of_kinds = sample.curves.get(metric_names.JOB_RUN.name, {})
-    ends = ((*labels, outcome) for labels in of_kinds for outcome in ("ok", "retry", "failed", "lost"))
+    ends = ((*labels, outcome) for labels in of_kinds for outcome in _ALWAYS_SHOWN)
     _zeros(counters, metric_names.JOBS_FINISHED, ends)
     _zeros(counters, metric_names.STORE_ERRORS, sample.curves.get(metric_names.STORE_OP.name, {}))
     fired = {schedule for schedule, _ in counters.get(metric_names.SCHEDULE_FIRES.name, {})}

@@ -36,7 +36,7 @@ JOBS_FINISHED = Metric(
     "taskharbor_jobs_finished_total",
     "counter",
     ("queue", "task", "kind", "outcome"),
-    "Attempts that ended: ok, retry, failed, cancelled, released, stalled, or lost with their lease.",
+    "Attempts by how they ended: completed, retried, failed, cancelled, released, snoozed, stalled, lost.",
 )
 LEASES_LOST = Metric(
     "taskharbor_leases_lost_total",

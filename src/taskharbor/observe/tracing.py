@@ -36,7 +36,7 @@ except ModuleNotFoundError as error:
 SYSTEM = "taskharbor"
 SCOPE = "taskharbor"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-_NOT_ERRORS = ("cancel", "shutdown", "lease_lost")
+_NOT_ERRORS = {"cancel": "cancelled", "shutdown": "released", "lease_lost": "lost"}
 _clock = SystemClock()
 
 
@@ -254,16 +254,17 @@ def _send_attributes(jobs: Sequence[NewJob]) -> dict[str, Any]:
 def _outcome(value: object) -> str:
     if isinstance(value, Snooze):
         return "snoozed"
-    return "cancelled" if isinstance(value, Cancel) else "ok"
+    return "cancelled" if isinstance(value, Cancel) else "completed"
 
 
 def _tell_error(span: Span, error: BaseException) -> None:
     ctx = running.get(None)
     reason = None if ctx is None else ctx.cancelled.reason
     if reason in _NOT_ERRORS or (reason is None and isinstance(error, asyncio.CancelledError)):
-        span.set_attribute("taskharbor.outcome", reason or "cancelled")
+        span.set_attribute("taskharbor.outcome", _NOT_ERRORS[reason or "cancel"])
         return
-    span.set_attributes({"error.type": _error_type(error), "taskharbor.outcome": "error"})
+    # No outcome: whether it is retried or failed is decided after the span has ended.
+    span.set_attribute("error.type", _error_type(error))
     if isinstance(error, Exception):
         span.record_exception(error)
     span.set_status(Status(StatusCode.ERROR, f"{_error_type(error)}: {error}"[:500]))

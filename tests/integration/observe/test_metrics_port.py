@@ -47,7 +47,7 @@ def start(app: Command, port: int, *flags: str) -> Target:
 
 
 def ok(scraped: Scraped, task: str = "send") -> float:
-    return value(scraped, "taskharbor_jobs_finished_total", task=task, outcome="ok")
+    return value(scraped, "taskharbor_jobs_finished_total", task=task, outcome="completed")
 
 
 def test_a_worker_tells_what_it_does_and_what_the_store_holds(app: Command, free_port: int) -> None:

@@ -106,12 +106,14 @@ def test_runs_and_outcomes_are_counted_as_if_one_by_one(
         settlement = Retry(LEASE) if end == "retry" else Ack(LEASE)
         job = record(queue, task, speculates_on="original" if end == "copy" else None)
         attempt = SimpleNamespace(started=started, ended=seconds or 0.0)
-        leased.append(SimpleNamespace(record=job, attempt=attempt, end=SimpleNamespace(value=settlement)))
+        leased.append(
+            SimpleNamespace(record=job, attempt=attempt, end=SimpleNamespace(value=settlement, outcome=None))
+        )
         state = JobState.READY if end == "retry" else JobState.COMPLETED
         answers.append(JobNotInflight("") if end == "lost" else Settled("", state, NOW, 2))
         if end != "lost":
             runs.setdefault((queue, task), []).extend([] if seconds is None else [seconds])
-            labels = (queue, task, "any", "retry" if end == "retry" else "ok")
+            labels = (queue, task, "any", "retried" if end == "retry" else "completed")
             ends[labels] = ends.get(labels, 0) + 1
 
     events.emit(JobsClaimed(worker_id="w", kind="any", jobs=[one.record for one in leased]))

@@ -82,7 +82,18 @@ def test_an_expression_names_metrics_and_labels_that_exist(where: str, expressio
 def test_an_expression_asks_for_values_that_labels_can_have(where: str, expression: str) -> None:
     values = {
         "state": {"scheduled", "ready", "blocked", "running", "completed", "failed", "cancelled"},
-        "outcome": {"ok", "retry", "failed", "cancelled", "released", "stalled", "lost", "fired", "error"},
+        "outcome": {
+            "completed",
+            "retried",
+            "failed",
+            "cancelled",
+            "released",
+            "snoozed",
+            "stalled",
+            "lost",
+            "fired",
+            "error",
+        },
         "how": {"done", "recycled", "crashed"},
     }
     for _, matchers in _SELECTOR.findall(expression):

@@ -68,9 +68,9 @@ async def test_every_end_of_an_attempt_is_counted_under_its_outcome(harness):
     async with harness.at_work(worker):
         await harness.pass_time(5)
 
-    assert ends(meter) == {"ok": 3, "retry": 1, "failed": 1, "released": 1, "cancelled": 1}
+    assert ends(meter) == {"completed": 3, "retried": 1, "failed": 1, "snoozed": 1, "cancelled": 1}
     labels = set(meter.sample().counters[metric_names.JOBS_FINISHED.name])
-    assert ("default", "work", "any", "ok") in labels
+    assert ("default", "work", "any", "completed") in labels
 
 
 async def test_waits_and_runs_land_in_the_right_buckets(harness):
@@ -159,7 +159,7 @@ async def test_a_job_that_was_given_up_and_put_back_is_no_second_stall(harness, 
     await harness.run_until_idle(worker)
 
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
-    assert ends(meter) == {"failed": 1, "ok": 1}
+    assert ends(meter) == {"failed": 1, "completed": 1}
 
 
 async def test_a_stall_that_made_one_job_of_two_is_counted(harness):
@@ -172,7 +172,7 @@ async def test_a_stall_that_made_one_job_of_two_is_counted(harness):
     await harness.run_until_idle(worker)
 
     assert counted(meter, metric_names.STALLS) == {("default", "work"): 1}
-    assert ends(meter) == {"ok": 1}
+    assert ends(meter) == {"completed": 1}
 
 
 async def test_a_lease_lost_while_the_handler_works_on_is_a_lost_lease_and_a_double_run(harness):
@@ -216,7 +216,7 @@ async def test_a_result_that_the_store_refuses_is_a_double_run(harness):
         await harness.pass_time(3)
 
         assert counted(meter, metric_names.DOUBLE_RUNS) == {("default", "work"): 1}
-        assert ends(meter) == {"lost": 1, "ok": 1}
+        assert ends(meter) == {"lost": 1, "completed": 1}
 
 
 async def test_a_type_that_asked_for_second_runs_is_no_double_run(harness):
@@ -265,7 +265,7 @@ async def test_a_store_that_fails_counts_nothing_twice(harness):
     harness.driver.after["settle"] = lambda: unavailable() if next(failures, False) else None
     await harness.run_until_idle(worker)
 
-    assert ends(meter) == {"ok": 1}  # stored at the first try, explained after the third
+    assert ends(meter) == {"completed": 1}  # stored at the first try, explained after the third
 
 
 def unavailable():
@@ -295,7 +295,7 @@ async def test_tasks_can_be_left_out(harness):
     await harness.run_until_idle(worker)
 
     sample = meter.sample()
-    assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "", "any", "ok"): 2}
+    assert counted(meter, metric_names.JOBS_FINISHED) == {("default", "", "any", "completed"): 2}
     assert sum(sample.curves[metric_names.JOB_WAIT.name]["default", ""].counts) == 2
 
 
