@@ -1,4 +1,5 @@
 -- Enqueues jobs: all of them, or none. Jobs whose key is in use are left to commit.lua.
+-- Repeats `enqueue_one` and `admit` in drivers/lifecycle.py for jobs that meet no other one.
 --
 -- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
 --       and of the harbor
@@ -177,6 +178,7 @@ local function write_keys(run, id, i)
   return flags
 end
 
+-- Repeats `new_record` in model/transitions.py.
 local function write_run(run)
   local set, when, run_at = sets[run.queue], run.when, -1
   if when ~= '' then

@@ -1,5 +1,5 @@
 -- Enqueues one plain job: a fast path of enqueue.lua. No prelude: for a single enqueue the overhead is most of
--- the cost, so every command counts.
+-- the cost, so every command counts. Repeats `new_record` in model/transitions.py for a plain job.
 --
 -- KEYS  data, list, ready, wake
 -- ARGV  epoch, queue, line, front of the entry (line and rank), front of the head (state to version), id, body, now

@@ -15,6 +15,8 @@
 --       because they have no record, and per job: id, head, body; then per job with more to it: its number, story,
 --       scoped key. The head of a job that never ran and has no flags is the one before this step.
 -- With an ack left over or an expired lease nothing is claimed: those come first.
+-- Repeats for speed: `settle_one` and `end` in drivers/lifecycle.py for acks of plain jobs, `claimed` in
+-- model/transitions.py, `may_take` in model/speculation.py.
 
 local data, now = KEYS[1], clock(ARGV[2])
 local queue_count = tonumber(ARGV[3])
@@ -74,7 +76,7 @@ local sets, s, deletes, d, ends = {}, 0, {}, 0, {}
 local by_queue = {}
 local has_left_over = false
 
--- Idempotency keys are remembered for a day after the job finished.
+-- Idempotency keys are remembered for a day after the job finished: `end` in drivers/lifecycle.py.
 local function remember_for_a_day(id)
   local packed, from = call('HGET', data, 'I' .. id) or '', 1
   local until_ = now + 86400000000
@@ -91,6 +93,7 @@ local function remember_for_a_day(id)
   end
 end
 
+-- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes.
 local function unusual(id, flags, forget)
   if band(flags, COPY + CANCEL + COPIED) ~= 0 or (forget and band(flags, ALIASED) ~= 0) then
     return true
@@ -98,7 +101,7 @@ local function unusual(id, flags, forget)
   if band(flags, KEYED) ~= 0 then
     local slot = 'k' .. (call('HGET', data, 'K' .. id) or '')
     if #(call('HGET', data, slot) or '') > 17 then
-      return true -- somebody is blocked behind it
+      return true -- a job is blocked behind it
     end
     deletes[d + 1] = slot
     d = d + 1
@@ -126,6 +129,7 @@ local function ack_group(group)
   local places, listed, n, forget = set.places, set.listed, set.n, set.forget
   local front, new_front, version, flags, back, new_back, refusal
 
+  -- Repeats `settled` in model/transitions.py for an Ack.
   local function look_at_front(head)
     front = sub(head, 1, 15)
     local state, rank
@@ -134,7 +138,8 @@ local function ack_group(group)
     new_front = state == RUNNING and pack('>BBBI4I8', COMPLETED, flags, rank, version, now)
   end
 
-  -- Checks the lease: nil if it is valid, else the answer. Only a first start is plain.
+  -- Checks the lease: nil if it is valid, else the answer, as `lease_error` in model/transitions.py. Only a first
+  -- start is plain.
   local function look_at_back(head)
     back = sub(head, 48)
     local worker_end = 45 + byte(back, 45)
@@ -398,8 +403,8 @@ local function lines_of(queue, lane)
   return found
 end
 
--- A copy can be claimed only while its original runs, and not by the same worker (`may_take`). `v` holds that
--- worker, an instant or 0, and slower workers, which must wait until that instant.
+-- A copy can be claimed only while its original runs, and not by the same worker: `may_take` in model/speculation.py.
+-- `v` holds that worker, an instant or 0, and slower workers, which must wait until that instant.
 local function may_copy(id)
   local original = call('HGET', data, 'h' .. (call('HGET', data, 'o' .. id) or ''))
   if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
@@ -439,7 +444,7 @@ local function drop_orphan(queue, entry, is_lost)
   orphans[#orphans + 1] = id
 end
 
--- Claims up to `count` jobs of one lane of a queue; returns how many.
+-- Claims up to `count` jobs of one lane of a queue; returns how many. Repeats `claimed` in model/transitions.py.
 local function take(queue, lane, count)
   local lines = lines_of(queue, lane)
   if #lines == 0 then

@@ -1,4 +1,4 @@
--- Extends leases, counted from now.
+-- Extends leases, counted from now. Repeats `lease_error` and `extended` in model/transitions.py.
 --
 -- KEYS  data, then the leases of each queue
 -- ARGV  epoch, now, lease in us, number of queues, their names; then per lease: queue (0: not known), id, token,

@@ -7,7 +7,7 @@
 local data = KEYS[1]
 local now, left = clock(ARGV[1]), tonumber(ARGV[2])
 local harbor = rules_in(call('HGET', data, 'R*'))
-local HOUR = 3600000000
+local HOUR = 3600000000 -- the defaults of `Retention` in model/queue.py
 local DEFAULT = { HOUR, 14 * 24 * HOUR, 14 * 24 * HOUR }
 local pruned = 0
 

@@ -1,4 +1,5 @@
 -- Rate limits: every event of a window is one member of a sorted set, so that each leaves on its own.
+-- Repeats `Window` in model/limits.py.
 -- Scripts that check a rate include these functions. What follows the line VERB is the script `rates` itself.
 
 -- Removes events that left the window. If the clock went back, events of the future still count, for one window after
