@@ -47,7 +47,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import AttemptRecord, FailureKind, Lease, NewJob, Progress
+from taskharbor.model.job import AttemptRecord, Avoid, FailureKind, Lease, NewJob, Progress
 from taskharbor.model.presence import WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.schedule import Misfire, Schedule, StoredSchedule
@@ -57,6 +57,7 @@ __all__ = [
     "AttemptMiddleware",
     "AttemptRecord",
     "AttemptWentWrong",
+    "Avoid",
     "CancelAnswer",
     "CancelResult",
     "ChildDied",

@@ -48,7 +48,7 @@ async def send_welcome(user_id: int, *, address: Address | None = None) -> str:
     return f"welcome, {user_id}"
 
 
-@harbor.task(timeout=timedelta(seconds=5), retry="keyed", speculate=Speculate(after=timedelta(seconds=1)))
+@harbor.task(timeout=timedelta(seconds=5), retry="linear", speculate=Speculate(after=timedelta(seconds=1)))
 def with_context(ctx: JobContext, user_id: int) -> bool:
     return not ctx.cancelled
 

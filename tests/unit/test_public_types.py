@@ -41,7 +41,17 @@ FROM_PYTHON = {
 # Aliases of plain values, keywords, and what decorators return on the way.
 SPELLED_OUT = {
     *("ErrorKind", "FailureTaskKeywords", "Handler", "Instants", "OnFailure", "QueueKeywords", "RecycleOn"),
-    *("RuleKeywords", "RunAtRule", "RunIn", "Shape", "Signature", "Stored", "TaskMaker", "UnknownTypes"),
+    *(
+        "RetryPreset",
+        "RuleKeywords",
+        "RunAtRule",
+        "RunIn",
+        "Shape",
+        "Signature",
+        "Stored",
+        "TaskMaker",
+        "UnknownTypes",
+    ),
     "WorkerKeywords",
 }
 

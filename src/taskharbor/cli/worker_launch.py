@@ -59,7 +59,7 @@ class LaunchPlan:
     metrics_tasks: bool = True
 
 
-def work_here(plan: LaunchPlan, *, burst: bool, health: tuple[str, int | None], out: Output) -> int:
+def work_here(plan: LaunchPlan, *, until_idle: bool, health: tuple[str, int | None], out: Output) -> int:
     """Run one worker in this process until it ends; answers the exit code."""
     from taskharbor.cli.health import serve_health
 
@@ -67,13 +67,13 @@ def work_here(plan: LaunchPlan, *, burst: bool, health: tuple[str, int | None], 
     meter = _meter(plan)
     worker = build(plan, out, meter)
     with serve_health(*health, lambda: worker.is_running), _metrics_of(plan, worker, meter):
-        why = worker.run(until_idle=burst)
+        why = worker.run(until_idle=until_idle)
     out.detail(f"the worker has ended: {why}")
     return DONE
 
 
 def work_in_processes(
-    plan: LaunchPlan, processes: int, *, burst: bool, health: tuple[str, int | None], out: Output
+    plan: LaunchPlan, processes: int, *, until_idle: bool, health: tuple[str, int | None], out: Output
 ) -> int:
     """Keep so many worker processes alive until told to stop; answers the exit code."""
     from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
@@ -87,7 +87,7 @@ def work_in_processes(
         processes=processes,
         options={"plan": msgspec.to_builtins(plan)},
         path=(os.getcwd(),),
-        until_idle=burst,
+        until_idle=until_idle,
         grace_seconds=plan.grace.total_seconds(),
         health_port=port,
         health_host=host,

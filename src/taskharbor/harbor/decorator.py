@@ -17,7 +17,7 @@ from taskharbor.client.task import AsyncTask, Task
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor.schedules import waiting_declarations
 from taskharbor.model.duration import Duration, duration
-from taskharbor.model.retry import PRESETS, ErrorKind, RetryPolicy, error_kinds
+from taskharbor.model.retry import PRESETS, ErrorKind, RetryPolicy, RetryPreset, error_kinds
 from taskharbor.model.speculation import Speculate
 from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.registry import TaskRegistry
@@ -42,7 +42,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_stalls: int | None = None
     min_backoff: Duration | None = None
     max_backoff: Duration | None = None
-    retry: RetryPolicy | str | None = None
+    retry: RetryPolicy | RetryPreset | None = None
     retry_on: ErrorKind | Iterable[ErrorKind] | None = None
     no_retry_on: ErrorKind | Iterable[ErrorKind] | None = None
     run_in: RunIn = "auto"
@@ -125,11 +125,11 @@ def _name_of(function: Callable[..., Any]) -> str:
     return name
 
 
-def _policy(retry: RetryPolicy | str | None) -> RetryPolicy | None:
-    if not isinstance(retry, str):
+def _policy(retry: RetryPolicy | RetryPreset | None) -> RetryPolicy | None:
+    if retry is None or isinstance(retry, RetryPolicy):
         return retry
     if retry not in PRESETS:
-        raise ConfigurationError(f"retry={retry!r} is no preset; known: {', '.join(sorted(PRESETS))}")
+        raise ConfigurationError(f"retry={retry!r} is no preset; known: {', '.join(PRESETS)}")
     return PRESETS[retry]
 
 

@@ -23,7 +23,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration, duration, optional_duration
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, FAILURE_TYPE, JobRecord
-from taskharbor.model.retry import ErrorKind, RetryPolicy
+from taskharbor.model.retry import ErrorKind, RetryPolicy, RetryPreset
 from taskharbor.model.schedule import Misfire, Schedule, check_schedule
 from taskharbor.model.speculation import Speculate
 from taskharbor.settings.store import store_url
@@ -120,7 +120,7 @@ class Harbor:
         max_stalls: int | None = None,
         min_backoff: Duration | None = None,
         max_backoff: Duration | None = None,
-        retry: RetryPolicy | str | None = None,
+        retry: RetryPolicy | RetryPreset | None = None,
         retry_on: ErrorKind | Iterable[ErrorKind] | None = None,
         no_retry_on: ErrorKind | Iterable[ErrorKind] | None = None,
         run_in: RunIn = "auto",

@@ -16,7 +16,7 @@ from taskharbor.model.duration import Duration
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import Retention
-from taskharbor.model.retry import ErrorKind, RetryPolicy
+from taskharbor.model.retry import ErrorKind, RetryPolicy, RetryPreset
 from taskharbor.model.schedule import Misfire
 from taskharbor.model.speculation import Speculate
 from taskharbor.tasks.handler import RecycleOn, RunIn
@@ -83,7 +83,7 @@ class FailureTaskKeywords(TypedDict, total=False):
     max_stalls: int | None
     min_backoff: Duration | None
     max_backoff: Duration | None
-    retry: RetryPolicy | str | None
+    retry: RetryPolicy | RetryPreset | None
     retry_on: ErrorKind | Iterable[ErrorKind] | None
     no_retry_on: ErrorKind | Iterable[ErrorKind] | None
     run_in: RunIn

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: one formula, its shapes, and the presets of the field.
+"""How long to wait before the next try: one formula, its shapes and presets.
 
 delay(n) = base × multiplier^(n−1), capped at `maximum`, spread by ±jitter, capped again
 """
@@ -17,6 +17,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME
 
 Shape = Literal["exponential", "linear", "fixed"]
+RetryPreset = Literal["exponential", "linear", "none"]
 
 
 ErrorKind = type[BaseException] | str
@@ -116,17 +117,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return cap
 
 
-# The formulas of the systems that TaskHarbor grew out of, by name.
-CORE = RetryPolicy(base=timedelta(milliseconds=200), maximum=timedelta(seconds=5))
-SCHEDULER = RetryPolicy(base=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0.0)
-SCHEDULER_LINEAR = RetryPolicy(
-    base=timedelta(seconds=1), maximum=timedelta(seconds=60), jitter=0.0, shape="linear"
-)
-KEYED = RetryPolicy(base=timedelta(seconds=2), maximum=timedelta(minutes=5), jitter=0.0)
-PRESETS: dict[str, RetryPolicy] = {
-    "default": RetryPolicy(),
-    "core": CORE,
-    "scheduler": SCHEDULER,
-    "scheduler-linear": SCHEDULER_LINEAR,
-    "keyed": KEYED,
+PRESETS: dict[RetryPreset, RetryPolicy] = {
+    "exponential": RetryPolicy(),
+    "linear": RetryPolicy(shape="linear"),
+    "none": RetryPolicy(max_attempts=1),
 }
+"""Policies by name, for `@harbor.task(retry="linear")`; "none" is one execution and no second try."""

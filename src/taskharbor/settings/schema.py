@@ -36,7 +36,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_poll: timedelta | None = None
     prefetch: int = 0
     rate: str | None = None
-    burst: bool = False
+    until_idle: bool = False
     name: str | None = None
     max_jobs: int = 0
     max_memory: Size = Size(0)

@@ -27,8 +27,8 @@ def test_a_section_of_the_file_gives_a_command_its_defaults(shell: Shell, file: 
     file.write_text('[worker]\nlease = "10s"\nheartbeat = "9s"\nqueues = ["a", "b"]\n')
 
     # The heartbeat of the file leaves no second chance within its lease: both were read.
-    answer = shell.bare("worker", "--handle", "x=echo", "--burst", "--url", shell.url)
-    mended = shell.bare("worker", "--handle", "x=echo", "--burst", "--url", shell.url, "--lease", "60s")
+    answer = shell.bare("worker", "--handle", "x=echo", "--until-idle", "--url", shell.url)
+    mended = shell.bare("worker", "--handle", "x=echo", "--until-idle", "--url", shell.url, "--lease", "60s")
 
     assert answer.code == 2
     assert "heartbeat=0:00:09" in answer.err
@@ -77,9 +77,9 @@ def test_a_file_that_names_code_and_anybody_may_write_is_refused(shell: Shell, f
     file.write_text('app = "app:harbor"\n')
     file.chmod(0o666)
 
-    refused = shell.bare("worker", "--burst")
+    refused = shell.bare("worker", "--until-idle")
     file.chmod(0o644)
-    missing = shell.bare("worker", "--burst")
+    missing = shell.bare("worker", "--until-idle")
 
     assert (refused.code, missing.code) == (2, 2)
     assert "chmod o-w" in refused.err

@@ -23,7 +23,7 @@ from taskharbor.errors import (
 from taskharbor.harbor import Harbor, store_url
 from taskharbor.model.codec import CODEC_HEADER, MsgpackCodec
 from taskharbor.model.job import Update
-from taskharbor.model.retry import KEYED, RetryPolicy
+from taskharbor.model.retry import PRESETS, RetryPolicy
 from taskharbor.model.speculation import Speculate
 from taskharbor.model.state import JobState
 from taskharbor.testing.clock import SimulatedClock
@@ -119,14 +119,14 @@ def test_every_option_of_a_task_reaches_its_jobs(harbor):
 def test_what_a_worker_needs_to_know_is_in_the_handler():
     harbor = Harbor("memory://", retry=RetryPolicy(max_attempts=7))
 
-    @harbor.task(run_in="thread", retry="keyed", speculate="10s")
+    @harbor.task(run_in="thread", retry="linear", speculate="10s")
     def one() -> None: ...
 
     @harbor.task(speculate=Speculate(after=timedelta(seconds=1), factor=2.0))
     def two() -> None: ...
 
     assert one.handler.run_in == "thread"
-    assert one.handler.retry is KEYED
+    assert one.handler.retry is PRESETS["linear"]
     assert one.handler.speculate == Speculate(after=timedelta(seconds=10))
     assert two.handler.retry == RetryPolicy(max_attempts=7)
     assert two.handler.speculate == Speculate(after=timedelta(seconds=1), factor=2.0)
@@ -136,7 +136,7 @@ def test_what_a_worker_needs_to_know_is_in_the_handler():
     ("options", "words"),
     [
         ({"colour": "red"}, "colour.*known options: name, queue"),
-        ({"retry": "sometimes"}, "no preset; known: core"),
+        ({"retry": "sometimes"}, "no preset; known: exponential, linear, none"),
         ({"run_in": "fiber"}, "run_in='fiber'"),
         ({"run_in": "process", "recycle_on": 7}, "recycle_on takes exceptions"),
         ({"recycle_on": "AcceleratorError"}, 'run_in="process"'),

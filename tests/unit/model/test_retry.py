@@ -127,33 +127,40 @@ def test_an_unknown_shape_and_a_negative_maximum_are_refused():
         RetryPolicy(max_attempts=-1)
 
 
+CORE = RetryPolicy(base=ms(200), maximum=ms(5_000))
+SCHEDULER = RetryPolicy(base=ms(1_000), maximum=ms(60_000), jitter=0.0)
+SCHEDULER_LINEAR = RetryPolicy(base=ms(1_000), maximum=ms(60_000), jitter=0.0, shape="linear")
+KEYED = RetryPolicy(base=ms(2_000), maximum=ms(300_000), jitter=0.0)
+
+
 @pytest.mark.parametrize(
-    ("preset", "least", "most", "seconds"),
+    ("policy", "least", "most", "seconds"),
     [
-        ("default", 0.8, 1.2, [1, 2, 4, 8, 16, 32, 64]),
-        ("core", 0.8, 1.2, [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]),
-        ("scheduler", 1, 1, [1, 2, 4, 8, 16, 32, 60]),
-        ("scheduler-linear", 1, 1, [1, 2, 3, 4, 5, 6, 7]),
-        ("keyed", 1, 1, [2, 4, 8, 16, 32, 64, 128]),
+        (PRESETS["exponential"], 0.8, 1.2, [1, 2, 4, 8, 16, 32, 64]),
+        (PRESETS["linear"], 0.8, 1.2, [1, 2, 3, 4, 5, 6, 7]),
+        (CORE, 0.8, 1.2, [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]),
+        (SCHEDULER, 1, 1, [1, 2, 4, 8, 16, 32, 60]),
+        (SCHEDULER_LINEAR, 1, 1, [1, 2, 3, 4, 5, 6, 7]),
+        (KEYED, 1, 1, [2, 4, 8, 16, 32, 64, 128]),
     ],
 )
-def test_presets_give_the_series_of_their_systems(preset, least, most, seconds):
-    """C20: each preset's series, within its own jitter."""
-    policy = PRESETS[preset]
-
+def test_policies_give_their_series(policy, least, most, seconds):
+    """C20: each series, within its own jitter."""
     for n, expected in enumerate(seconds, 1):
         wait = policy.next_delay(n, Entropy(n)).total_seconds()
         assert expected * least - 1e-6 <= wait <= expected * most + 1e-6
 
 
-def test_the_caps_of_the_presets():
-    caps = {name: policy.next_delay(500, Entropy(2)) for name, policy in PRESETS.items() if not policy.jitter}
+def test_the_caps_of_the_policies():
+    caps = [policy.next_delay(500, Entropy(2)) for policy in (SCHEDULER, SCHEDULER_LINEAR, KEYED)]
 
-    assert caps == {
-        "scheduler": timedelta(seconds=60),
-        "scheduler-linear": timedelta(seconds=60),
-        "keyed": timedelta(minutes=5),
-    }
+    assert caps == [timedelta(seconds=60), timedelta(seconds=60), timedelta(minutes=5)]
+
+
+def test_the_presets():
+    assert PRESETS["exponential"] == RetryPolicy()
+    assert PRESETS["linear"] == RetryPolicy(shape="linear")
+    assert PRESETS["none"].max_attempts == 1
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_another_file_can_be_named(tmp_path, folder):
         ("[profile.prod]\nurk = 'x'", r"\[profile.prod\]: there is no setting 'urk'; did you mean 'url'"),
         ("[worker]\nconcurrency = 'many'", r"worker.concurrency = 'many' \(file .*\) must be a whole number"),
         ("[worker]\nlease = 'soon'", "must be a duration like 30s"),
-        ("[worker]\nburst = 'perhaps'", "must be true or false"),
+        ("[worker]\nuntil_idle = 'perhaps'", "must be true or false"),
         ("[worker]\nmax_memory = 'lots'", "must be a size like 512MiB"),
         ("[worker]\nqueues = [1]", "must be a list of texts"),
         ("url = 7", "must be a text"),
@@ -208,12 +208,12 @@ def test_what_says_no_size_is_refused(said):
 
 @pytest.mark.parametrize("said", ["1", "true", "YES", "on"])
 def test_yes_is_written_in_many_ways(tmp_path, said):
-    assert load(tmp_path, TASKHARBOR_WORKER_BURST=said).values.worker.burst is True
+    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=said).values.worker.until_idle is True
 
 
 @pytest.mark.parametrize("said", ["0", "False", "no", "off", ""])
 def test_and_so_is_no(tmp_path, said):
-    assert load(tmp_path, TASKHARBOR_WORKER_BURST=said).values.worker.burst is False
+    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=said).values.worker.until_idle is False
 
 
 def test_the_page_lists_every_setting_with_its_variable():

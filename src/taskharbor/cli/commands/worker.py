@@ -98,8 +98,8 @@ def command(
         Any,
         typer.Option("--rate", parser=parse_rate, metavar="N/SPAN", help="How many this worker may start."),
     ] = None,
-    burst: Annotated[
-        bool, typer.Option("--burst", help="Stop when nothing is left that could run now.")
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", "--burst", help="Stop when nothing is left that could run now.")
     ] = False,
     name: Annotated[
         str | None, typer.Option("--name", help="A name for logs and `workers list`. Default: host and pid.")
@@ -210,8 +210,8 @@ def command(
     if app is not None:
         _check_app(app, url, plan.include)
     if processes == 1:
-        return work_here(plan, burst=burst, health=health, out=out)
-    return work_in_processes(plan, processes, burst=burst, health=health, out=out)
+        return work_here(plan, until_idle=until_idle, health=health, out=out)
+    return work_in_processes(plan, processes, until_idle=until_idle, health=health, out=out)
 
 
 def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
