@@ -7,6 +7,7 @@ errors by name with their data, so that the other side raises what this side rai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -215,6 +216,8 @@ VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}
 def _plain(value: Any) -> Any:
     if isinstance(value, errors.TaskHarborError):
         return failure_of(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     raise TypeError(f"{type(value).__qualname__} has no place on the wire")
 
 

@@ -8,46 +8,13 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
+from taskharbor.drivers.wire import VERBS
 from taskharbor.errors import DriverError
 from taskharbor.model.job import NewJob
 from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 
-OPS = (
-    "advance_schedule",
-    "cancel",
-    "cancel_waiting",
-    "configure_queue",
-    "count",
-    "delete",
-    "delete_schedule",
-    "enqueue",
-    "enqueue_in",
-    "exchange",
-    "extend_leases",
-    "find",
-    "forget_worker",
-    "get",
-    "hold_role",
-    "info",
-    "migrate",
-    "open",
-    "pending_migrations",
-    "promote",
-    "prune",
-    "put_schedule",
-    "queues",
-    "reclaim",
-    "release_role",
-    "report_worker",
-    "requeue",
-    "reserve",
-    "schedules",
-    "settle",
-    "speculate",
-    "types",
-    "workers",
-)
+OPS = ("open", "enqueue_in", *(verb for verb in VERBS if verb not in ("hello", "wakeups")))
 _MARK = "_taskharbor_timed"
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.relay import Relay
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.state import JobState
-from taskharbor.testing.history.relay import Relay
 from taskharbor.worker import Worker
 from taskharbor.worker.config import WorkerConfig
 
@@ -34,7 +34,7 @@ class Hanging(Relay):
 
     async def carry(self, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
         answer = await super().carry(verb, args, now)
-        if verb == self.verb and not self.hung and (answer if verb == "reserve" else True):
+        if verb == self.verb and not self.hung and (answer.jobs if verb == "reserve" else True):
             self.hung += 1
             await asyncio.Event().wait()
         return answer

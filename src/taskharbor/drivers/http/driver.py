@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
+from inspect import signature
 from typing import Any
 
 import msgspec
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.capabilities import Capabilities
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.http.address import Address, address_of
 from taskharbor.drivers.http.blocking import Blocking
 from taskharbor.drivers.http.calls import Calls
@@ -22,35 +22,17 @@ from taskharbor.drivers.http.decoding import ResponseTooLarge
 from taskharbor.drivers.http.requests import Requests
 from taskharbor.drivers.http.wakeups import RemoteWakeups
 from taskharbor.drivers.messages import (
-    CancelAnswer,
-    Claim,
-    Claimed,
-    Counts,
-    Deleted,
     DriverInfo,
     Enqueued,
-    Exchanged,
-    Extended,
-    Page,
-    Query,
-    QueueInfo,
-    Reclaimed,
-    Requeued,
-    RoleLease,
-    Settled,
-    Speculated,
     Wakeups,
 )
-from taskharbor.errors import ConflictError, DriverClosed, InvalidArgument, JobNotFound, LeaseLost
+from taskharbor.drivers.relay import Carried
+from taskharbor.drivers.steps import DriverSteps
+from taskharbor.errors import DriverClosed, InvalidArgument
 from taskharbor.model.clock import Clock
-from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
-from taskharbor.model.queue import QueueRules, QueueSettings
-from taskharbor.model.schedule import Schedule, StoredSchedule
-from taskharbor.model.settlement import Release, Settlement
-from taskharbor.model.speculation import HeadStart
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.settlement import Release
 
 _log = logging.getLogger("taskharbor.drivers.http")
 
@@ -58,7 +40,15 @@ _log = logging.getLogger("taskharbor.drivers.http")
 _CAPABILITIES = Capabilities(multiprocess=True, blocking_enqueue=True, remote=True)
 
 
-class HttpDriver(Driver):
+# The names of what a `do_` method takes: those of the message.
+_ARGUMENTS = {
+    verb: [name for name in signature(step).parameters if name not in ("self", "now")]
+    for verb in wire.VERBS
+    if (step := getattr(DriverSteps, f"do_{verb}", None)) is not None
+}
+
+
+class HttpDriver(Carried):
     """A harbor behind a TaskHarbor server."""
 
     def __init__(
@@ -121,6 +111,9 @@ class HttpDriver(Driver):
 
     # ------------------------------------------------------------------ calls
 
+    async def carry(self, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
+        return await self._ask(verb, **dict(zip(_ARGUMENTS[verb], args, strict=True)), now=now)
+
     async def _ask(self, verb: str, **arguments: Any) -> Any:
         if self._calls is None:
             raise DriverClosed
@@ -144,101 +137,12 @@ class HttpDriver(Driver):
             now = claimed[0].started_at if self._hello is not None and self._hello.takes_now else None
             await self._calls.send("settle", wire.encode({"settlements": settlements, "now": now}))
 
-    # ------------------------------------------------------------------ jobs in
-
-    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        answers: list[Enqueued] = await self._ask("enqueue", jobs=jobs, now=now)
-        return answers
-
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if self._blocking is None:
             raise DriverClosed
         body = self._body("enqueue", {"jobs": jobs, "now": now})
         answers: list[Enqueued] = self._blocking.call("enqueue", body)
         return answers
-
-    # ------------------------------------------------------------------ attempts
-
-    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
-        claimed: Claimed = await self._ask("reserve", claim=claim, now=now)
-        return claimed
-
-    async def do_extend_leases(
-        self,
-        leases: Sequence[Lease],
-        lease_for: timedelta,
-        progress: Mapping[str, Progress],
-        now: datetime | None,
-    ) -> list[Extended | LeaseLost]:
-        answers: list[Extended | LeaseLost] = await self._ask(
-            "extend_leases", leases=leases, lease_for=lease_for, progress=dict(progress), now=now
-        )
-        return answers
-
-    async def do_settle(
-        self, settlements: Sequence[Settlement], now: datetime | None
-    ) -> list[Settled | LeaseLost]:
-        answers: list[Settled | LeaseLost] = await self._ask("settle", settlements=settlements, now=now)
-        return answers
-
-    async def do_exchange(
-        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
-    ) -> Exchanged:
-        response: Exchanged = await self._ask("exchange", settlements=settlements, claim=claim, now=now)
-        return response
-
-    # ------------------------------------------------------------------ time
-
-    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        answers: list[Reclaimed] = await self._ask("reclaim", limit=limit, now=now)
-        return answers
-
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
-        return int(await self._ask("promote", limit=limit, now=now))
-
-    async def do_prune(self, limit: int, now: datetime | None) -> int:
-        return int(await self._ask("prune", limit=limit, now=now))
-
-    # ------------------------------------------------------------------ control
-
-    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        answers: list[CancelAnswer] = await self._ask("cancel", ids=ids, now=now)
-        return answers
-
-    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return bool(await self._ask("cancel_waiting", queue=queue, key=key, now=now))
-
-    async def do_requeue(
-        self,
-        ids: Sequence[str],
-        edit: Edit,
-        reset_counts: bool,
-        run_at: datetime | None,
-        delay: timedelta | None,
-        now: datetime | None,
-    ) -> list[Requeued | JobNotFound | ConflictError]:
-        answers: list[Requeued | JobNotFound | ConflictError] = await self._ask(
-            "requeue", ids=ids, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay, now=now
-        )
-        return answers
-
-    async def do_delete(
-        self, ids: Sequence[str], now: datetime | None
-    ) -> list[Deleted | JobNotFound | ConflictError]:
-        answers: list[Deleted | JobNotFound | ConflictError] = await self._ask("delete", ids=ids, now=now)
-        return answers
-
-    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
-        rules: QueueRules = await self._ask("configure_queue", settings=settings, now=now)
-        return rules
-
-    async def do_speculate(
-        self, job_id: str, head_start: HeadStart | None, now: datetime | None
-    ) -> Speculated | JobNotFound | ConflictError:
-        response: Speculated | JobNotFound | ConflictError = await self._ask(
-            "speculate", job_id=job_id, head_start=head_start, now=now
-        )
-        return response
 
     # ------------------------------------------------------------------ looking
 
@@ -262,49 +166,12 @@ class HttpDriver(Driver):
         records: list[JobRecord | None] = await self._ask("get", ids=ids, payloads=False, now=now)
         return records
 
-    async def do_find(self, query: Query, now: datetime | None) -> Page:
-        page: Page = await self._ask("find", query=query, now=now)
-        return page
-
-    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        counts: dict[str, Counts] = await self._ask("count", queues=queues, now=now)
-        return counts
-
-    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
-        queues: list[QueueInfo] = await self._ask("queues", now=now)
-        return queues
-
     async def do_info(self) -> DriverInfo:
         """What the server says of its store, and where the server is."""
         info: DriverInfo = await self._ask("info")
         version = self._hello.version if self._hello is not None else ""
         details = {**info.details, "server": version, "behind": info.location or info.driver}
         return msgspec.structs.replace(info, driver="http", location=self._address.shown, details=details)
-
-    # ------------------------------------------------------------------ presence
-
-    async def do_report_worker(
-        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
-    ) -> None:
-        await self._ask("report_worker", report=report, samples=samples, ttl=ttl, now=now)
-
-    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        return bool(await self._ask("forget_worker", worker_id=worker_id, now=now))
-
-    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        workers: list[WorkerInfo] = await self._ask("workers", now=now)
-        return workers
-
-    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        types: list[TypeInfo] = await self._ask("types", now=now)
-        return types
-
-    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        lease: RoleLease = await self._ask("hold_role", role=role, holder=holder, ttl=ttl, now=now)
-        return lease
-
-    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        return bool(await self._ask("release_role", role=role, holder=holder, now=now))
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         if not self.capabilities.wakeups:
@@ -319,24 +186,6 @@ class HttpDriver(Driver):
         )
         self._listening.add(wakeups)
         return wakeups
-
-    # ------------------------------------------------------------------ schedules
-
-    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        stored: StoredSchedule = await self._ask("put_schedule", schedule=schedule, now=now)
-        return stored
-
-    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        return bool(await self._ask("advance_schedule", name=name, tick=tick, fired=fired, now=now))
-
-    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        return bool(await self._ask("delete_schedule", name=name, now=now))
-
-    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        schedules: list[StoredSchedule] = await self._ask("schedules", now=now)
-        return schedules
-
-    # ------------------------------------------------------------------ schema
 
     async def do_pending_migrations(self) -> list[str]:
         names: list[str] = await self._ask("pending_migrations")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
 from taskharbor.drivers.one_job import RetryUpdate
+from taskharbor.drivers.wire import VERBS, Verb
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import Lease
 from taskharbor.model.presence import WorkerReport
@@ -81,43 +85,40 @@ LEASED_VERBS: dict[str, LeasedVerb] = {
 
 _LEASE = Lease(UNKNOWN_ID, "0" * 32)
 
+_ARGUMENTS: dict[str, Any] = {
+    "jobs": [new_job()],
+    "claim": claim(),
+    "leases": [_LEASE],
+    "lease_for": LEASE,
+    "settlements": [Ack(_LEASE)],
+    "ids": [UNKNOWN_ID],
+    "queue": QUEUE,
+    "key": b"key",
+    "settings": QueueSettings(queue=QUEUE, paused=False),
+    "job_id": UNKNOWN_ID,
+    "query": Query(),
+    "report": WorkerReport(worker_id=WORKER),
+    "ttl": LEASE,
+    "worker_id": WORKER,
+    "role": "leader",
+    "holder": WORKER,
+    "schedule": Schedule(name="nightly", template=new_job(), every=MINUTE),
+    "name": "nightly",
+    "tick": START,
+    "now": START,
+}
+
+
+def _called(verb: Verb) -> Callable[[Driver], Awaitable[object]]:
+    """The verb with the arguments that it needs, at START."""
+    fields = msgspec.structs.fields(verb.request)
+    given = {field.name: _ARGUMENTS[field.name] for field in fields if field.required or field.name == "now"}
+    return lambda driver: getattr(driver, verb.name)(**given)
+
+
 EVERY_VERB: dict[str, Callable[[Driver], Awaitable[object]]] = {
-    "enqueue": lambda driver: driver.enqueue([new_job()], now=START),
-    "reserve": lambda driver: driver.reserve(claim(), now=START),
-    "extend_leases": lambda driver: driver.extend_leases([_LEASE], LEASE, now=START),
-    "settle": lambda driver: driver.settle([Ack(_LEASE)], now=START),
-    "exchange": lambda driver: driver.exchange([Ack(_LEASE)], claim(), now=START),
-    "reclaim": lambda driver: driver.reclaim(now=START),
-    "promote": lambda driver: driver.promote(now=START),
-    "prune": lambda driver: driver.prune(now=START),
-    "cancel": lambda driver: driver.cancel([UNKNOWN_ID], now=START),
-    "cancel_waiting": lambda driver: driver.cancel_waiting(QUEUE, b"key", now=START),
-    "requeue": lambda driver: driver.requeue([UNKNOWN_ID], now=START),
-    "delete": lambda driver: driver.delete([UNKNOWN_ID], now=START),
-    "configure_queue": lambda driver: driver.configure_queue(
-        QueueSettings(queue=QUEUE, paused=False), now=START
-    ),
-    "speculate": lambda driver: driver.speculate(UNKNOWN_ID, now=START),
-    "get": lambda driver: driver.get([UNKNOWN_ID], now=START),
+    **{name: _called(verb) for name, verb in VERBS.items() if name not in ("hello", "wakeups")},
     "look": lambda driver: driver.get([UNKNOWN_ID], now=START, payloads=False),
-    "find": lambda driver: driver.find(Query(), now=START),
-    "count": lambda driver: driver.count(now=START),
-    "queues": lambda driver: driver.queues(now=START),
-    "info": lambda driver: driver.info(),
-    "report_worker": lambda driver: driver.report_worker(WorkerReport(worker_id=WORKER), now=START),
-    "forget_worker": lambda driver: driver.forget_worker(WORKER, now=START),
-    "workers": lambda driver: driver.workers(now=START),
-    "types": lambda driver: driver.types(now=START),
-    "hold_role": lambda driver: driver.hold_role("leader", WORKER, LEASE, now=START),
-    "release_role": lambda driver: driver.release_role("leader", WORKER, now=START),
-    "put_schedule": lambda driver: driver.put_schedule(
-        Schedule(name="nightly", template=new_job(), every=MINUTE), now=START
-    ),
-    "advance_schedule": lambda driver: driver.advance_schedule("nightly", START, now=START),
-    "delete_schedule": lambda driver: driver.delete_schedule("nightly", now=START),
-    "schedules": lambda driver: driver.schedules(now=START),
-    "pending_migrations": lambda driver: driver.pending_migrations(),
-    "migrate": lambda driver: driver.migrate(),
     # The one-job forms stand on the verbs above.
     "reserve_one": lambda driver: driver.reserve_one(QUEUE, START, LEASE),
     "ack": lambda driver: driver.ack(UNKNOWN_ID, _LEASE.token, START),

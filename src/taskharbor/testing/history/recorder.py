@@ -11,11 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.relay import Relay
 from taskharbor.model.clock import Clock, SystemClock, micros
 from taskharbor.model.job import Job, NewJob
 from taskharbor.testing.history.calls import answers, questions, refusals
 from taskharbor.testing.history.events import Event, event_line
-from taskharbor.testing.history.relay import Relay
 
 Write = Callable[[Event], None]
 

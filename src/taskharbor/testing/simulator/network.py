@@ -19,10 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.relay import Relay
 from taskharbor.errors import DriverMisbehaved, DriverUnavailable, TaskHarborError
 from taskharbor.testing.history.calls import answers, questions, refusals
 from taskharbor.testing.history.events import Event
-from taskharbor.testing.history.relay import Relay
 from taskharbor.testing.simulator.loop import SECOND, Process
 
 if TYPE_CHECKING:

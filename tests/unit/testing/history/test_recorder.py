@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.relay import Relay
 from taskharbor.errors import DriverUnavailable, InvalidArgument
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings
@@ -25,7 +26,6 @@ from taskharbor.testing.history import (
     recorded_runs,
     write_history,
 )
-from taskharbor.testing.history.relay import Relay
 from taskharbor.worker import Worker
 
 ID = "01b8dac5-be00-7000-8000-00000000000{}"
