@@ -18,6 +18,7 @@ from taskharbor.drivers import Driver, connect
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.schedule import Schedule
+from taskharbor.testing.servers import free_port as find_free_port
 
 APP = """
 from datetime import timedelta
@@ -152,8 +153,4 @@ def taskharbor(tmp_path: Path) -> Iterator[Command]:
 
 @pytest.fixture
 def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return find_free_port()

@@ -17,6 +17,7 @@ import yaml
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.drivers.messages import Query
+from taskharbor.testing.servers import free_port
 from tests.integration.http.api import GENEROUS_SECONDS, make_token, token_file
 from tests.integration.http.test_command import Folder
 
@@ -149,9 +150,7 @@ def test_the_server_of_the_manifest_answers_its_probes_and_the_scaler(folder: Fo
 
 def test_the_worker_of_the_manifest_answers_its_probes_and_does_a_job(folder: Folder) -> None:
     wanted = container("worker.yaml")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     put_job(folder)
     args = [re.sub(r"^--health-port=.*", f"--health-port={port}", one) for one in wanted["args"]]
     process = subprocess.Popen(

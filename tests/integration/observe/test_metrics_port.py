@@ -12,6 +12,7 @@ import pytest
 
 from taskharbor.observe import metrics
 from taskharbor.observe.meter import Meter
+from taskharbor.testing.servers import free_port as find_free_port
 from tests.integration.cli.conftest import Command
 from tests.integration.observe.scraping import Scraped, Target, has, value
 
@@ -96,9 +97,7 @@ def test_of_two_workers_one_tells_what_the_store_holds(app: Command, free_port: 
     app.put("send", queue="mail")
     first = start(app, free_port)
     first.until(lambda seen: has(seen, "taskharbor_jobs"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
 
     second = start(app, port)
     found = second.until(lambda seen: value(seen, "taskharbor_store_op_seconds_count", op="hold_role") >= 1)
@@ -137,8 +136,7 @@ def test_a_port_that_is_taken_ends_the_command_with_words(app: Command, free_por
 @pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 def test_silent_and_slow_callers_do_not_keep_the_port_busy() -> None:
     exposition = metrics.Exposition(Meter().sample)
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = find_free_port()
     stop = exposition.serve("127.0.0.1", port)
     silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(80)]
     try:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from taskharbor.testing.servers import free_port
 from taskharbor.worker.health import HealthServer
 
 
@@ -39,19 +40,20 @@ async def test_an_endless_request_is_cut_off():
         assert await ask(server.port, b"GET " + b"x" * 100_000) == b""
 
 
-async def test_a_supervisor_is_ready_once_its_workers_run(harness, unused_tcp_port):
-    supervisor = harness.supervisor(health_port=unused_tcp_port)
+async def test_a_supervisor_is_ready_once_its_workers_run(harness):
+    port = free_port()
+    supervisor = harness.supervisor(health_port=port)
 
     async def is_ready() -> bool:
         try:
-            return (await ask(unused_tcp_port, b"GET /readyz HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
+            return (await ask(port, b"GET /readyz HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
         except OSError:
             return False
 
     async with asyncio.timeout(40):
         while not await is_ready():
             await asyncio.sleep(0.05)
-    assert (await ask(unused_tcp_port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
+    assert (await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"200 OK")
     supervisor.terminate()
     assert await harness.exit_code(supervisor) == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from functools import partial
 
@@ -16,6 +15,7 @@ from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.metric_names import ALL
 from taskharbor.observe.metrics import Exposition, TaskHarborCollector
+from taskharbor.testing.servers import free_port
 
 
 def busy_meter() -> Meter:
@@ -78,9 +78,7 @@ def test_the_collector_fits_into_a_registry_of_somebody_else():
 
 
 def test_a_port_answers_until_it_is_stopped_and_a_taken_one_is_told():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     stop = Exposition(busy_meter().sample).serve("127.0.0.1", port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

@@ -24,6 +24,7 @@ from taskharbor.model.entropy import Entropy
 
 _START_SECONDS = 30.0
 _STEP_SECONDS = 0.02
+_PORTS = range(15_000, 32_000)
 _clock = SystemClock()
 
 
@@ -135,10 +136,38 @@ def _token() -> str:
 
 
 def free_port() -> int:
-    """A loopback port that is free right now."""
+    """A loopback port that is free, and stays so until the caller binds it.
+
+    It is outside the range from which systems pick ports for connections and for port 0, and on Linux no
+    other process that asks this function gets the same one.
+    """
+    while True:
+        port = _PORTS[int(Entropy().token(), 16) % len(_PORTS)]
+        if _is_free(port) and _is_ours(port):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_ours(port: int) -> bool:
+    """Claim the port among test processes by a name that the kernel frees when this one ends."""
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0taskharbor-test-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    claim.detach()  # its descriptor stays open until this process ends
+    return True
 
 
 def wheel(module: str, project: str) -> Path:

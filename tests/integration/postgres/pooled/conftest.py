@@ -19,7 +19,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
-from taskharbor.testing.servers import fresh_postgres_url, postgres_url
+from taskharbor.testing.servers import free_port, fresh_postgres_url, postgres_url
 
 PGBOUNCER = os.environ.get("TASKHARBOR_TEST_PGBOUNCER") or shutil.which("pgbouncer")
 
@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
 def pooler_port(folder: Path) -> Iterator[int]:
     if PGBOUNCER is None:
         pytest.skip("no pgbouncer: apt-get install pgbouncer, or set TASKHARBOR_TEST_PGBOUNCER")
-    port = _free_port()
+    port = free_port()
     _write_settings(folder, port)
     as_other = {"user": "nobody"} if getpass.getuser() == "root" else {}
     pooler = subprocess.Popen([PGBOUNCER, "-q", str(folder / "pgbouncer.ini")], **as_other)  # type: ignore[call-overload]
@@ -72,12 +72,6 @@ def _write_settings(folder: Path, port: int) -> None:
         unix_socket_dir =
         """.replace("        ", "")
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
