@@ -58,7 +58,7 @@ async def _fill_and_free(world: World, disk: Path, room: int) -> None:
 async def _enqueue_until_full(world: World) -> int:
     """How many were acknowledged before one was refused, and refused by name."""
     for taken in range(1000):
-        job = world.client.new_job(world.request(cargo=os.urandom(CARGO_BYTES // 2).hex()))
+        job = world.client._new_job(world.request(cargo=os.urandom(CARGO_BYTES // 2).hex()))
         world.unknown[job.id] = json.loads(job.payload)["mark"]
         try:
             await world.recorded.enqueue([job])

@@ -140,7 +140,7 @@ async def _refused(world: World, tries: int) -> int:
     count = 0
     for _ in range(tries):
         try:
-            await world.driver.enqueue([world.client.new_job(world.request(cargo="x" * 1000))])
+            await world.driver.enqueue([world.client._new_job(world.request(cargo="x" * 1000))])
         except StoreFull:
             count += 1
     assert count == tries, f"{tries - count} jobs were taken by a full store"

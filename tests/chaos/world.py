@@ -298,7 +298,7 @@ class World:
 
     async def put(self, *requests: JobRequest, driver: Driver | None = None) -> list[str]:
         """Enqueue, with the same ids again for as long as the store does not answer."""
-        jobs = [self.client.new_job(request) for request in requests]
+        jobs = [self.client._new_job(request) for request in requests]
         marks = {job.id: json.loads(job.payload)["mark"] for job in jobs}
         self.unknown |= marks
         async with asyncio.timeout(self.patience):

@@ -69,9 +69,9 @@ class Client:
         self._default_queue = default_queue
         self._read_result = read_result or _json_result
         self._layers: list[EnqueueMiddleware] = []
-        self.attach(driver, clock=clock, entropy=entropy, opens=opens)
+        self._attach(driver, clock=clock, entropy=entropy, opens=opens)
 
-    def attach(
+    def _attach(
         self,
         driver: Driver,
         *,
@@ -108,32 +108,32 @@ class Client:
             EncodeError: the codec cannot encode the payload.
             RateLimited: over the queue's rate. In every case nothing was stored.
         """
-        return self.enqueue_job(self.new_job(request), tx)
+        return self._enqueue_job(self._new_job(request), tx)
 
     async def aenqueue(self, request: JobRequest, *, tx: Any = None) -> JobHandle[Any]:
-        return await self.aenqueue_job(self.new_job(request), tx)
+        return await self._aenqueue_job(self._new_job(request), tx)
 
     def enqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
         """Store many jobs in one step: all of them, or nothing."""
         refuse_in_loop("enqueue_many")
-        return self._enqueue_now(self.new_jobs(requests), tx)
+        return self._enqueue_now(self._new_jobs(requests), tx)
 
     async def aenqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
-        jobs = self.new_jobs(requests)
+        jobs = self._new_jobs(requests)
         return self._handles(jobs, await self._through_layers(jobs, tx))
 
-    def new_job(self, request: JobRequest) -> NewJob:
+    def _new_job(self, request: JobRequest) -> NewJob:
         """Turn a request into a job: fill in defaults, encode the payload, make an id."""
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
         _, payload = said_by(request, self.codec)
         if payload is None:
             payload = self.codec.encode(request.payload)
-        return msgspec.structs.replace(template, id=request.id or self.new_id(), payload=payload)
+        return msgspec.structs.replace(template, id=request.id or self._new_id(), payload=payload)
 
-    def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
+    def _new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
         """`new_job` for many: consecutive requests with equal options share one template."""
         asked = list(requests)
-        ids = self.new_ids(len(asked))
+        ids = self._new_ids(len(asked))
         jobs: list[NewJob] = []
         template, said = None, None
         for request, job_id in zip(asked, ids, strict=True):
@@ -146,35 +146,35 @@ class Client:
             jobs.append(msgspec.structs.replace(template, id=request.id or job_id, payload=payload))
         return jobs
 
-    def new_id(self) -> str:
+    def _new_id(self) -> str:
         return self._entropy.job_id(self.clock.now())
 
-    def new_ids(self, count: int) -> list[str]:
+    def _new_ids(self, count: int) -> list[str]:
         return self._entropy.job_ids(self.clock.now(), count)
 
-    def enqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
+    def _enqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         """Store a finished NewJob; what `Task.enqueue` calls."""
         if running_loop() is not None:
             refuse_in_loop("enqueue")
         return self._enqueue_now((job,), tx)[0]
 
-    async def aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
+    async def _aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         if self._layers or around_every_enqueue or tx is not None:
             return self._handles((job,), await self._through_layers((job,), tx))[0]
         connection = self._connections.at_hand() or await self._connections.here()
-        answer = await connection.batcher.enqueue(job, self.now())
+        answer = await connection.batcher.enqueue(job, self._now())
         return self._handles((job,), (answer,))[0]
 
-    async def aenqueue_one(self, job: NewJob) -> Enqueued:
+    async def _aenqueue_one(self, job: NewJob) -> Enqueued:
         """Store one NewJob and return the store's answer, without a handle; for the server."""
         if self._layers or around_every_enqueue:
-            return (await self.aenqueue_jobs((job,)))[0]
+            return (await self._aenqueue_jobs((job,)))[0]
         connection = self._connections.at_hand() or await self._connections.here()
-        answer = await connection.batcher.enqueue_in_batch(job, self.now())
+        answer = await connection.batcher.enqueue_in_batch(job, self._now())
         self._emit_enqueued((job,), (answer,))
         return answer
 
-    async def aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+    async def _aenqueue_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         """Store many NewJobs in one step and return the store's answers; for the server."""
         answers = await self._through_layers(jobs, None)
         self._emit_enqueued(jobs, answers)
@@ -183,7 +183,7 @@ class Client:
     def _enqueue_now(self, jobs: Sequence[NewJob], tx: Any) -> list[JobHandle[Any]]:
         if not (self._layers or around_every_enqueue) and (self._calls_directly or tx is not None):
             driver = self._connections.blocking or self._connections.for_blocking(tx)
-            return self._handles(jobs, driver.enqueue_blocking(jobs, now=self.now(), tx=tx))
+            return self._handles(jobs, driver.enqueue_blocking(jobs, now=self._now(), tx=tx))
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
         self._connections.for_blocking(tx)
@@ -194,9 +194,9 @@ class Client:
         async def into_the_store(jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
             if tx is None:
                 driver = (await self._connections.here()).driver
-                return await driver.enqueue(jobs, now=self.now())
+                return await driver.enqueue(jobs, now=self._now())
             driver = self._connections.blocking or (await self._connections.here(tx)).driver
-            return await driver.enqueue_in(jobs, tx=tx, now=self.now())
+            return await driver.enqueue_in(jobs, tx=tx, now=self._now())
 
         answers: Sequence[Enqueued] = await compose([*around_every_enqueue, *self._layers], into_the_store)(
             jobs
@@ -223,7 +223,7 @@ class Client:
 
     def get(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job. Raises JobNotFound if the store has no job with this id."""
-        return self.block(self.aget, job_id)
+        return self._block(self.aget, job_id)
 
     async def aget(self, job_id: str) -> JobHandle[Any]:
         record = await self.aget_record(job_id)
@@ -232,18 +232,18 @@ class Client:
     async def aget_record(self, job_id: str) -> JobRecord:
         """The stored job. An id that was merged into another job returns that job."""
         driver = (await self._connections.here()).driver
-        [record] = await driver.get([job_id], now=self.now())
+        [record] = await driver.get([job_id], now=self._now())
         if record is None:
             raise JobNotFound(job_id)
         return record
 
     def find(self, query: Query | None = None) -> Page:
         """Jobs in enqueue order, page by page. Pass the last page's `next_cursor` to get the next one."""
-        return self.block(self.afind, query)
+        return self._block(self.afind, query)
 
     async def afind(self, query: Query | None = None) -> Page:
         driver = (await self._connections.here()).driver
-        return await driver.find(query or Query(), now=self.now())
+        return await driver.find(query or Query(), now=self._now())
 
     def result_of(self, record: JobRecord) -> Any:
         """The decoded result of a completed job; None when it returned nothing."""
@@ -256,22 +256,22 @@ class Client:
 
         A finished job stays as it is, and the answer says so. Raises JobNotFound.
         """
-        return self.block(self.acancel, job_id)
+        return self._block(self.acancel, job_id)
 
     async def acancel(self, job_id: str) -> CancelAnswer:
         driver = (await self._connections.here()).driver
-        [answer] = await driver.cancel([job_id], now=self.now())
+        [answer] = await driver.cancel([job_id], now=self._now())
         if answer.result is CancelResult.NOT_FOUND:
             raise JobNotFound(job_id)
         return answer
 
     def cancel_waiting(self, queue: str, key: str | bytes) -> bool:
         """Cancel the waiting or blocked job of a key, never a running one. True if there was one."""
-        return self.block(self.acancel_waiting, queue, key)
+        return self._block(self.acancel_waiting, queue, key)
 
     async def acancel_waiting(self, queue: str, key: str | bytes) -> bool:
         driver = (await self._connections.here()).driver
-        return await driver.cancel_waiting(queue, as_key(key, "key") or b"", now=self.now())
+        return await driver.cancel_waiting(queue, as_key(key, "key") or b"", now=self._now())
 
     def retry(
         self,
@@ -293,7 +293,7 @@ class Client:
             DuplicateJob: another job with its key already waits.
             WrongQueue: it is not in `queue`.
         """
-        return self.block(
+        return self._block(
             self.aretry, job_id, queue=queue, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
         )
 
@@ -315,7 +315,7 @@ class Client:
             reset_counts=reset_counts,
             run_at=run_at,
             delay=optional_duration(delay, "delay"),
-            now=self.now(),
+            now=self._now(),
         )
         if not isinstance(answer, Requeued):
             raise answer
@@ -359,11 +359,13 @@ class Client:
 
     # ------------------------------------------------------------------
 
-    def now(self) -> datetime | None:
+    def _now(self) -> datetime | None:
         """The `now` to pass to the store: None (the store's clock), unless this client has its own clock."""
         return self.clock.now() if self._decides_time else None
 
-    def block(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def _block(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run an async verb for a blocking caller and wait for it."""
         refuse_in_loop(function.__name__.removeprefix("a"))
         return self._connections.portal.call(function, *args, **kwargs)

@@ -63,7 +63,7 @@ class JobHandle(Generic[R]):
 
     def refresh(self) -> JobHandle[R]:
         """Read the job again. Raises JobNotFound if it was pruned."""
-        return self._client.block(self.arefresh)
+        return self._client._block(self.arefresh)
 
     async def arefresh(self) -> JobHandle[R]:
         self._record = await self._client.aget_record(self.id)
@@ -77,7 +77,7 @@ class JobHandle(Generic[R]):
             TimeoutError: it did not finish within `timeout`; the job itself continues.
             JobNotFound: it was pruned.
         """
-        return self._client.block(self.aresult, timeout)
+        return self._client._block(self.aresult, timeout)
 
     async def aresult(self, timeout: Duration | None = None) -> R:
         span = optional_duration(timeout, "timeout")
@@ -107,7 +107,7 @@ class JobHandle(Generic[R]):
 
     def cancel(self) -> CancelAnswer:
         """Cancel it: at once if it waits; if it runs, its worker is asked to stop it."""
-        return self._client.block(self.acancel)
+        return self._client._block(self.acancel)
 
     async def acancel(self) -> CancelAnswer:
         answer = await self._client.acancel(self.id)
@@ -124,7 +124,7 @@ class JobHandle(Generic[R]):
         delay: Duration | None = None,
     ) -> JobHandle[R]:
         """Run a finished job again under the same id; see `Client.retry`."""
-        return self._client.block(
+        return self._client._block(
             self.aretry, edit=edit, reset_counts=reset_counts, run_at=run_at, delay=delay
         )
 

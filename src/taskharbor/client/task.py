@@ -41,11 +41,11 @@ class Task(TaskDefinition[P, R]):
             RateLimited: over the queue's rate. In every case nothing was stored.
         """
         client = self._client
-        return client.enqueue_job(self.new_job(client.new_id(), args, kwargs), self._tx)
+        return client._enqueue_job(self.new_job(client._new_id(), args, kwargs), self._tx)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         client = self._client
-        return await client.aenqueue_job(self.new_job(client.new_id(), args, kwargs), self._tx)
+        return await client._aenqueue_job(self.new_job(client._new_id(), args, kwargs), self._tx)
 
     def using(
         self,

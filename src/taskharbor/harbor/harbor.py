@@ -89,10 +89,14 @@ class Harbor:
         self.schedules = Schedules(self.client)
 
     def attach(self, driver: Driver, *, clock: Clock | None = None) -> None:
-        """Use this store, not opened, from now on; its tasks and handles follow. For tests."""
+        """Use another store from now on: `harbor.attach(connect(url))`, with a driver that is not open.
+
+        Tasks, client, queues and schedules of this harbor follow. Declared schedules are stored there again.
+        For tests, and for programs that learn their store after their tasks were imported.
+        """
         self.driver = driver
         self.clock = clock
-        self.client.attach(driver, clock=clock, opens=True)
+        self.client._attach(driver, clock=clock, opens=True)
         self.schedules.forget_stored()
 
     # ------------------------------------------------------------------ tasks
@@ -203,7 +207,7 @@ class Harbor:
         def add(request: JobRequest) -> None:
             schedule = Schedule(
                 name=name or request.type,
-                template=msgspec.structs.replace(self.client.new_job(request), id=""),
+                template=msgspec.structs.replace(self.client._new_job(request), id=""),
                 cron=cron,
                 every=optional_duration(every, "every"),
                 timezone=timezone,
@@ -320,7 +324,7 @@ class Harbor:
 
     def open(self) -> Self:
         """Open the store for blocking calls now, instead of at the first of them."""
-        self.client.block(self.client.aopen)
+        self.client._block(self.client.aopen)
         return self
 
     async def aopen(self) -> Self:

@@ -34,47 +34,47 @@ class QueueControl:
 
         What is left out stays, None takes a setting away. Workers obey from their next claim on.
         """
-        return self._client.block(self.aconfigure, settings, **changes)
+        return self._client._block(self.aconfigure, settings, **changes)
 
     async def aconfigure(
         self, settings: QueueSettings | None = None, **changes: Unpack[QueueKeywords]
     ) -> QueueRules:
         wanted = self._settings(settings, dict(changes))
         driver = await self._client.adriver()
-        return await driver.configure_queue(wanted, now=self._client.now())
+        return await driver.configure_queue(wanted, now=self._client._now())
 
     def pause(self) -> QueueRules:
         """Let no more jobs of this queue start; those that run go on."""
-        return self._client.block(self.apause)
+        return self._client._block(self.apause)
 
     async def apause(self) -> QueueRules:
         return await self.aconfigure(paused=True)
 
     def resume(self) -> QueueRules:
         """Let the jobs of this queue start again."""
-        return self._client.block(self.aresume)
+        return self._client._block(self.aresume)
 
     async def aresume(self) -> QueueRules:
         return await self.aconfigure(paused=False)
 
     def rules(self) -> QueueRules:
         """What is set on this queue itself; the harbor's own settings are under `*`."""
-        return self._client.block(self.arules)
+        return self._client._block(self.arules)
 
     async def arules(self) -> QueueRules:
         driver = await self._client.adriver()
-        found = await driver.queues(now=self._client.now())
+        found = await driver.queues(now=self._client._now())
         return next((info.rules for info in found if info.queue == self.name), QueueRules())
 
     def counts(self) -> Counts:
         """How many of its jobs stand where; under `*` those of all queues."""
-        return self._client.block(self.acounts)
+        return self._client._block(self.acounts)
 
     async def acounts(self) -> Counts:
         driver = await self._client.adriver()
         if self.name == EVERY_QUEUE:
-            return _sum(list((await driver.count(now=self._client.now())).values()))
-        found = await driver.count([self.name], now=self._client.now())
+            return _sum(list((await driver.count(now=self._client._now())).values()))
+        found = await driver.count([self.name], now=self._client._now())
         return found.get(self.name, Counts())
 
     def cancel_waiting(self, key: str | bytes) -> bool:

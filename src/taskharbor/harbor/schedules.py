@@ -69,7 +69,7 @@ class Schedules:
 
     def store(self) -> Stored:
         """Put what the code declares into the store. Pauses and ticks dealt with are kept."""
-        return self._client.block(self.astore)
+        return self._client._block(self.astore)
 
     async def astore(self) -> Stored:
         if self.incomplete:
@@ -80,7 +80,7 @@ class Schedules:
         done, refused = Stored(), None
         for one in owned:
             try:
-                done.append(await driver.put_schedule(one, now=self._client.now()))
+                done.append(await driver.put_schedule(one, now=self._client._now()))
             except Forbidden as error:  # the others may be ours to store
                 refused = refused or error
         self._unstored -= {one.schedule.name for one in done}
@@ -94,18 +94,18 @@ class Schedules:
         A rule that somebody else has put meanwhile stays, and one that was deleted stays away: this program
         may be an old one in the middle of a deployment.
         """
-        now = self._client.now() or (await driver.info()).at
+        now = self._client._now() or (await driver.info()).at
         stale = [
             entry.schedule.name
-            for entry in await driver.schedules(now=self._client.now())
+            for entry in await driver.schedules(now=self._client._now())
             if entry.declared_at is not None and now - entry.declared_at >= RENEW_EVERY / 2
         ]
         due = [self._declared[name] for name in stale if name in self._declared]
         for one in due:
             renewed = msgspec.structs.replace(one, declared=True, renews=True)
-            after = await driver.put_schedule(renewed, now=self._client.now())
+            after = await driver.put_schedule(renewed, now=self._client._now())
             if after.created_at == after.declared_at:  # somebody deleted it since we looked
-                await driver.delete_schedule(one.name, now=self._client.now())
+                await driver.delete_schedule(one.name, now=self._client._now())
         return len(due)
 
     async def akeep(self, driver: Driver, clock: Clock) -> None:
@@ -135,25 +135,25 @@ class Schedules:
         `rule` is cron or every, timezone, misfire and paused, as for `harbor.cron`. It stays until it is
         deleted, whatever programs run.
         """
-        return self._client.block(self.aput, name, request, **rule)
+        return self._client._block(self.aput, name, request, **rule)
 
     async def aput(self, name: str, request: JobRequest, **rule: Unpack[RuleKeywords]) -> StoredSchedule:
-        template = msgspec.structs.replace(self._client.new_job(request), id="")
+        template = msgspec.structs.replace(self._client._new_job(request), id="")
         try:
             given: dict[str, Any] = {**rule, "every": optional_duration(rule.get("every"), "every")}
             schedule = Schedule(name=name, template=template, **given)
         except TypeError as error:
             raise InvalidArgument(f"schedule {name!r}: {error}") from None
-        return await (await self._client.adriver()).put_schedule(schedule, now=self._client.now())
+        return await (await self._client.adriver()).put_schedule(schedule, now=self._client._now())
 
     def next(self, name: str, count: int = 1) -> Instants:
         """When it fires next, the next `count` times; nothing while it is paused."""
-        return self._client.block(self.anext, name, count)
+        return self._client._block(self.anext, name, count)
 
     async def anext(self, name: str, count: int = 1) -> Instants:
         entry = await self._find(name)
         driver = await self._client.adriver()
-        now = self._client.now() or (await driver.info()).at
+        now = self._client._now() or (await driver.info()).at
         if entry.paused:
             return []
         coming = ticks(entry.schedule, max(now, entry.last_tick_at))
@@ -161,47 +161,47 @@ class Schedules:
 
     def list(self) -> Stored:
         """Every schedule of the store, by name: also those that other programs declared."""
-        return self._client.block(self.alist)
+        return self._client._block(self.alist)
 
     async def alist(self) -> Stored:
         await self._store_new()
-        return await (await self._client.adriver()).schedules(now=self._client.now())
+        return await (await self._client.adriver()).schedules(now=self._client._now())
 
     def pause(self, name: str) -> StoredSchedule:
         """Let it make no more jobs until it is resumed."""
-        return self._client.block(self.apause, name)
+        return self._client._block(self.apause, name)
 
     async def apause(self, name: str) -> StoredSchedule:
         return await self._set_paused(name, is_paused=True)
 
     def resume(self, name: str) -> StoredSchedule:
         """Let it make jobs again, from its next tick on; those in the pause are not made up for."""
-        return self._client.block(self.aresume, name)
+        return self._client._block(self.aresume, name)
 
     async def aresume(self, name: str) -> StoredSchedule:
         return await self._set_paused(name, is_paused=False)
 
     def run(self, name: str) -> JobHandle[Any]:
         """Make its job now, besides its ticks, paused or not."""
-        return self._client.block(self.arun, name)
+        return self._client._block(self.arun, name)
 
     async def arun(self, name: str) -> JobHandle[Any]:
         template = (await self._find(name)).schedule.template
-        return await self._client.aenqueue_job(msgspec.structs.replace(template, id=self._client.new_id()))
+        return await self._client._aenqueue_job(msgspec.structs.replace(template, id=self._client._new_id()))
 
     def delete(self, name: str) -> bool:
         """Take it out of the store; was it there? Code that still declares it puts it back when it starts."""
-        return self._client.block(self.adelete, name)
+        return self._client._block(self.adelete, name)
 
     async def adelete(self, name: str) -> bool:
         self._unstored.discard(name)
-        return await (await self._client.adriver()).delete_schedule(name, now=self._client.now())
+        return await (await self._client.adriver()).delete_schedule(name, now=self._client._now())
 
     async def _set_paused(self, name: str, *, is_paused: bool) -> StoredSchedule:
         schedule = (await self._find(name)).schedule
         driver = await self._client.adriver()
         return await driver.put_schedule(
-            msgspec.structs.replace(schedule, paused=is_paused), now=self._client.now()
+            msgspec.structs.replace(schedule, paused=is_paused), now=self._client._now()
         )
 
     async def _find(self, name: str) -> StoredSchedule:

@@ -38,7 +38,7 @@ def drain(
         AssertionError: more than `max_attempts` attempts, as by a job that snoozes for ever; or a
             handler that sleeps beyond `within`. It names the job.
     """
-    return harbor.client.block(
+    return harbor.client._block(
         adrain,
         harbor,
         within=within,

@@ -88,7 +88,7 @@ class Service:
 
     def now(self) -> datetime | None:
         """The `now` for the store: None for the store's own clock, except under a simulated clock."""
-        return self.harbor.client.now()
+        return self.harbor.client._now()
 
     async def pause(self, seconds: float) -> None:
         """Return after so many seconds, or as soon as the server shuts down."""

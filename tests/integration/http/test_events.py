@@ -96,11 +96,11 @@ async def test_a_stream_tells_only_the_queues_it_asked_for(api: Api) -> None:
 async def test_a_narrowed_token_hears_of_its_queues_only(tmp_path: Path) -> None:
     token = make_token(token_file(tmp_path), "viewer", ("mail",))
     api = Api(tokens=tmp_path / "tokens.json")
-    foreign = await api.harbor.client.aenqueue_job(api.harbor.client.new_job(request("other")))
+    foreign = await api.harbor.client._aenqueue_job(api.harbor.client._new_job(request("other")))
     async with stream(api, f"jobs={foreign.id}", {"Authorization": f"Bearer {token}"}) as events:
         _, _, snapshot = await events.next()
         await api.harbor.client.acancel(foreign.id)
-        await api.harbor.client.aenqueue_job(api.harbor.client.new_job(request("mail")))
+        await api.harbor.client._aenqueue_job(api.harbor.client._new_job(request("mail")))
         _, kind, told = await events.next()
 
     assert (snapshot["queues"], snapshot["jobs"]) == ([], [])

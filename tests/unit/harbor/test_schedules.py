@@ -48,7 +48,7 @@ def test_a_worker_brings_the_schedules_with_it(harbor):
     harbor.worker().run(until_idle=True)
 
     driver = harbor.driver.another()
-    assert len(harbor.client.block(_schedules, driver)) == 1
+    assert len(harbor.client._block(_schedules, driver)) == 1
 
 
 async def _schedules(driver):
@@ -111,12 +111,12 @@ def test_a_running_program_declares_its_schedules_again(harbor, clock):
     newer.schedules.store()
     clock.advance(timedelta(minutes=20))
 
-    assert harbor.client.block(_renew, harbor) == 1
-    assert harbor.client.block(_renew, harbor) == 0
+    assert harbor.client._block(_renew, harbor) == 1
+    assert harbor.client._block(_renew, harbor) == 0
     [entry] = newer.schedules.list()
     assert (entry.schedule.cron, entry.declared_at) == ("0 5 * * *", clock.now())
     harbor.schedules.delete("clean_up")
-    assert harbor.client.block(_renew, harbor) == 0
+    assert harbor.client._block(_renew, harbor) == 0
     newer.close()
 
 
@@ -139,7 +139,7 @@ def test_a_schedule_that_is_deleted_while_it_is_declared_again_stays_away(harbor
             driver.schedules = looked
             return await looked()
 
-    assert harbor.client.block(renew) == []
+    assert harbor.client._block(renew) == []
 
 
 async def _renew(harbor):

@@ -276,7 +276,7 @@ def test_drain_can_let_leases_run_out(harbor, clock):
     def task() -> None: ...
 
     task.enqueue()
-    harbor.client.block(_claim_and_vanish, harbor)
+    harbor.client._block(_claim_and_vanish, harbor)
     assert drain(harbor) == []
 
     [attempt] = drain(harbor, expire_leases=True)

@@ -60,7 +60,7 @@ async def test_a_job_of_a_batch_is_the_job_that_it_would_be_alone() -> None:
         {"type": "a", "payload": {"n": 3}},
     ]
     bodies = msgspec.json.decode(msgspec.json.encode({"jobs": said}), type=BatchIn).jobs
-    ids = service.harbor.client.new_ids(len(bodies))
+    ids = service.harbor.client._new_ids(len(bodies))
 
     together = new_jobs(service, bodies, ids)
 

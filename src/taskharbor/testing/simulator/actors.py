@@ -62,7 +62,7 @@ class Producer(Actor):
             world.has_ended(self)
 
     async def put(self, client: Client, *requests: JobRequest) -> None:
-        named = [replace(request, id=client.new_id()) for request in requests]
+        named = [replace(request, id=client._new_id()) for request in requests]
         self.world.note_ids([request.id for request in named if request.id is not None])
         while True:
             try:

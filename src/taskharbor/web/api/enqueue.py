@@ -46,14 +46,14 @@ async def enqueue(request: Request) -> Response:
     service, client = request.service, request.service.harbor.client
     body = read_json(await request.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
     try:
-        job = new_job(service, body, body.id or client.new_id())
+        job = new_job(service, body, body.id or client._new_id())
     except PayloadError as error:
         raise _at("$", error) from None
     check_queue(request, job.queue)
     if body.idempotency_key is None and (key := idempotency_header(request)) is not None:
         job = replace(job, idempotency_key=key.encode())
     [job] = traced(request, (job,))
-    answer = await client.aenqueue_one(job)
+    answer = await client._aenqueue_one(job)
     if body.id is not None:
         await refuse_other_content(service, [body], [job], [answer])
     await _refuse_key_of_another(request, job, answer)
@@ -76,7 +76,7 @@ async def enqueue_batch(request: Request) -> Response:
 
 async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
     service = request.service
-    ids = service.harbor.client.new_ids(len(bodies))
+    ids = service.harbor.client._new_ids(len(bodies))
     jobs: Sequence[NewJob] = new_jobs(service, bodies, ids)
     check_queues_of(request, jobs)
     if (key := idempotency_header(request)) is not None:
@@ -87,7 +87,7 @@ async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
             for index, job in enumerate(jobs)
         ]
     jobs = traced(request, jobs)
-    answers = await service.harbor.client.aenqueue_jobs(jobs)
+    answers = await service.harbor.client._aenqueue_jobs(jobs)
     await refuse_other_content(service, bodies, jobs, answers)
     answers = await hide_foreign_duplicates(request, await service.driver(), jobs, answers)
     request.audited = {"jobs": len(answers)}

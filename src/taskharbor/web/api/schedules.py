@@ -72,8 +72,8 @@ async def resume(request: Request) -> Response:
 async def run(request: Request) -> Response:
     """Make its job now, besides its ticks, paused or not."""
     entry = await _entry(request)
-    handle = await request.service.harbor.client.aenqueue_job(
-        msgspec.structs.replace(entry.schedule.template, id=request.service.harbor.client.new_id())
+    handle = await request.service.harbor.client._aenqueue_job(
+        msgspec.structs.replace(entry.schedule.template, id=request.service.harbor.client._new_id())
     )
     request.audited = {"schedule": entry.schedule.name, "job_id": handle.id}
     answer = handle.enqueued
