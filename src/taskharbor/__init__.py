@@ -35,6 +35,7 @@ __all__ = [
     "Unrecoverable",
     "Update",
     "Worker",
+    "WorkerOptions",
     "__version__",
 ]
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from taskharbor.model.retry import RetryPolicy
     from taskharbor.model.speculation import Speculate
     from taskharbor.model.state import JobState
+    from taskharbor.model.worker_options import WorkerOptions
     from taskharbor.tasks.failed import FailedJob
     from taskharbor.tasks.request import JobRequest
     from taskharbor.worker.context import JobContext
@@ -76,6 +78,7 @@ _HOMES = {
     "taskharbor.tasks.failed": ("FailedJob",),
     "taskharbor.tasks.request": ("JobRequest",),
     "taskharbor.worker.context": ("JobContext",),
+    "taskharbor.model.worker_options": ("WorkerOptions",),
     "taskharbor.worker.worker": ("Worker",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -8,8 +8,8 @@ import pytest
 
 from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.model import checks, codec, text, transitions
+from taskharbor.model.worker_options import MAX_HELD
 from taskharbor.web.api.schemas import MAX_JOBS
-from taskharbor.worker.config import MAX_HELD
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -36,6 +36,7 @@ PUBLIC = [
     "Unrecoverable",
     "Update",
     "Worker",
+    "WorkerOptions",
     "__version__",
 ]
 

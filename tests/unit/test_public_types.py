@@ -52,7 +52,7 @@ SPELLED_OUT = {
         "TaskMaker",
         "UnknownTypes",
     ),
-    "WorkerKeywords",
+    *("HarborWorkerKeywords", "WorkerKeywords"),
 }
 
 

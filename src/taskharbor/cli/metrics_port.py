@@ -45,14 +45,14 @@ def timed(driver: Driver, url: str | None, meter: Meter) -> Driver:
 
 def watch_worker(worker: Worker, meter: Meter) -> None:
     """Count what this worker does, and look at its slots with every sample."""
-    config = worker.config
-    kind = (config.kind,)
+    options = worker.options
+    kind = (options.kind,)
     meter.listen(worker.events)
     meter.ask(
         lambda: {
-            metric_names.WORKER_SLOTS.name: {kind: float(config.concurrency)},
+            metric_names.WORKER_SLOTS.name: {kind: float(options.concurrency)},
             metric_names.WORKER_BUSY.name: {kind: float(worker.busy)},
-            metric_names.WORKER_LEASE.name: {kind: config.lease.total_seconds()},
+            metric_names.WORKER_LEASE.name: {kind: options.lease.total_seconds()},
             metric_names.HEARTBEAT_LAG.name: {kind: worker.heartbeat_lag},
         }
     )

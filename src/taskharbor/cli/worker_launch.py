@@ -13,15 +13,14 @@ import msgspec
 
 from taskharbor.cli.exit_codes import DONE
 from taskharbor.cli.output import Output
+from taskharbor.cli.worker_flags import options_of
 from taskharbor.drivers import Driver, connect
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
-from taskharbor.model.job import DEFAULT_QUEUE, Job
-from taskharbor.model.limits import RateLimit
+from taskharbor.model.job import Job
 from taskharbor.observe.logs import LogFormat, LogLevel, log_attempts, log_to_stderr
 from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
-from taskharbor.worker.config import UnknownTypes
 from taskharbor.worker.context import JobContext
 
 
@@ -33,23 +32,8 @@ class LaunchPlan:
     include: tuple[str, ...]
     handlers: tuple[str, ...]
     url: str | None
-    queues: tuple[str, ...] | None
-    concurrency: int
-    kind: str
-    lanes: tuple[str, ...] | None
-    strict: bool
-    unknown_types: UnknownTypes
-    gpus: str | None
-    lease: timedelta
-    heartbeat: timedelta | None
-    grace: timedelta
-    poll: timedelta | None
-    max_poll: timedelta | None
-    prefetch: int
-    rate: RateLimit | None
-    name: str | None
-    max_jobs: int
-    max_memory: int
+    flags: dict[str, Any]
+    """The options of the worker that have a flag."""
     scheduler: bool
     sweep_every: timedelta
     log_format: LogFormat
@@ -88,7 +72,7 @@ def work_in_processes(
         options={"plan": msgspec.to_builtins(plan)},
         path=(os.getcwd(),),
         until_idle=until_idle,
-        grace_seconds=plan.grace.total_seconds(),
+        grace_seconds=options_of(plan.flags).grace.total_seconds(),
         health_port=port,
         health_host=host,
         log_level=plan.log_level.upper(),
@@ -143,34 +127,15 @@ def _metrics_of(plan: LaunchPlan, worker: Worker, meter: Any) -> AbstractContext
 
 def build(plan: LaunchPlan, out: Output | None = None, meter: Any = None) -> Worker:
     """The worker of a plan, with the app's tasks and the built-in handlers; `meter` times its store."""
-    options: dict[str, Any] = {
-        "concurrency": plan.concurrency,
-        "kind": plan.kind,
-        "lanes": plan.lanes,
-        "strict": plan.strict,
-        "unknown_types": plan.unknown_types,
-        "gpus": plan.gpus,
-        "lease": plan.lease,
-        "heartbeat": plan.heartbeat,
-        "grace": plan.grace,
-        "poll": plan.poll,
-        "max_poll": plan.max_poll,
-        "prefetch": plan.prefetch,
-        "rate": plan.rate,
-        "name": plan.name,
-        "max_jobs": plan.max_jobs,
-        "max_memory": plan.max_memory,
-        "sweep_every": plan.sweep_every,
-    }
     make = _of_app if plan.app is not None else _of_store
-    worker = make(plan, options, out, meter)
+    worker = make(plan, out, meter)
     for pair in plan.handlers:
         worker.register(*builtin_of(pair))
     log_attempts(worker.events)
     return worker
 
 
-def _of_app(plan: LaunchPlan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
+def _of_app(plan: LaunchPlan, out: Output | None, meter: Any) -> Worker:
     from taskharbor.cli.apps import load_worker
 
     harbor = load_worker(plan.app or "", plan.url, plan.include)
@@ -180,10 +145,10 @@ def _of_app(plan: LaunchPlan, options: dict[str, Any], out: Output | None, meter
         return harbor
     if meter is not None:
         _time(harbor.driver, harbor.url, meter)
-    return harbor.worker(plan.queues, scheduler=plan.scheduler, **options)
+    return _worker_of(harbor, plan)
 
 
-def _of_store(plan: LaunchPlan, options: dict[str, Any], out: Output | None, meter: Any) -> Worker:
+def _of_store(plan: LaunchPlan, out: Output | None, meter: Any) -> Worker:
     address = store_url(plan.url)
     if out is not None:
         out.secrets.append(address)
@@ -191,7 +156,13 @@ def _of_store(plan: LaunchPlan, options: dict[str, Any], out: Output | None, met
     if meter is not None:
         _time(driver, address, meter)
     harbor = Harbor(driver=driver)  # without tasks: it brings the scheduler beside the worker
-    return harbor.worker(plan.queues or (DEFAULT_QUEUE,), scheduler=plan.scheduler, **options)
+    return _worker_of(harbor, plan)
+
+
+def _worker_of(harbor: Harbor, plan: LaunchPlan) -> Worker:
+    return harbor.worker(
+        options=options_of(plan.flags), scheduler=plan.scheduler, sweep_every=plan.sweep_every
+    )
 
 
 def _time(driver: Driver, url: str | None, meter: Any) -> None:

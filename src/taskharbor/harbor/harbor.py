@@ -20,7 +20,7 @@ from taskharbor.harbor.queues import QueueControl
 from taskharbor.harbor.schedules import Schedules, wait_for_task
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
-from taskharbor.model.duration import Duration, duration, optional_duration
+from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, FAILURE_TYPE, JobRecord
 from taskharbor.model.retry import ErrorKind, RetryPolicy, RetryPreset
@@ -34,7 +34,8 @@ from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
-    from taskharbor.harbor.keywords import CronDecorator, FailureTaskKeywords, WorkerKeywords
+    from taskharbor.harbor.keywords import CronDecorator, FailureTaskKeywords, HarborWorkerKeywords
+    from taskharbor.model.worker_options import WorkerOptions
     from taskharbor.worker.context import JobContext
     from taskharbor.worker.worker import Worker
 
@@ -279,13 +280,12 @@ class Harbor:
     def worker(
         self,
         queues: Sequence[str] | None = None,
-        concurrency: int = 10,
-        kind: str = "any",
+        concurrency: int | None = None,
+        kind: str | None = None,
         *,
-        lease: Duration = 30.0,
-        grace: Duration = 30.0,
+        options: WorkerOptions | None = None,
         scheduler: bool = True,
-        **options: Unpack[WorkerKeywords],
+        **keywords: Unpack[HarborWorkerKeywords],
     ) -> Worker:
         """A worker with the tasks of this harbor: `run()` it in a script, `await arun()` in async code.
 
@@ -293,25 +293,23 @@ class Harbor:
         jobs of the tasks it knows and leaves the others to other workers; `unknown_types="fail"` takes them
         and sends them to the dead letters. A scheduler runs beside it, which fires schedules and forgets old
         jobs; `scheduler=False` leaves that to others, and `sweep_every` (2 s) is how often it looks for
-        leases that have run out. The other options are those of `Worker`.
+        leases that have run out. The other keywords are the fields of `WorkerOptions`.
         """
         from taskharbor.harbor.worker import HarborWorker
 
         self.import_tasks()
-        given: dict[str, Any] = {
-            "retry": self.retry,
-            "clock": self.clock,
-            "codec": self.client.codec,
-            **options,
-        }
+        if queues is None and (options is None or options.queues is None):
+            queues = self.tasks.queues() or (self.default_queue,)
+        given: dict[str, Any] = {"clock": self.clock, "codec": self.client.codec, **keywords}
+        if given.get("retry") is None and (options is None or options.retry is None):
+            given["retry"] = self.retry
         worker = HarborWorker(
             self.driver.another(),
             self.schedules,
-            queues=self.tasks.queues() or (self.default_queue,) if queues is None else queues,
+            queues=queues,
             concurrency=concurrency,
             kind=kind,
-            lease=duration(lease, "lease"),
-            grace=duration(grace, "grace"),
+            options=options,
             scheduler=scheduler,
             **given,
             events=self.events,

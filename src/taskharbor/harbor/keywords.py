@@ -1,13 +1,12 @@
 """Keywords of `Harbor.worker`, `QueueControl.configure`, `Schedules.put`, `harbor.cron`, for type checkers.
 
-With `**options: Unpack[WorkerKeywords]` a misspelt keyword, or one of the wrong type, fails in mypy and
+With `**options: Unpack[HarborWorkerKeywords]` a misspelt keyword, or one of the wrong type, fails in mypy and
 pyright. tests/unit/harbor/test_keywords.py holds these lists to what the code really takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, overload
 
 from taskharbor.model.clock import Clock
@@ -19,33 +18,17 @@ from taskharbor.model.queue import Retention
 from taskharbor.model.retry import ErrorKind, RetryPolicy, RetryPreset
 from taskharbor.model.schedule import Misfire
 from taskharbor.model.speculation import Speculate
+from taskharbor.model.worker_options import WorkerKeywords
 from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
-    from taskharbor.worker.config import UnknownTypes
     from taskharbor.worker.context import JobContext
 
 
-class WorkerKeywords(TypedDict, total=False):
-    """The further options of `harbor.worker(...)`; `Worker` describes them."""
+class HarborWorkerKeywords(WorkerKeywords, total=False):
+    """The further options of `harbor.worker(...)`."""
 
-    heartbeat: timedelta | None
-    lanes: Sequence[str] | None
-    name: str | None
-    gpus: str | Sequence[str | int] | None
-    retry: RetryPolicy
-    poll: timedelta | None
-    max_poll: timedelta | None
-    unknown_types: UnknownTypes
-    strict: bool
-    rate: RateLimit | None
-    prefetch: int
-    patience: timedelta
-    max_jobs: int
-    max_memory: int
-    process_memory: int
-    labels: dict[str, str] | None
     codec: Codec | None
     clock: Clock | None
     entropy: Entropy | None

@@ -86,7 +86,7 @@ class HarborWorker(Worker):
 
     async def _keep_time(self) -> None:
         try:
-            name, every = self.config.name or "worker", self._sweep_every
+            name, every = self.options.name or "worker", self._sweep_every
             await Scheduler(self.driver, name=name, sweep_every=every, events=self.events).arun()
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.

@@ -6,40 +6,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from taskharbor.drivers.loading import DEFAULT_URL
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.settings.parsing import Secret, Size
 
 PREFIX = "TASKHARBOR"
 
 
-class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`taskharbor worker`."""
+_UNITS = {"text": str | None, "rate": str | None, "size": Size}
 
-    queues: tuple[str, ...] | None = None
-    concurrency: int = 10
+
+def _option_fields() -> list[tuple[str, Any, Any]]:
+    """Name, type and default of the worker's options that can be set from outside."""
+    hints = typing.get_type_hints(WorkerOptions)
+    found = []
+    for field in dataclasses.fields(WorkerOptions):
+        if "help" in field.metadata:
+            hint = _UNITS.get(field.metadata["unit"], hints[field.name])
+            found.append((field.name, str if typing.get_origin(hint) is Literal else hint, field.default))
+    return found
+
+
+_OptionSettings: Any = msgspec.defstruct("_OptionSettings", _option_fields(), frozen=True, kw_only=True)
+
+
+class WorkerSettings(_OptionSettings, frozen=True, kw_only=True):  # type: ignore[misc,call-arg]
+    """`taskharbor worker`: the options of a worker, and those of its process."""
+
     processes: int = 1
-    kind: str = "any"
-    lanes: tuple[str, ...] | None = None
-    strict: bool = False
-    unknown_types: str = "skip"
-    gpus: str | None = None
-    lease: timedelta = timedelta(seconds=30)
-    heartbeat: timedelta | None = None
-    grace: timedelta = timedelta(seconds=30)
-    poll: timedelta | None = None
-    max_poll: timedelta | None = None
-    prefetch: int = 0
-    rate: str | None = None
     until_idle: bool = False
-    name: str | None = None
-    max_jobs: int = 0
-    max_memory: Size = Size(0)
     scheduler: bool = True
     sweep_every: timedelta = timedelta(seconds=2)
     health_port: int | None = None

@@ -32,7 +32,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.speculation import SPECULATE_HEADER
-from taskharbor.worker.config import WorkerConfig
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.context import log_fields
 from taskharbor.worker.leased_jobs import LeasedJob
 
@@ -53,8 +53,8 @@ _OUTCOMES: dict[type, str] = {
 class Announcer:
     """Reports for one run of a worker, from the event loop and from the heartbeat's thread."""
 
-    def __init__(self, config: WorkerConfig, worker_id: str, events: EventBus, outage: Outage) -> None:
-        self._config = config
+    def __init__(self, options: WorkerOptions, worker_id: str, events: EventBus, outage: Outage) -> None:
+        self._options = options
         self._outage = outage
         self._worker_id = worker_id
         self._events = events
@@ -69,20 +69,23 @@ class Announcer:
     # ------------------------------------------------------------------ the worker
 
     def worker_started(self, types: tuple[str, ...]) -> None:
-        config = self._config
+        options = self._options
         _log.info(
-            "worker %s serves %s, %d at once", self._worker_id, ", ".join(config.queues), config.concurrency
+            "worker %s serves %s, %d at once",
+            self._worker_id,
+            ", ".join(options.claimed_queues),
+            options.concurrency,
         )
-        others = "left to other workers" if config.unknown_types == "skip" else "sent to the dead letters"
+        others = "left to other workers" if options.unknown_types == "skip" else "sent to the dead letters"
         _log.info(
             "worker %s runs %s; jobs of other tasks are %s", self._worker_id, _tasks_text(types), others
         )
         self._events.emit(
             WorkerStarted(
                 worker_id=self._worker_id,
-                kind=config.kind,
-                queues=config.queues,
-                concurrency=config.concurrency,
+                kind=options.kind,
+                queues=options.claimed_queues,
+                concurrency=options.concurrency,
                 types=types,
             )
         )
@@ -91,7 +94,7 @@ class Announcer:
         _log.info("worker %s has stopped (%s)", self._worker_id, why)
         self._events.emit(
             WorkerStopped(
-                worker_id=self._worker_id, kind=self._config.kind, why=why, released=self._rare["released"]
+                worker_id=self._worker_id, kind=self._options.kind, why=why, released=self._rare["released"]
             )
         )
 
@@ -99,11 +102,11 @@ class Announcer:
 
     def claimed(self, jobs: Sequence[JobRecord]) -> None:
         if JobsClaimed in self._events.heard:
-            self._events.emit(JobsClaimed(worker_id=self._worker_id, kind=self._config.kind, jobs=jobs))
+            self._events.emit(JobsClaimed(worker_id=self._worker_id, kind=self._options.kind, jobs=jobs))
 
     def answered(self, jobs: Sequence[LeasedJob], answers: Sequence[Settled | LeaseLost]) -> None:
         if AttemptsAnswered in self._events.heard:
-            kind = self._config.kind
+            kind = self._options.kind
             self._events.emit(
                 AttemptsAnswered(worker_id=self._worker_id, kind=kind, jobs=jobs, answers=answers)
             )
@@ -118,7 +121,7 @@ class Announcer:
                 type=record.type,
                 queue=record.queue,
                 worker_id=self._worker_id,
-                kind=self._config.kind,
+                kind=self._options.kind,
                 attempt=record.attempts + 1,
                 fence=record.fence,
                 waited_seconds=max((claimed_at - record.eligible_at).total_seconds(), 0.0),
@@ -145,7 +148,7 @@ class Announcer:
             type=record.type,
             queue=record.queue,
             worker_id=self._worker_id,
-            kind=self._config.kind,
+            kind=self._options.kind,
             attempt=record.attempts + 1,
             fence=record.fence,
             outcome="snoozed" if isinstance(outcome, Snoozed) else _OUTCOMES[type(leased.end.value)],
@@ -176,14 +179,14 @@ class Announcer:
                 fence=record.fence,
                 cause=word,
                 error=error,
-                kind=self._config.kind,
+                kind=self._options.kind,
             )
         )
 
     def given_up(self, jobs: Sequence[Reclaimed]) -> None:
         """Jobs whose last allowed lease, of any worker, ran out; one of our claims found them."""
         self._rare["given_up"] += len(jobs)
-        report_given_up(jobs, self._events, found_by=self._worker_id, kind=self._config.kind)
+        report_given_up(jobs, self._events, found_by=self._worker_id, kind=self._options.kind)
 
     def overtaken(self, leased: LeasedJob, outcome: Outcome) -> None:
         """A handler continued after its transaction had completed the job, and failed."""

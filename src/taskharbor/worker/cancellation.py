@@ -102,7 +102,7 @@ class HandlerStopper:
         self._slots = slots
         self._settler = settler
         self._timing = run.timing
-        self._patience = run.config.patience.total_seconds()
+        self._patience = run.options.patience.total_seconds()
         self._loop = asyncio.get_running_loop()
 
     def request(self, leased: LeasedJob, reason: Reason, cause: str) -> None:

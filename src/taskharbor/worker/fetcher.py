@@ -48,20 +48,20 @@ class Fetcher:
         self._run = run
         self._slots = slots
         self._settler = settler
-        self._config = config = run.config
+        self._options = options = run.options
         self._driver = run.driver
         self._leased_jobs = run.leased_jobs
         self._timing = run.timing
         self._entropy = run.entropy
         self._claim = Claim(
-            queues=config.queues,
+            queues=options.claimed_queues,
             worker_id=run.worker_id,
-            lease_for=config.lease,
-            lanes=config.claimed_lanes,
-            types=run.types if config.unknown_types == "skip" else None,
-            rate=config.rate,
+            lease_for=options.lease,
+            lanes=options.claimed_lanes,
+            types=run.types if options.unknown_types == "skip" else None,
+            rate=options.rate,
         )
-        self._lanes = ClaimedLanes(config.claimed_lanes)
+        self._lanes = ClaimedLanes(options.claimed_lanes)
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
         self._alarm = Alarm(run.timing, self._poll)
@@ -171,7 +171,7 @@ class Fetcher:
         """
         self._quickest = min(seconds, self._quickest * 1.1) if self._quickest else seconds
         longest = max(seconds, self._quickest * MOST_ROUND_TRIPS)
-        self._settles_slowly = longest > self._config.renew_every.total_seconds()
+        self._settles_slowly = longest > self._options.renew_every.total_seconds()
 
     async def _exchange(self, batch: list[LeasedJob], limit: int) -> None:
         claim = self._next_claim(limit)
@@ -225,7 +225,7 @@ class Fetcher:
             self._unclear = []
 
     def _answered(self, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        return self._timing.answered(self._config.answer_seconds, call)
+        return self._timing.answered(self._options.answer_seconds, call)
 
     # ------------------------------------------------------------------ trouble
 
@@ -253,15 +253,15 @@ class Fetcher:
     def _room(self, batch: list[LeasedJob]) -> int:
         """Slots that are free or that this call frees; within what is left of `max_jobs`."""
         leased = self._leased_jobs.count
-        free = self._config.concurrency + self._config.prefetch - leased + len(batch)
-        if not self._config.max_jobs:
+        free = self._options.concurrency + self._options.prefetch - leased + len(batch)
+        if not self._options.max_jobs:
             return free
-        return min(free, self._config.max_jobs - self._run.announcer.finished - leased)
+        return min(free, self._options.max_jobs - self._run.announcer.finished - leased)
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""
-        queues = self._config.queues
-        if not self._config.strict and len(queues) > 1:
+        queues = self._options.claimed_queues
+        if not self._options.strict and len(queues) > 1:
             first = self._turns % len(queues)
             queues = queues[first:] + queues[:first]
         self._turns += 1
@@ -290,14 +290,14 @@ class Fetcher:
     def _next_poll(self) -> float:
         """Seconds until the next poll: `poll` with jitter; with `max_poll` longer after every empty one."""
         usual = self._poll_seconds * self._entropy.between(0.8, 1.2)
-        if self._config.max_poll is None or not self._empty_polls:
+        if self._options.max_poll is None or not self._empty_polls:
             return usual
         wait = idle_backoff(
-            self._empty_polls, self._entropy, cap=self._config.max_poll, at_least=timedelta(seconds=usual)
+            self._empty_polls, self._entropy, cap=self._options.max_poll, at_least=timedelta(seconds=usual)
         )
         return wait.total_seconds()
 
     def _chosen_poll(self) -> float:
-        if self._config.poll is not None:
-            return self._config.poll.total_seconds()
+        if self._options.poll is not None:
+            return self._options.poll.total_seconds()
         return POLL_BESIDE_WAKEUPS_SECONDS if self._driver.capabilities.wakeups else POLL_SECONDS

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.worker_options import LANES_WITHOUT_GPU
 
 if TYPE_CHECKING:
     from taskharbor.worker.leased_jobs import LeasedJob
@@ -26,8 +27,6 @@ _log = logging.getLogger("taskharbor.worker")
 ALL = "all"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-LANES_WITHOUT = ("any", "cpu")
-"""Lanes whose jobs get no device, even where there are some."""
 
 _ID = re.compile(r"\d{1,4}|(GPU|MIG)-[A-Za-z0-9./-]{1,80}")
 _INSTALL = "pip install 'taskharbor[gpu]'"
@@ -177,7 +176,7 @@ class GpuPool:
 
     def assign(self, leased: LeasedJob) -> None:
         """Give a device to a job whose lane needs one. One is free: there are no more slots than devices."""
-        if leased.record.requires not in LANES_WITHOUT:
+        if leased.record.requires not in LANES_WITHOUT_GPU:
             leased.attempt.gpu = self._free.pop(0)
 
     def release(self, leased: LeasedJob) -> None:

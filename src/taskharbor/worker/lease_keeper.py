@@ -37,8 +37,8 @@ class LeaseKeeper:
         self._stopper = stopper
         self._leased_jobs = run.leased_jobs
         self._timing = run.timing
-        self._every = run.config.renew_every.total_seconds()
-        self._trust = run.config.trust_seconds
+        self._every = run.options.renew_every.total_seconds()
+        self._trust = run.options.trust_seconds
 
     # ------------------------------------------------------------------ when
 
@@ -83,7 +83,7 @@ class LeaseKeeper:
         news = {leased.record.id: leased.lease.progress for leased in batch if leased.lease.progress}
         try:
             call = self._driver.extend_leases(
-                leases, self._run.config.lease, progress=news, now=self._timing.stated()
+                leases, self._run.options.lease, progress=news, now=self._timing.stated()
             )
             answers = await self._answered(sent, call)
         except BaseException:

@@ -29,7 +29,7 @@ class Presence:
         self._driver = driver
         self._timing = run.timing
         self._started_at = run.timing.clock.now()
-        self._every = run.config.report_every
+        self._every = run.options.report_every
         self._last = float("-inf")
 
     def next_due(self) -> float:
@@ -49,20 +49,20 @@ class Presence:
         await self._driver.forget_worker(self._run.worker_id, now=self._timing.stated())
 
     def _new_report(self) -> WorkerReport:
-        run, config = self._run, self._run.config
+        run, options = self._run, self._run.options
         return WorkerReport(
             worker_id=run.worker_id,
-            name=config.name or "",
-            kind=config.kind,
-            queues=config.queues,
-            lanes=config.claimed_lanes,
+            name=options.name or "",
+            kind=options.kind,
+            queues=options.claimed_queues,
+            lanes=options.claimed_lanes,
             types=run.types,
-            concurrency=config.concurrency,
+            concurrency=options.concurrency,
             running=tuple(run.leased_jobs.ids()[:MAX_RUNNING_SHOWN]),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._started_at,
-            labels={**gpu_labels(config.gpus), **config.labels},
+            labels={**gpu_labels(run.gpus), **(options.labels or {})},
             is_quiet=run.is_quiet,
         )
 

@@ -25,18 +25,18 @@ from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.tasks import Handler
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner
 from taskharbor.worker.cancellation import HandlerStopper
-from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.executors.contract import Executor, Where, where_to_run
 from taskharbor.worker.executors.in_loop import LoopExecutor
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.fetcher import Fetcher
-from taskharbor.worker.gpus import GpuPool
+from taskharbor.worker.gpus import Gpu, GpuPool
 from taskharbor.worker.heartbeat_loop import HeartbeatTask, HeartbeatThread
 from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs, LeaseState
 from taskharbor.worker.loop_monitor import LoopMonitor
@@ -56,10 +56,11 @@ LAST_CALLS_SECONDS = 3.0  # for the last settlements on a slow store
 class Run(Protocol):
     """What the parts see of the run they belong to."""
 
-    config: WorkerConfig
+    options: WorkerOptions
     driver: Driver
     worker_id: str
     types: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
     timing: Timing
     entropy: Entropy
     events: EventBus
@@ -121,23 +122,25 @@ class WorkerRun:
 
     def __init__(
         self,
-        config: WorkerConfig,
+        options: WorkerOptions,
         driver: Driver,
         worker_id: str,
+        gpus: tuple[Gpu, ...],
         handlers: dict[str, Handler],
         layers: Sequence[AttemptMiddleware],
         timing: Timing,
         entropy: Entropy,
         events: EventBus,
     ) -> None:
-        self.config = config
+        self.options = options
         self.driver = driver
         self.worker_id = worker_id
         self.types = tuple(sorted(handlers))
+        self.gpus = gpus
         self.timing = timing
         self.entropy = entropy
         self.events = events
-        self.announcer = Announcer(config, worker_id, events, driver.outage)
+        self.announcer = Announcer(options, worker_id, events, driver.outage)
         self.leased_jobs = LeasedJobs()
         self.durations: Durations = deque(maxlen=MAX_SAMPLES)
         self.why = ""
@@ -149,7 +152,7 @@ class WorkerRun:
         self._is_hurried = False
         self._stops_when_idle = False
 
-        self._gpus = GpuPool(config.gpus)
+        self._gpus = GpuPool(gpus)
         self._deadlines = Deadlines(self)
         self._executors = self._new_executors(handlers)
         by_type = {name: self._executors[where_to_run(handler)] for name, handler in handlers.items()}
@@ -200,7 +203,7 @@ class WorkerRun:
         oldest = min((leased.lease.extended for leased in self.leased_jobs), default=None)
         if oldest is None:
             return 0.0
-        late = self.timing.monotonic() - oldest - self.config.renew_every.total_seconds()
+        late = self.timing.monotonic() - oldest - self.options.renew_every.total_seconds()
         return max(late, 0.0)
 
     # ------------------------------------------------------------------ from start to end
@@ -224,7 +227,7 @@ class WorkerRun:
 
     async def _drain(self) -> None:
         self._slots.release_waiting()
-        await self._settled_within(self.config.grace.total_seconds(), lambda: self._is_hurried)
+        await self._settled_within(self.options.grace.total_seconds(), lambda: self._is_hurried)
         for leased in self.leased_jobs.running():
             self._stopper.stop(leased, "shutdown", LAST_PATIENCE_SECONDS)
         await self._settled_within(LAST_PATIENCE_SECONDS, lambda: not self.leased_jobs.running())
@@ -266,16 +269,16 @@ class WorkerRun:
 
     def claimed(self, records: list[JobRecord], sent: float) -> None:
         self.announcer.claimed(records)
-        trusted_until = sent + self.config.trust_seconds
+        trusted_until = sent + self.options.trust_seconds
         batch = [LeasedJob(record, LeaseState(sent, trusted_until)) for record in records]
         self.leased_jobs.add(batch)
-        if self.config.gpus:
+        if self.gpus:
             for leased in batch:
                 self._gpus.assign(leased)
         if self.is_quiet:  # since the claim was sent
             self._slots.release(batch)
             return
-        if trusted_until - self.timing.monotonic() < self.config.renew_every.total_seconds():
+        if trusted_until - self.timing.monotonic() < self.options.renew_every.total_seconds():
             self._heartbeat.poke(batch)  # the claim took so long that the next extension would come too late
         self._slots.put(batch)
 
@@ -285,7 +288,7 @@ class WorkerRun:
 
     def forbidden(self, error: Forbidden) -> None:
         if self.error is None:
-            queues = ", ".join(self.config.queues)
+            queues = ", ".join(self.options.claimed_queues)
             self.error = ConfigurationError(
                 f"{error}. This worker serves {queues}: let it name the queues that its token is for "
                 "(--queues), or give it a token of the role worker for all of these"
@@ -304,7 +307,7 @@ class WorkerRun:
 
     def nothing_held(self) -> None:
         self._has_news.set()
-        if self.announcer.finished == self.config.max_jobs > 0:
+        if self.announcer.finished == self.options.max_jobs > 0:
             self.stop("recycle")
 
     def deadline_passed(self, leased: LeasedJob) -> None:
@@ -334,7 +337,7 @@ class WorkerRun:
         return is_busy
 
     def _check_memory(self) -> None:
-        if 0 < self.config.max_memory < resident_memory() and not self._is_stopping.is_set():
+        if 0 < self.options.max_memory < resident_memory() and not self._is_stopping.is_set():
             with suppress(RuntimeError):  # the worker has just ended
                 self._loop.call_soon_threadsafe(self.stop, "recycle")
 

@@ -50,9 +50,9 @@ class Settler:
         self._leased_jobs = run.leased_jobs
         self._announcer = run.announcer
         self._timing = run.timing
-        self._policy = run.config.retry
-        self._max_jobs = run.config.max_jobs
-        most = run.config.concurrency + run.config.prefetch
+        self._policy = run.options.retry_policy
+        self._max_jobs = run.options.max_jobs
+        most = run.options.concurrency + run.options.prefetch
         self._load = max(most // 2, WORTH_A_CALL) if run.driver.capabilities.remote else sys.maxsize
         self._pending: list[LeasedJob] = []
         self._has_news = False

@@ -31,10 +31,10 @@ _GIVEN_AWAY = float("-inf")
 
 
 class Slots:
-    """At most `config.concurrency` handlers at once."""
+    """At most `concurrency` handlers at once."""
 
     def __init__(self, run: Run, runners: dict[str, Runner], deadlines: Deadlines, settler: Settler) -> None:
-        self._size = run.config.concurrency
+        self._size = run.options.concurrency
         self._runners = runners
         self._timing = run.timing
         self._deadlines = deadlines

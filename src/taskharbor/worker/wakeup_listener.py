@@ -31,7 +31,7 @@ class WakeupListener:
             await run.timing.clock.sleep(run.entropy.between(0.2, longest))
 
     async def _read(self) -> None:
-        wakeups = self._run.driver.wakeups(self._run.config.queues, self._run.worker_id)
+        wakeups = self._run.driver.wakeups(self._run.options.claimed_queues, self._run.worker_id)
         try:
             async for wakeup in wakeups:
                 if wakeup.kind is WakeupKind.WORK:

@@ -6,8 +6,8 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import ConfigurationError, InvalidArgument
@@ -17,11 +17,9 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import shown
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import DEFAULT_QUEUE, Job
-from taskharbor.model.limits import RateLimit
-from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.job import Job
+from taskharbor.model.worker_options import WorkerKeywords, WorkerOptions
 from taskharbor.tasks import Handler, job_handler
-from taskharbor.worker.config import UnknownTypes, WorkerConfig
 from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import where_to_run
 from taskharbor.worker.gpus import find_gpus
@@ -33,72 +31,35 @@ from taskharbor.worker.timing import Timing
 class Worker:
     """Claims jobs, runs their handlers and settles them, until it is stopped.
 
-    `heartbeat` defaults to a third of the lease and is at most half of it. `kind` picks the
-    lanes: `cpu` claims cpu, then any; `gpu` claims gpu, then any; `any` only any; `lanes` replaces
-    that. `gpus` (`"all"`, `"0,1"`) gives each job of the gpu lane a device of its own, and bounds the
-    slots by the devices. `unknown_types="skip"` claims only what has a handler here and leaves the rest to
-    others, as a rolling deployment needs; `"fail"` sends the others to the dead letters. Several queues
-    take turns unless `strict`. `grace` is how long running jobs may go on after a stop.
+    The keywords are the fields of `WorkerOptions`, which describes them; they go over those of `options`.
 
     Raises:
-        ConfigurationError: settings that cannot work.
+        ConfigurationError, InvalidArgument: options that cannot work.
     """
 
     def __init__(
         self,
         driver: Driver,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
-        concurrency: int = 10,
-        lease: timedelta = timedelta(seconds=30),
-        heartbeat: timedelta | None = None,
-        kind: str = "any",
-        lanes: Sequence[str] | None = None,
-        name: str | None = None,
+        queues: Sequence[str] | None = None,
+        concurrency: int | None = None,
+        kind: str | None = None,
         *,
-        gpus: str | Sequence[str | int] | None = None,
-        retry: RetryPolicy = RetryPolicy(),
-        grace: timedelta = timedelta(seconds=30),
-        poll: timedelta | None = None,
-        max_poll: timedelta | None = None,
-        unknown_types: UnknownTypes = "skip",
-        strict: bool = False,
-        rate: RateLimit | None = None,
-        prefetch: int = 0,
-        patience: timedelta = timedelta(seconds=1),
-        max_jobs: int = 0,
-        max_memory: int = 0,
-        process_memory: int = 0,
-        labels: dict[str, str] | None = None,
+        options: WorkerOptions | None = None,
         codec: Codec | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         events: EventBus | None = None,
+        **keywords: Unpack[WorkerKeywords],
     ) -> None:
-        if isinstance(queues, str):
-            raise ConfigurationError(f"queues takes a list: queues=[{queues!r}]")
-        devices = find_gpus(gpus)
-        self.config = WorkerConfig(
-            queues=tuple(queues),
-            concurrency=min(concurrency, len(devices)) if devices else concurrency,
-            lease=lease,
-            heartbeat=heartbeat,
-            kind=kind,
-            lanes=None if lanes is None else tuple(lanes),
-            name=name or _default_name(),
-            retry=retry,
-            grace=grace,
-            poll=poll,
-            max_poll=max_poll,
-            unknown_types=unknown_types,
-            strict=strict,
-            rate=rate,
-            prefetch=prefetch,
-            patience=patience,
-            max_jobs=max_jobs,
-            max_memory=max_memory,
-            process_memory=process_memory,
-            labels=labels or {},
-            gpus=devices,
+        options = (options or WorkerOptions()).with_keywords(
+            {"queues": queues, "concurrency": concurrency, "kind": kind, **keywords}
+        )
+        self.gpus = find_gpus(options.gpus)
+        self.options = replace(
+            options,
+            queues=options.claimed_queues,
+            concurrency=min(options.concurrency, len(self.gpus) or options.concurrency),
+            name=options.name or _default_name(),
         )
         self.driver = driver
         self.events = events or EventBus()
@@ -201,7 +162,7 @@ class Worker:
     @property
     def waits_for(self) -> str:
         """What a stop would wait for now, in words."""
-        running, longest = self.busy, shown(self.config.grace)
+        running, longest = self.busy, shown(self.options.grace)
         if not running:
             return "no job runs"
         return f"waiting for {running} {'job' if running == 1 else 'jobs'}, {longest} at most"
@@ -233,12 +194,13 @@ class Worker:
             return await self._run_once(until_idle)
 
     async def _run_once(self, until_idle: bool) -> str:
-        self.id = f"{self.config.name}-{self._entropy.bytes(4).hex()}"
+        self.id = f"{self.options.name}-{self._entropy.bytes(4).hex()}"
         self._loop = asyncio.get_running_loop()
         self._run = run = WorkerRun(
-            self.config,
+            self.options,
             self.driver,
             self.id,
+            self.gpus,
             dict(self._handlers),
             [*around_every_attempt, *self._layers],
             self._timing,
@@ -258,7 +220,7 @@ class Worker:
         return run.why
 
     def _check_handlers(self) -> None:
-        if not self._handlers and self.config.unknown_types == "skip":
+        if not self._handlers and self.options.unknown_types == "skip":
             raise ConfigurationError(_NO_TASKS)
         for handler in self._handlers.values():
             if (

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from datetime import timedelta
 from typing import Any
 
 from taskharbor.errors import ConfigurationError
 from taskharbor.worker.worker import Worker
-
-_DURATIONS = ("lease", "grace", "heartbeat", "poll", "patience")
 
 
 def load_worker(app: str, options: dict[str, Any]) -> Worker:
@@ -27,12 +24,7 @@ def load_worker(app: str, options: dict[str, Any]) -> Worker:
     make = getattr(found, "worker", found)
     if not callable(make):
         raise ConfigurationError(f"{app!r} is neither a harbor nor a worker nor a function that makes one")
-    worker = make(**{key: _spanned(key, value) for key, value in options.items()})
+    worker = make(**options)
     if not isinstance(worker, Worker):
         raise ConfigurationError(f"{app!r} made {type(worker).__name__}, not a worker")
     return worker
-
-
-def _spanned(key: str, value: Any) -> Any:
-    is_seconds = key in _DURATIONS and isinstance(value, int | float)
-    return timedelta(seconds=value) if is_seconds else value

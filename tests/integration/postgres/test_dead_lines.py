@@ -18,8 +18,8 @@ from taskharbor.drivers.postgres.lines import Line
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
-from taskharbor.worker.config import WorkerConfig
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.wakeup_listener import WakeupListener
 from tests.chaos.framing import PostgresFraming
@@ -153,7 +153,7 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
             return Failing()
 
     run: Any = SimpleNamespace(
-        config=WorkerConfig(queues=(QUEUE,)),
+        options=WorkerOptions(queues=(QUEUE,)),
         driver=Store(),
         worker_id="worker-a",
         timing=Timing(),

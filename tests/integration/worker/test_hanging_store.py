@@ -15,8 +15,8 @@ from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.state import JobState
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker import Worker
-from taskharbor.worker.config import WorkerConfig
 
 SLOW = 30.0
 
@@ -42,7 +42,7 @@ class Hanging(Relay):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(WorkerConfig, "answer_seconds", 0.3)
+    monkeypatch.setattr(WorkerOptions, "answer_seconds", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")

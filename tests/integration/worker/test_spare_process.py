@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskharbor.events import EventBus
-from taskharbor.worker.config import WorkerConfig
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.timing import Timing
@@ -19,7 +19,7 @@ async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
     is_over: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "taskharbor.worker")
-    run: Any = SimpleNamespace(worker_id="w", events=EventBus(), timing=Timing(), config=WorkerConfig())
+    run: Any = SimpleNamespace(worker_id="w", events=EventBus(), timing=Timing(), options=WorkerOptions())
     processes = ProcessExecutor(run, Deadlines(run))
     if is_over:
         await processes.close()

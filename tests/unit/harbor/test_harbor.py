@@ -174,7 +174,7 @@ def test_a_default_queue_of_the_harbors_own():
         def task() -> None: ...
 
         assert task.enqueue().record.queue == "slow"
-        assert harbor.worker().config.queues == ("slow",)
+        assert harbor.worker().options.queues == ("slow",)
 
 
 # ------------------------------------------------------------------ jobs
@@ -302,7 +302,7 @@ async def test_a_worker_runs_what_the_tasks_say(harbor):
 
     greeting, total = await greet.aenqueue("Ada"), await add.aenqueue(3)
     worker = harbor.worker()
-    assert worker.config.queues == ("default", "mail")
+    assert worker.options.queues == ("default", "mail")
     await worker.arun(until_idle=True)
 
     assert await greeting.aresult() == "hello, Ada"
@@ -347,7 +347,7 @@ async def test_a_codec_of_the_harbors_own_is_used_both_ways():
 
 
 def test_a_worker_may_serve_some_queues_only(harbor):
-    assert harbor.worker(["mail"], concurrency=2, kind="gpu").config.claimed_lanes == ("gpu", "any")
+    assert harbor.worker(["mail"], concurrency=2, kind="gpu").options.claimed_lanes == ("gpu", "any")
 
 
 async def test_a_harbor_serves_one_event_loop_after_the_other():

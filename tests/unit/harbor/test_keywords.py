@@ -1,13 +1,20 @@
 """The keywords that type checkers know are those that the code takes."""
 
 import inspect
+from dataclasses import fields
 
 from taskharbor.harbor.decorator import TaskOptions
 from taskharbor.harbor.harbor import Harbor
-from taskharbor.harbor.keywords import FailureTaskKeywords, QueueKeywords, RuleKeywords, WorkerKeywords
+from taskharbor.harbor.keywords import (
+    FailureTaskKeywords,
+    HarborWorkerKeywords,
+    QueueKeywords,
+    RuleKeywords,
+)
 from taskharbor.harbor.worker import HarborWorker
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.worker import Worker
 
 
@@ -17,9 +24,11 @@ def named(function: object) -> set[str]:
 
 
 def test_a_worker_of_a_harbor_takes_what_a_worker_takes():
-    taken = (named(Worker.__init__) | named(HarborWorker.__init__)) - {"driver", "schedules", "events"}
+    options = {field.name for field in fields(WorkerOptions)}
+    taken = options | named(Worker.__init__) | named(HarborWorker.__init__)
 
-    assert WorkerKeywords.__annotations__.keys() == taken - named(Harbor.worker)
+    ours = {"driver", "schedules", "events"}
+    assert HarborWorkerKeywords.__annotations__.keys() == taken - ours - named(Harbor.worker)
 
 
 def test_a_queue_is_configured_by_the_names_of_its_settings():

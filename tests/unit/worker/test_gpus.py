@@ -134,8 +134,8 @@ def test_a_process_sees_its_device_or_none(two_gpus):
 
 
 def test_slots_are_bounded_by_devices(two_gpus):
-    assert Worker(connect("memory://"), kind="gpu", gpus="all").config.concurrency == 2
-    assert Worker(connect("memory://"), kind="gpu", gpus="0,1", concurrency=1).config.concurrency == 1
+    assert Worker(connect("memory://"), kind="gpu", gpus="all").options.concurrency == 2
+    assert Worker(connect("memory://"), kind="gpu", gpus="0,1", concurrency=1).options.concurrency == 1
 
 
 def test_devices_without_a_lane_that_needs_them_are_refused(two_gpus):

@@ -12,7 +12,7 @@ from taskharbor.events import DriverTrouble, WorkerStarted, WorkerStopped
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.state import JobState
 from taskharbor.tasks import job_handler
-from taskharbor.worker import Worker, WorkerConfig
+from taskharbor.worker import Worker, WorkerOptions
 
 
 async def nothing(ctx, job):
@@ -189,15 +189,15 @@ async def test_a_bug_in_a_driver_does_not_end_the_loop_either(harness):
 
 def test_the_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
     """R000-18, R002-7"""
-    assert WorkerConfig(lease=timedelta(seconds=30)).renew_every == timedelta(seconds=10)
+    assert WorkerOptions(lease=timedelta(seconds=30)).renew_every == timedelta(seconds=10)
     assert (
-        WorkerConfig(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=14)).renew_every.seconds == 14
+        WorkerOptions(lease=timedelta(seconds=30), heartbeat=timedelta(seconds=14)).renew_every.seconds == 14
     )
 
 
 def test_a_heartbeat_may_be_half_of_the_lease():
     """R004-18: every 5 s for a lease of 10 s."""
-    config = WorkerConfig(lease=timedelta(seconds=10), heartbeat=timedelta(seconds=5))
+    config = WorkerOptions(lease=timedelta(seconds=10), heartbeat=timedelta(seconds=5))
 
     assert config.renew_every == timedelta(seconds=5)
 
@@ -240,7 +240,7 @@ async def test_with_a_heartbeat_of_half_the_lease_a_long_job_keeps_it(harness):
 def test_settings_that_cannot_work_are_refused(settings):
     """R000-18"""
     with pytest.raises(ConfigurationError):
-        WorkerConfig(**{"lease": timedelta(seconds=30), **settings})
+        WorkerOptions(**{"lease": timedelta(seconds=30), **settings})
 
 
 def test_a_single_queue_name_in_place_of_a_list_is_refused(harness):
@@ -291,7 +291,7 @@ async def test_queues_take_turns_unless_the_worker_is_strict(harness):
     ],
 )
 def test_the_kind_of_a_worker_picks_its_lanes(settings, lanes):
-    assert WorkerConfig(**settings).claimed_lanes == lanes
+    assert WorkerOptions(**settings).claimed_lanes == lanes
 
 
 async def test_a_worker_leaves_types_that_it_does_not_know_to_others(harness):
@@ -462,4 +462,4 @@ async def test_work_ends_the_long_waits(harness):
 
 def test_a_longest_poll_below_the_poll_is_refused():
     with pytest.raises(ConfigurationError, match="max_poll"):
-        WorkerConfig(poll=timedelta(seconds=2), max_poll=timedelta(seconds=1))
+        WorkerOptions(poll=timedelta(seconds=2), max_poll=timedelta(seconds=1))

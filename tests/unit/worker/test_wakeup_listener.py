@@ -9,7 +9,7 @@ from typing import Any
 
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.model.entropy import Entropy
-from taskharbor.worker.config import WorkerConfig
+from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.wakeup_listener import WakeupListener
 
@@ -61,7 +61,7 @@ async def test_hints_that_break_off_are_followed_again_and_never_raise(clock):
         heard.append((verb, str(error), failures))
 
     run: Any = SimpleNamespace(
-        config=WorkerConfig(queues=("mail",)),
+        options=WorkerOptions(queues=("mail",)),
         driver=store,
         worker_id="w",
         timing=Timing(clock),

@@ -39,7 +39,7 @@ def test_a_harbor_or_a_function_makes_one_and_gets_the_options_with_their_units(
 
     worker = load_worker(f"some_app:{name}", {"lease": 12.5, "concurrency": 3})
 
-    assert (worker.config.lease, worker.config.concurrency) == (timedelta(seconds=12.5), 3)
+    assert (worker.options.lease, worker.options.concurrency) == (timedelta(seconds=12.5), 3)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -11,114 +10,25 @@ import typer
 from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.output import Output
-from taskharbor.cli.parameters import NONE, parse_duration, parse_rate, parse_size
+from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
+from taskharbor.cli.worker_flags import WORKER_FLAGS, chosen_flags, with_worker_options
 from taskharbor.observe.logs import LogFormat, LogLevel
 
-_OF_THE_WORKER = (
-    *(
-        "queues",
-        "concurrency",
-        "kind",
-        "lanes",
-        "strict",
-        "unknown_types",
-        "gpus",
-        "lease",
-        "heartbeat",
-        "grace",
-    ),
-    *("poll", "max_poll", "prefetch", "rate", "name", "max_jobs", "max_memory", "scheduler", "sweep_every"),
-)
 _SPAN: dict[str, Any] = {"parser": parse_duration, "metavar": "DURATION"}
 
 
-class Unknown(StrEnum):
-    SKIP = "skip"
-    FAIL = "fail"
-
-
 @with_output
+@with_worker_options
 def command(
     out: Output,
+    /,
     app: AppArgument = None,
     include: IncludeFlag = None,
-    queues: Annotated[
-        str | None,
-        typer.Option("--queues", "-q", help="Queues, with commas. Default: those of the app's tasks."),
-    ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="Jobs at once, per process.")
-    ] = 10,
     processes: Annotated[int, typer.Option("--processes", min=1, max=1024, help="Worker processes.")] = 1,
-    kind: Annotated[str, typer.Option("--kind", help="cpu, gpu, any or another lane to prefer.")] = "any",
-    lanes: Annotated[
-        str | None,
-        typer.Option("--lanes", help="The lanes to claim, best first, with commas; they replace --kind's."),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Empty the first queue before the next; else they take turns.")
-    ] = False,
-    unknown_types: Annotated[
-        Unknown,
-        typer.Option(
-            "--unknown-types", help="Jobs of tasks that it does not know: skip leaves them to others."
-        ),
-    ] = Unknown.SKIP,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            "--gpus", help="With --kind gpu: all, or devices with commas; each job has one of its own."
-        ),
-    ] = None,
-    lease: Annotated[
-        timedelta, typer.Option("--lease", help="How long a job stays ours without a heartbeat.", **_SPAN)
-    ] = timedelta(seconds=30),
-    heartbeat: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--heartbeat", help="How often leases are extended. Default: a third of --lease.", **_SPAN
-        ),
-    ] = None,
-    grace: Annotated[
-        timedelta, typer.Option("--grace", help="How long running jobs may go on after a stop.", **_SPAN)
-    ] = timedelta(seconds=30),
-    poll: Annotated[
-        timedelta | None,
-        typer.Option("--poll", help="How often an idle worker looks for jobs besides wake-ups.", **_SPAN),
-    ] = None,
-    max_poll: Annotated[
-        timedelta | None,
-        typer.Option("--max-poll", help="Look less and less often while idle, down to this.", **_SPAN),
-    ] = None,
-    prefetch: Annotated[
-        int, typer.Option("--prefetch", min=0, help="Jobs to claim ahead, beyond those that run.")
-    ] = 0,
-    rate: Annotated[
-        Any,
-        typer.Option("--rate", parser=parse_rate, metavar="N/SPAN", help="How many this worker may start."),
-    ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", "--burst", help="Stop when nothing is left that could run now.")
     ] = False,
-    name: Annotated[
-        str | None, typer.Option("--name", help="A name for logs and `workers list`. Default: host and pid.")
-    ] = None,
-    max_jobs: Annotated[
-        int,
-        typer.Option(
-            "--max-jobs", min=0, help="End after so many jobs; with --processes a new process goes on."
-        ),
-    ] = 0,
-    max_memory: Annotated[
-        int,
-        typer.Option(
-            "--max-memory",
-            parser=parse_size,
-            metavar="SIZE",
-            help="The same after using this much memory, like 2GiB.",
-        ),
-    ] = 0,
     handle: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,6 +66,7 @@ def command(
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
     url: UrlFlag = None,
+    **options: Any,
 ) -> int:
     """Run jobs until stopped.
 
@@ -171,7 +82,7 @@ def command(
     app = chosen_app(app)
     if app is None and not handle:
         raise UsageError("which app? `taskharbor worker module:attribute`, for example app:harbor")
-    if gpus is not None and processes > 1:
+    if options["gpus"] is not None and processes > 1:
         raise UsageError(
             "--gpus with --processes would give each device to several jobs: start one worker per set of "
             "devices, such as --gpus 0,1 and --gpus 2,3"
@@ -181,23 +92,7 @@ def command(
         include=chosen_include(include),
         handlers=tuple(handle or ()),
         url=url,
-        queues=_names(queues, "--queues names no queue; leave it out for all queues of the app"),
-        concurrency=concurrency,
-        kind=kind,
-        lanes=_names(lanes, "--lanes names no lane; leave it out for those of --kind"),
-        strict=strict,
-        unknown_types=unknown_types.value,
-        gpus=gpus,
-        lease=lease,
-        heartbeat=heartbeat,
-        grace=grace,
-        poll=poll,
-        max_poll=max_poll,
-        prefetch=prefetch,
-        rate=None if rate == NONE else rate,
-        name=name,
-        max_jobs=max_jobs,
-        max_memory=max_memory,
+        flags=chosen_flags(options),
         scheduler=scheduler,
         sweep_every=sweep_every,
         log_format=log_format,
@@ -221,15 +116,7 @@ def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
 
     if not isinstance(load_worker(app, url, include), Worker):
         return
-    said = [f"--{name.replace('_', '-')}" for name in _OF_THE_WORKER if was_said(name)]
+    names = (*WORKER_FLAGS, "scheduler", "sweep_every")
+    said = [f"--{name.replace('_', '-')}" for name in names if was_said(name)]
     if said:
         raise UsageError(f"{app} is a worker with settings of its own: leave {', '.join(said)} out")
-
-
-def _names(text: str | None, complaint: str) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise UsageError(complaint)
-    return names

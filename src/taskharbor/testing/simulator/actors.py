@@ -6,7 +6,6 @@ They all run the real code; only their clock, random choices and connection to t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace as config_with
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +100,7 @@ class WorkerActor(Actor):
             lease=timedelta(seconds=plan.lease_seconds),
             grace=timedelta(seconds=plan.grace_seconds),
             poll=None if plan.poll_seconds is None else timedelta(seconds=plan.poll_seconds),
+            report_every=plan.poll_seconds or 5.0,  # a quiet year has no use for six million reports
             name=self.process.name,
             lanes=self.choices.pick((("any", "cpu"), ("cpu", "any"))) if plan.has("lanes") else None,
             prefetch=2 if plan.has("prefetch") else 0,
@@ -108,8 +108,6 @@ class WorkerActor(Actor):
             clock=self.clock,
             entropy=self.choices.entropy("worker"),
         )
-        if plan.poll_seconds is not None:  # a quiet year has no use for six million reports
-            worker.config = config_with(worker.config, report_every=timedelta(seconds=plan.poll_seconds))
         worker.use(self._points)
         worker.use(recorded_runs(self.world.recorder_of(self.process.name)))
         self.world.app.equip(worker)

@@ -237,9 +237,9 @@ class ProcessExecutor:
         self._events = run.events
         self._timing = run.timing
         self._deadlines = deadlines
-        self._memory = run.config.process_memory
-        self._patience = run.config.patience.total_seconds()
-        self._has_gpus = bool(run.config.gpus)
+        self._memory = run.options.process_memory
+        self._patience = run.options.patience.total_seconds()
+        self._has_gpus = bool(run.gpus)
         self._modules: list[str] = []
         self._idle: list[Child] = []
         self._all: set[Child] = set()
