@@ -138,7 +138,7 @@ async def test_a_connection_that_the_server_closed_is_noticed_and_made_again(own
 
 async def test_a_server_that_does_not_answer_is_left_after_the_timeout(own_server):
     async with RedisDriver(address_of(own_server.url)) as driver:
-        driver._primary.address = address_of(
+        driver.primary.address = address_of(
             f"{own_server.url}?timeout=0.2"
         )  # of connections made from now on
         os.kill(own_server.pid, signal.SIGSTOP)
@@ -153,7 +153,7 @@ async def test_a_server_that_does_not_answer_is_left_after_the_timeout(own_serve
 
 async def test_a_blocking_caller_is_told_that_nobody_is_there(store_url):
     async with RedisDriver(address_of(store_url)) as driver:
-        driver._primary.found = ("127.0.0.1", free_port())
+        driver.primary.found = ("127.0.0.1", free_port())
         with pytest.raises(DriverUnavailable, match="does not accept connections") as error:
             await put(driver, new_job())
 

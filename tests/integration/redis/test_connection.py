@@ -42,11 +42,11 @@ async def test_the_answer_of_a_caller_who_left_goes_to_nobody_else(link):
 
 
 async def test_a_time_limit_ends_a_call_and_leaves_the_connection_in_order(link, driver):
-    key = driver._keys.inbox("test")
+    key = driver.keys.inbox("test")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await link.call(("BLPOP", key, "0"), writes=False)
-    await driver._primary.command("RPUSH", key, "late")
+    await driver.primary.command("RPUSH", key, "late")
 
     assert await echoed(link, "next") == b"next"
 

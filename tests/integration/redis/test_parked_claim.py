@@ -35,7 +35,7 @@ async def idle_worker(url, claim=CLAIM):
 
 
 async def stands(driver):
-    info = (await driver._primary.command("INFO", "clients")).decode()
+    info = (await driver.primary.command("INFO", "clients")).decode()
     return driver._parked_claims.is_parked and "blocked_clients:0" not in info
 
 

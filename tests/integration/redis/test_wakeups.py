@@ -36,7 +36,7 @@ class Listener:
 
 
 async def blocked_clients(driver):
-    info = (await driver._primary.command("INFO", "clients")).decode()
+    info = (await driver.primary.command("INFO", "clients")).decode()
     return int(info.partition("blocked_clients:")[2].split()[0])
 
 
@@ -168,7 +168,7 @@ async def test_a_job_that_nobody_can_take_goes_round_once(own_server):
         await until(lambda: enough_wait(driver, 3))
         before = sum(worker.heard for worker in others)
         assert isinstance(driver, RedisDriver)
-        told = await driver._primary.command("LLEN", driver._keys.queue("kit").wake)
+        told = await driver.primary.command("LLEN", driver.keys.queue("kit").wake)
 
         await driver.enqueue([new_job()])
         await until(lambda: has_gone_round(driver))
@@ -181,11 +181,9 @@ async def test_a_job_that_nobody_can_take_goes_round_once(own_server):
 
 async def has_gone_round(driver):
     """Every handle has passed it on, and the first has kept it."""
-    calls = (await driver._primary.command("INFO", "commandstats")).decode()
+    calls = (await driver.primary.command("INFO", "commandstats")).decode()
     passed = calls.partition("cmdstat_zrangebylex:calls=")[2].partition(",")[0]
-    return (
-        int(passed or 0) >= 3 and await driver._primary.command("LLEN", driver._keys.queue("kit").wake) == 0
-    )
+    return int(passed or 0) >= 3 and await driver.primary.command("LLEN", driver.keys.queue("kit").wake) == 0
 
 
 async def test_listening_goes_on_after_the_server_came_back(own_server):

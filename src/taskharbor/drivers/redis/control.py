@@ -17,23 +17,22 @@ from taskharbor.model.transitions import starting_at
 
 
 class Control:
-    """The control verbs of one driver handle."""
+    """The control verbs of a driver, or of one slot of a cluster."""
 
-    def __init__(self, steps: OptimisticStep) -> None:
-        self._steps = steps
+    steps: OptimisticStep
 
-    async def cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
+    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
         def decide(unit: UnitOfWork) -> list[CancelAnswer]:
             return [lifecycle.cancel(unit, job_id) for job_id in ids]
 
-        return await self._steps.run(_asked(ids), decide, now)
+        return await self.steps.run(_asked(ids), decide, now)
 
-    async def cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await self._steps.run(
+    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
+        return await self.steps.run(
             [b"k" + scoped(queue, key)], lambda unit: lifecycle.cancel_waiting(unit, queue, key), now
         )
 
-    async def requeue(
+    async def do_requeue(
         self,
         ids: Sequence[str],
         edit: Edit,
@@ -48,20 +47,20 @@ class Control:
                 lifecycle.requeue(unit, job_id, edit, reset_counts=reset_counts, run_at=due) for job_id in ids
             ]
 
-        return await self._steps.run(_asked(ids), decide, now)
+        return await self.steps.run(_asked(ids), decide, now)
 
-    async def delete(
+    async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
         def decide(unit: UnitOfWork) -> list[Deleted | JobNotFound | ConflictError]:
             return [lifecycle.delete(unit, job_id) for job_id in ids]
 
-        return await self._steps.run(_asked(ids), decide, now)
+        return await self.steps.run(_asked(ids), decide, now)
 
-    async def speculate(
+    async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._steps.run(
+        return await self.steps.run(
             _asked([job_id]), lambda unit: lifecycle.speculate(unit, job_id, head_start), now, seqs=1
         )
 

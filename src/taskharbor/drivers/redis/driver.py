@@ -18,23 +18,14 @@ from msgspec.structs import replace
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
-    CancelAnswer,
     Claim,
     Claimed,
-    Counts,
-    Deleted,
     DriverInfo,
     Enqueued,
     Exchanged,
     Extended,
-    Page,
-    Query,
-    QueueInfo,
     Reclaimed,
-    Requeued,
-    RoleLease,
     Settled,
-    Speculated,
     Wakeups,
 )
 from taskharbor.drivers.redis import health
@@ -52,16 +43,11 @@ from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.queries import Queries
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.wakeups import WakeupListener
-from taskharbor.errors import ConflictError, DriverMisbehaved, JobNotFound, LeaseLost, StoreRefused
+from taskharbor.errors import DriverMisbehaved, LeaseLost, StoreRefused
 from taskharbor.model.clock import Clock
-from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
-from taskharbor.model.queue import QueueRules, QueueSettings
-from taskharbor.model.schedule import Schedule, StoredSchedule
+from taskharbor.model.job import Lease, NewJob, Progress
 from taskharbor.model.settlement import Settlement
-from taskharbor.model.speculation import HeadStart
 
 log = logging.getLogger("taskharbor.drivers.redis")
 
@@ -77,7 +63,7 @@ _CAPABILITIES = Capabilities(
 )
 
 
-class RedisDriver(Driver):
+class RedisDriver(Control, Queries, Registry, Driver):
     """A store in one namespace of a Redis or Valkey server."""
 
     def __init__(
@@ -85,7 +71,7 @@ class RedisDriver(Driver):
     ) -> None:
         super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
-        self._keys = Keys(address.namespace)
+        self.keys = Keys(address.namespace)
         self._only_looks = False
 
     @classmethod
@@ -107,30 +93,27 @@ class RedisDriver(Driver):
         return await self.open()
 
     async def do_open(self) -> None:
-        self._make_parts(Primary(self.address, self._keys, self._fresh_epoch))
-        self._primary.makes_epoch = not self._only_looks
+        self._make_parts(Primary(self.address, self.keys, self._fresh_epoch))
+        self.primary.makes_epoch = not self._only_looks
         try:
-            await self._primary.open()
-            seen = await health.look(self._primary)
+            await self.primary.open()
+            seen = await health.look(self.primary)
             health.check(seen, self.address)
             await self._check_rights()
-            await self._primary.adopt_epoch()
+            await self.primary.adopt_epoch()
         except BaseException:
-            await self._primary.close()
+            await self.primary.close()
             raise
         self.capabilities = replace(self.capabilities, durable=seen.durability != "D0")
         if not self._only_looks:  # a read-only open shows it in `info`, or has nothing to lose
             health.advise(seen, self.address)
 
     def _make_parts(self, primary: Primary) -> None:
-        keys = self._keys
-        self._primary = primary
-        self._steps = OptimisticStep(primary, keys)
-        self._enqueuer = Enqueuer(primary, keys, self._steps)
-        self._attempts = Attempts(primary, keys, self._steps, self.entropy, self.orphans)
-        self._control = Control(self._steps)
-        self._queries = Queries(primary, keys, self._steps, self.orphans)
-        self._registry = Registry(primary, keys, self._steps)
+        keys = self.keys
+        self.primary = primary
+        self.steps = OptimisticStep(primary, keys)
+        self._enqueuer = Enqueuer(primary, keys, self.steps)
+        self._attempts = Attempts(primary, keys, self.steps, self.entropy, self.orphans)
         self._parked_claims = ParkedClaims(self._attempts)
         self._wakeups = WakeupListener(
             primary, keys, self.clock, self.entropy.split("wakeups"), self._parked_claims
@@ -144,13 +127,13 @@ class RedisDriver(Driver):
     async def _check_rights(self) -> None:
         """Check at open that scripts may run, not at the first job."""
         try:
-            await self._primary.run("get", [self._keys.data], "", "", writes=False)
+            await self.primary.run("get", [self.keys.data], "", "", writes=False)
         except DriverMisbehaved as error:
             raise StoreRefused(f"the server runs no scripts: {error}") from error
         except StoreRefused as error:
             raise StoreRefused(
                 f"{error}; the user needs EVALSHA, SCRIPT LOAD and the data commands on the keys "
-                f"{{{self._keys.namespace}}}:*"
+                f"{{{self.keys.namespace}}}:*"
             ) from error
 
     def _fresh_epoch(self) -> bytes:
@@ -158,13 +141,13 @@ class RedisDriver(Driver):
 
     async def do_close(self) -> None:
         await self._wakeups.close()
-        await self._primary.close()
+        await self.primary.close()
         await asyncio.to_thread(self._blocking.close)
 
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        await self._eviction_guard.check_on(self._primary)
+        await self._eviction_guard.check_on(self.primary)
         return await self._enqueuer.enqueue(jobs, now)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
@@ -172,11 +155,11 @@ class RedisDriver(Driver):
 
     async def _enqueue_elsewhere(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         """In an event loop other than this handle's: with a connection of its own."""
-        primary = Primary(self.address, self._keys, self._fresh_epoch)
+        primary = Primary(self.address, self.keys, self._fresh_epoch)
         try:
             await primary.open()
             await primary.adopt_epoch()
-            enqueuer = Enqueuer(primary, self._keys, OptimisticStep(primary, self._keys))
+            enqueuer = Enqueuer(primary, self.keys, OptimisticStep(primary, self.keys))
             return await enqueuer.enqueue_with_care(jobs, now)
         finally:
             await primary.close()
@@ -189,7 +172,7 @@ class RedisDriver(Driver):
 
     async def _check_eviction(self) -> None:
         try:
-            await self._eviction_guard.check_on(self._primary)
+            await self._eviction_guard.check_on(self.primary)
         except StoreRefused:
             await self._parked_claims.withdraw()
             raise
@@ -223,70 +206,23 @@ class RedisDriver(Driver):
         return await self._attempts.reclaim(limit, now)
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
-        queues = await self._steps.queue_names()
+        queues = await self.steps.queue_names()
         return int(
-            await self._primary.run("promote", self._keys.for_promote(queues), now_arg(now), limit, *queues)
+            await self.primary.run("promote", self.keys.for_promote(queues), now_arg(now), limit, *queues)
         )
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
-        keys = [self._keys.data, self._keys.idempotency_ends]
-        queues = await self._steps.queue_names()
+        keys = [self.keys.data, self.keys.idempotency_ends]
+        queues = await self.steps.queue_names()
         for queue in queues:
-            own = self._keys.queue(queue)
+            own = self.keys.queue(queue)
             keys += (own.list, own.done)
-        return int(await self._primary.run("prune", keys, now_arg(now), limit, *queues))
+        return int(await self.primary.run("prune", keys, now_arg(now), limit, *queues))
 
-    # ------------------------------------------------------------------ control
-
-    async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        return await self._control.cancel(ids, now)
-
-    async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await self._control.cancel_waiting(queue, key, now)
-
-    async def do_requeue(
-        self,
-        ids: Sequence[str],
-        edit: Edit,
-        reset_counts: bool,
-        run_at: datetime | None,
-        delay: timedelta | None,
-        now: datetime | None,
-    ) -> list[Requeued | JobNotFound | ConflictError]:
-        return await self._control.requeue(ids, edit, reset_counts, run_at, delay, now)
-
-    async def do_delete(
-        self, ids: Sequence[str], now: datetime | None
-    ) -> list[Deleted | JobNotFound | ConflictError]:
-        return await self._control.delete(ids, now)
-
-    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
-        return await self._registry.configure(settings)
-
-    async def do_speculate(
-        self, job_id: str, head_start: HeadStart | None, now: datetime | None
-    ) -> Speculated | JobNotFound | ConflictError:
-        return await self._control.speculate(job_id, head_start, now)
-
-    # ------------------------------------------------------------------ looking
-
-    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._queries.get(ids, now)
-
-    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._queries.get(ids, now, payloads=False)
-
-    async def do_find(self, query: Query, now: datetime | None) -> Page:
-        return await self._queries.find(query, now)
-
-    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        return await self._queries.count(queues, now)
-
-    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
-        return await self._queries.queues(now)
+    # ------------------------------------------------------------------ the store and wake-ups
 
     async def do_info(self) -> DriverInfo:
-        seen = await health.look(self._primary)
+        seen = await health.look(self.primary)
         return DriverInfo(
             driver="redis",
             store=f"{seen.product} {seen.version}",
@@ -299,47 +235,11 @@ class RedisDriver(Driver):
 
     async def stored_bytes(self) -> int:
         """The memory this harbor uses on the server; estimated by samples where it is large."""
-        keys = [self._keys.data]
-        for queue in await self._steps.queue_names():
-            keys += self._keys.queue(queue)
+        keys = [self.keys.data]
+        for queue in await self.steps.queue_names():
+            keys += self.keys.queue(queue)
         commands = [("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES) for key in keys]
-        return sum(found or 0 for found in await self._primary.together(commands))
-
-    # ------------------------------------------------------------------ presence
-
-    async def do_report_worker(
-        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
-    ) -> None:
-        await self._registry.report(report, samples, ttl, now)
-
-    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        return await self._registry.forget(worker_id, now)
-
-    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        return await self._registry.workers(now)
-
-    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        return await self._registry.types()
-
-    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        return await self._registry.hold(role, holder, ttl, now)
-
-    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        return await self._registry.release(role, holder, now)
+        return sum(found or 0 for found in await self.primary.together(commands))
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return self._wakeups.listen(queues, worker_id)
-
-    # ------------------------------------------------------------------ schedules
-
-    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        return await self._registry.put(schedule, now)
-
-    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        return await self._registry.advance(name, tick, fired, now)
-
-    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        return await self._registry.delete(name)
-
-    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        return await self._registry.schedules()

@@ -37,26 +37,31 @@ _LIVE_SIGNS = {JobState.READY: "w", JobState.SCHEDULED: "s", JobState.RUNNING: "
 
 
 class Queries:
-    """The reading verbs of one driver handle."""
+    """The reading verbs of a driver, or of one slot of a cluster."""
 
-    def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep, orphans: Orphans) -> None:
-        self._primary = primary
-        self._keys = keys
-        self._steps = steps
-        self._orphans = orphans
+    primary: Primary
+    keys: Keys
+    steps: OptimisticStep
+    orphans: Orphans
 
-    async def get(
-        self, ids: Sequence[str], now: datetime | None, *, payloads: bool = True
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._get(ids, now, payloads=True)
+
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._get(ids, now, payloads=False)
+
+    async def _get(
+        self, ids: Sequence[str], now: datetime | None, *, payloads: bool
     ) -> list[JobRecord | None]:
         lean = "" if payloads else "1"
-        reply = await self._primary.run(
-            "get", [self._keys.data], now_arg(now), lean, *map(id_bytes, ids), writes=False
+        reply = await self.primary.run(
+            "get", [self.keys.data], now_arg(now), lean, *map(id_bytes, ids), writes=False
         )
         at = instant(int(reply[0]))
         return [shown(_record(parts), at) if parts else None for parts in reply[1:]]
 
-    async def find(self, query: Query, now: datetime | None) -> Page:
-        queues = [query.queue] if query.queue is not None else await self._steps.queue_names()
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        queues = [query.queue] if query.queue is not None else await self.steps.queue_names()
         found, last = await self.part_of_page(queues, query, now)
         jobs = found[: query.limit]
         if len(found) > query.limit:
@@ -67,14 +72,14 @@ class Queries:
         self, queues: Sequence[str], query: Query, now: datetime | None
     ) -> tuple[list[JobRecord], int | None]:
         """The next matching jobs, and the seq of the last one examined; None: there are no more."""
-        keys = [self._keys.data]
+        keys = [self.keys.data]
         for queue in queues:
-            own = self._keys.queue(queue)
+            own = self.keys.queue(queue)
             keys += (own.list, own.leases)
         sections, signs = _sections(query)
         after = seq_of(query)
         is_filtered = any((query.type, query.key, query.worker_id, query.failure_kind))
-        reply = await self._primary.run(
+        reply = await self.primary.run(
             "find",
             keys,
             now_arg(now),
@@ -88,22 +93,20 @@ class Queries:
             writes=False,
         )
         at = instant(int(reply[0]))
-        self._orphans.note(ids_in(reply[3]))
+        self.orphans.note(ids_in(reply[3]))
         found = [shown(_record(parts), at) for parts in reply[4:]]
         fitting = [replace(job, settled_token=None) for job in found if _fits(job, query)]
         return fitting, None if reply[1] == b"1" else int(reply[2])
 
-    async def count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        names = sorted(queues) if queues else await self._steps.queue_names()
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        names = sorted(queues) if queues else await self.steps.queue_names()
         _, rows = await self._numbers(names, now, wants_more=False)
         counted = {name: _counts(row) for name, row in zip(names, rows, strict=True)}
         return counted if queues else {name: counts for name, counts in counted.items() if counts.total}
 
-    async def queues(self, now: datetime | None) -> list[QueueInfo]:
-        with_jobs = await self._steps.queue_names()
-        configured = {
-            name.decode() for name in await self._primary.command("SMEMBERS", self._keys.configured)
-        }
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
+        with_jobs = await self.steps.queue_names()
+        configured = {name.decode() for name in await self.primary.command("SMEMBERS", self.keys.configured)}
         names = sorted({*with_jobs, *configured})
         _, rows = await self._numbers(names, now, wants_more=True)
         infos = [_queue_info(name, row) for name, row in zip(names, rows, strict=True)]
@@ -116,12 +119,12 @@ class Queries:
     async def _numbers(
         self, names: Sequence[str], now: datetime | None, *, wants_more: bool
     ) -> tuple[datetime, list[Any]]:
-        keys = [self._keys.data]
+        keys = [self.keys.data]
         for name in names:
-            own = self._keys.queue(name)
+            own = self.keys.queue(name)
             keys += (own.list, own.ready, own.later, own.leases, own.copies)
-            keys.append(self._keys.execute_rate if name == EVERY_QUEUE else own.execute_rate)
-        reply = await self._primary.run(
+            keys.append(self.keys.execute_rate if name == EVERY_QUEUE else own.execute_rate)
+        reply = await self.primary.run(
             "count", keys, now_arg(now), "1" if wants_more else "", *names, writes=False
         )
         return instant(int(reply[0])), reply[1:]

@@ -37,20 +37,19 @@ Field = tuple[str, str]  # a key and one of its fields
 
 
 class Registry:
-    """The verbs about everything but jobs."""
+    """The verbs about everything but jobs, of a driver or of one slot of a cluster."""
 
-    def __init__(self, primary: Primary, keys: Keys, steps: OptimisticStep) -> None:
-        self._primary = primary
-        self._keys = keys
-        self._steps = steps
+    primary: Primary
+    keys: Keys
+    steps: OptimisticStep
 
     # ------------------------------------------------------------------ settings
 
-    async def configure(self, settings: QueueSettings) -> QueueRules:
-        keys, name = self._keys, settings.queue
+    async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
+        keys, name = self.keys, settings.queue
         own = keys.queue(name)
         is_harbor = name == EVERY_QUEUE
-        queues = await self._steps.queue_names() if is_harbor else [name]
+        queues = await self.steps.queue_names() if is_harbor else [name]
 
         def decide(values: Sequence[bytes | None], _: datetime) -> tuple[QueueRules, list[Any]]:
             rules = _with(rules_in(values[0]), settings)
@@ -64,29 +63,32 @@ class Registry:
             return rules, writes
 
         rules = await self._change([(keys.data, f"R{name}")], decide, None)
-        self._steps.forget_rules()
+        self.steps.forget_rules()
         return rules
 
     # ------------------------------------------------------------------ workers
 
-    async def report(
+    async def do_report_worker(
         self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
     ) -> None:
         types = sorted({sample.type for sample in samples})
-        fields = [(self._keys.workers, report.worker_id), *((self._keys.types, name) for name in types)]
+        fields = [(self.keys.workers, report.worker_id), *((self.keys.types, name) for name in types)]
 
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[None, list[Any]]:
             info = reported(_decoded(values[0], WorkerInfo), report, samples, ttl, at)
             found = (_decoded(packed, TypeInfo) for packed in values[1:])
             known = {usual.type: usual for usual in found if usual is not None}
-            writes: list[Any] = [("HSET", self._keys.workers, report.worker_id, _encode(info))]
+            writes: list[Any] = [("HSET", self.keys.workers, report.worker_id, _encode(info))]
             for name, usual in learned(known, samples).items():
-                writes.append(("HSET", self._keys.types, name, _encode(usual)))
+                writes.append(("HSET", self.keys.types, name, _encode(usual)))
             return None, writes
 
         await self._change(fields, decide, now)
 
-    async def forget(self, worker_id: str, now: datetime | None, *, only_lapsed: bool = False) -> bool:
+    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
+        return await self._forget(worker_id, now, only_lapsed=False)
+
+    async def _forget(self, worker_id: str, now: datetime | None, *, only_lapsed: bool) -> bool:
         """True if the worker's report had not expired. `only_lapsed`: keep one that has reported again."""
 
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
@@ -94,62 +96,62 @@ class Registry:
                 return False, []
             lives = msgspec.msgpack.decode(values[0], type=WorkerInfo).expires_at > at
             stays = lives and only_lapsed
-            return lives, [] if stays else [("HDEL", self._keys.workers, worker_id)]
+            return lives, [] if stays else [("HDEL", self.keys.workers, worker_id)]
 
-        return await self._change([(self._keys.workers, worker_id)], decide, now)
+        return await self._change([(self.keys.workers, worker_id)], decide, now)
 
-    async def workers(self, now: datetime | None) -> list[WorkerInfo]:
-        at, packed = await self._all(self._keys.workers, now)
+    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
+        at, packed = await self._all(self.keys.workers, now)
         infos = [msgspec.msgpack.decode(value, type=WorkerInfo) for value in packed]
         for lapsed in (info for info in infos if info.expires_at <= at):
-            await self.forget(lapsed.report.worker_id, now, only_lapsed=True)
+            await self._forget(lapsed.report.worker_id, now, only_lapsed=True)
         return ranked([info for info in infos if info.expires_at > at])
 
-    async def types(self) -> list[TypeInfo]:
-        _, packed = await self._all(self._keys.types, None)
+    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
+        _, packed = await self._all(self.keys.types, None)
         infos = [msgspec.msgpack.decode(value, type=TypeInfo) for value in packed]
         return sorted(infos, key=lambda info: info.type)
 
     # ------------------------------------------------------------------ roles
 
-    async def hold(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
+    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[RoleLease, list[Any]]:
             lease = role_after(_decoded(values[0], RoleLease), role, holder, ttl, at)
-            return lease, [("HSET", self._keys.roles, role, _encode(lease))] if lease.is_mine else []
+            return lease, [("HSET", self.keys.roles, role, _encode(lease))] if lease.is_mine else []
 
-        return await self._change([(self._keys.roles, role)], decide, now)
+        return await self._change([(self.keys.roles, role)], decide, now)
 
-    async def release(self, role: str, holder: str, now: datetime | None) -> bool:
+    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
             lease = role_released(_decoded(values[0], RoleLease), holder, at)
-            return lease is not None, [("HSET", self._keys.roles, role, _encode(lease))] if lease else []
+            return lease is not None, [("HSET", self.keys.roles, role, _encode(lease))] if lease else []
 
-        return await self._change([(self._keys.roles, role)], decide, now)
+        return await self._change([(self.keys.roles, role)], decide, now)
 
     # ------------------------------------------------------------------ schedules
 
-    async def put(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
+    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[StoredSchedule, list[Any]]:
             entry = stored(schedule, _decoded(values[0], StoredSchedule), at)
-            return entry, [("HSET", self._keys.schedules, schedule.name, _encode(entry))]
+            return entry, [("HSET", self.keys.schedules, schedule.name, _encode(entry))]
 
-        return await self._change([(self._keys.schedules, schedule.name)], decide, now)
+        return await self._change([(self.keys.schedules, schedule.name)], decide, now)
 
-    async def advance(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
+    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
         def decide(values: Sequence[bytes | None], at: datetime) -> tuple[bool, list[Any]]:
             entry = _decoded(values[0], StoredSchedule)
             if entry is None or tick <= entry.last_tick_at:
                 return entry is not None, []
             after = advanced(entry, tick, at, fired=fired)
-            return True, [("HSET", self._keys.schedules, name, _encode(after))]
+            return True, [("HSET", self.keys.schedules, name, _encode(after))]
 
-        return await self._change([(self._keys.schedules, name)], decide, now)
+        return await self._change([(self.keys.schedules, name)], decide, now)
 
-    async def delete(self, name: str) -> bool:
-        return bool(await self._primary.command("HDEL", self._keys.schedules, name, writes=True))
+    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
+        return bool(await self.primary.command("HDEL", self.keys.schedules, name, writes=True))
 
-    async def schedules(self) -> list[StoredSchedule]:
-        _, packed = await self._all(self._keys.schedules, None)
+    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
+        _, packed = await self._all(self.keys.schedules, None)
         entries = [msgspec.msgpack.decode(value, type=StoredSchedule) for value in packed]
         return sorted(entries, key=lambda entry: entry.schedule.name)
 
@@ -166,7 +168,7 @@ class Registry:
             answer, writes = decide(values, at)
             if not writes:
                 return answer
-            numbers: dict[str, int] = {self._keys.data: 1}
+            numbers: dict[str, int] = {self.keys.data: 1}
 
             def number(key: str, numbers: dict[str, int] = numbers) -> int:
                 return numbers.setdefault(key, len(numbers) + 1)
@@ -177,7 +179,7 @@ class Registry:
             arguments.append(0)
             for command, key, *parts in writes:
                 arguments += [2 + len(parts), command, number(key), *parts]
-            if await self._primary.run_in_epoch("commit", list(numbers), now_arg(now), *arguments) == b"done":
+            if await self.primary.run_in_epoch("commit", list(numbers), now_arg(now), *arguments) == b"done":
                 return answer
         raise too_busy()
 
@@ -186,11 +188,11 @@ class Registry:
     ) -> tuple[list[bytes | None], datetime]:
         commands: list[tuple[str, ...]] = [("TIME",)]
         commands += [("HGET", key, field) for key, field in fields]
-        time, *values = await self._primary.together(commands)
+        time, *values = await self.primary.together(commands)
         return values, now or _instant_of(time)
 
     async def _all(self, key: str, now: datetime | None) -> tuple[datetime, list[bytes]]:
-        time, values = await self._primary.together([("TIME",), ("HVALS", key)])
+        time, values = await self.primary.together([("TIME",), ("HVALS", key)])
         return now or _instant_of(time), values
 
 

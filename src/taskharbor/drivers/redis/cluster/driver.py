@@ -32,7 +32,6 @@ from taskharbor.drivers.messages import (
     QueueInfo,
     Reclaimed,
     Requeued,
-    RoleLease,
     Settled,
     Speculated,
     Wakeups,
@@ -51,6 +50,7 @@ from taskharbor.drivers.redis.encoding import is_id
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import now_arg
 from taskharbor.drivers.redis.primary import Primary
+from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.settings_codec import rules_bytes
 from taskharbor.errors import (
     ConflictError,
@@ -64,9 +64,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
-from taskharbor.model.schedule import Schedule, StoredSchedule
 from taskharbor.model.settlement import Settlement
 from taskharbor.model.speculation import HeadStart
 
@@ -77,7 +75,7 @@ _CAPABILITIES = Capabilities(
 )
 
 
-class ClusterDriver(Driver):
+class ClusterDriver(Registry, Driver):
     """A store in one namespace of a cluster."""
 
     def __init__(
@@ -101,7 +99,8 @@ class ClusterDriver(Driver):
     async def do_open(self) -> None:
         self._stores = QueueStores(self.address, self.clock, self.entropy, self.orphans)
         self._stores.makes_epochs = self._stores.harbor.primary.makes_epoch = not self._only_looks
-        self._harbor = self._stores.harbor
+        self._harbor = harbor = self._stores.harbor
+        self.primary, self.keys, self.steps = harbor.primary, harbor.keys, harbor.steps
         self._stores.outage = self._harbor.wakeups.outage = self.outage
         self._gates = HarborGates(self._harbor, self.clock, self.entropy.split("gates"))
         self._enqueuer = ClusterEnqueuer(self._stores, self._gates)
@@ -353,10 +352,10 @@ class ClusterDriver(Driver):
     # ------------------------------------------------------------------ control
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        return await self._stores.by_id(ids, lambda store, some: store.control.cancel(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.do_cancel(some, now))
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await (await self._stores.of(queue)).control.cancel_waiting(queue, key, now)
+        return await (await self._stores.of(queue)).do_cancel_waiting(queue, key, now)
 
     async def do_requeue(
         self,
@@ -368,22 +367,22 @@ class ClusterDriver(Driver):
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
         return await self._stores.by_id(
-            ids, lambda store, some: store.control.requeue(some, edit, reset_counts, run_at, delay, now)
+            ids, lambda store, some: store.do_requeue(some, edit, reset_counts, run_at, delay, now)
         )
 
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        return await self._stores.by_id(ids, lambda store, some: store.control.delete(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.do_delete(some, now))
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         harbor = self._harbor
         if settings.queue != EVERY_QUEUE:
             store = await self._stores.of(settings.queue)
-            rules = await store.registry.configure(settings)
+            rules = await store.do_configure_queue(settings, now)
             await harbor.primary.command("SADD", harbor.keys.configured, settings.queue, writes=True)
             return rules
-        rules = await harbor.registry.configure(settings)
+        rules = await super().do_configure_queue(settings, now)
         for store in await self._stores.all():
             await store.take_rules(rules_bytes(for_queue_stores(rules)))
             await store.primary.command("LPUSH", store.keys.queue(store.queue).wake, "1", writes=True)
@@ -393,23 +392,21 @@ class ClusterDriver(Driver):
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         store = (await self._stores.where([job_id])).get(job_id, self._harbor)
-        return await store.control.speculate(job_id, head_start, now)
+        return await store.do_speculate(job_id, head_start, now)
 
     # ------------------------------------------------------------------ looking
 
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._stores.by_id(ids, lambda store, some: store.queries.get(some, now))
+        return await self._stores.by_id(ids, lambda store, some: store.do_get(some, now))
 
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._stores.by_id(ids, lambda store, some: store.queries.get(some, now, payloads=False))
+        return await self._stores.by_id(ids, lambda store, some: store.do_look(some, now))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         if query.queue is not None:
-            return await (await self._stores.of(query.queue)).queries.find(query, now)
+            return await (await self._stores.of(query.queue)).do_find(query, now)
         stores = await self._stores.all()
-        pages = await asyncio.gather(
-            *(store.queries.part_of_page([store.queue], query, now) for store in stores)
-        )
+        pages = await asyncio.gather(*(store.part_of_page([store.queue], query, now) for store in stores))
         sign = -1 if query.newest_first else 1
         # The order is certain only up to the seq that every queue was scanned to.
         ends = [sign * last for _, last in pages if last is not None]
@@ -424,7 +421,7 @@ class ClusterDriver(Driver):
         stores = (
             [await self._stores.of(name) for name in sorted(queues)] if queues else await self._stores.all()
         )
-        counts = await asyncio.gather(*(store.queries.count([store.queue], now) for store in stores))
+        counts = await asyncio.gather(*(store.do_count([store.queue], now) for store in stores))
         merged = {queue: numbers for one in counts for queue, numbers in one.items()}
         return merged if queues else {queue: numbers for queue, numbers in merged.items() if numbers.total}
 
@@ -434,9 +431,9 @@ class ClusterDriver(Driver):
             name.decode() for name in await harbor.primary.command("SMEMBERS", harbor.keys.configured)
         }
         names = {*await harbor.steps.queue_names(), *configured} - {EVERY_QUEUE}
-        infos = [info for info in await harbor.queries.queues(now) if info.queue == EVERY_QUEUE]
+        infos = [info for info in await harbor.do_queues(now) if info.queue == EVERY_QUEUE]
         for name in sorted(names):
-            info = await (await self._stores.of(name)).queries.info_of(name, now)
+            info = await (await self._stores.of(name)).info_of(name, now)
             if name in configured or info.counts.total:
                 infos.append(info)
         return infos
@@ -454,44 +451,8 @@ class ClusterDriver(Driver):
             details={**first.details, "primaries": str(len(seen))},
         )
 
-    # ------------------------------------------------------------------ presence
-
-    async def do_report_worker(
-        self, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta, now: datetime | None
-    ) -> None:
-        await self._harbor.registry.report(report, samples, ttl, now)
-
-    async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
-        return await self._harbor.registry.forget(worker_id, now)
-
-    async def do_workers(self, now: datetime | None) -> list[WorkerInfo]:
-        return await self._harbor.registry.workers(now)
-
-    async def do_types(self, now: datetime | None) -> list[TypeInfo]:
-        return await self._harbor.registry.types()
-
-    async def do_hold_role(self, role: str, holder: str, ttl: timedelta, now: datetime | None) -> RoleLease:
-        return await self._harbor.registry.hold(role, holder, ttl, now)
-
-    async def do_release_role(self, role: str, holder: str, now: datetime | None) -> bool:
-        return await self._harbor.registry.release(role, holder, now)
-
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return MergedSubscription(self._stores.of, self._harbor.wakeups, queues, worker_id)
-
-    # ------------------------------------------------------------------ schedules
-
-    async def do_put_schedule(self, schedule: Schedule, now: datetime | None) -> StoredSchedule:
-        return await self._harbor.registry.put(schedule, now)
-
-    async def do_advance_schedule(self, name: str, tick: datetime, fired: bool, now: datetime | None) -> bool:
-        return await self._harbor.registry.advance(name, tick, fired, now)
-
-    async def do_delete_schedule(self, name: str, now: datetime | None) -> bool:
-        return await self._harbor.registry.delete(name)
-
-    async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
-        return await self._harbor.registry.schedules()
 
 
 async def _settled(

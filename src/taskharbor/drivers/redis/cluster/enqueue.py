@@ -66,7 +66,7 @@ class ClusterEnqueuer:
 
     async def _duplicate(self, job: NewJob, store: QueueStore, now: datetime | None) -> Enqueued:
         """The answer for a job that another queue already has."""
-        [record] = await store.queries.get([job.id], now)
+        [record] = await store.do_get([job.id], now)
         at = now or await self._harbor.time()
         if record is None:  # just pruned
             return Enqueued(job.id, EnqueueResult.DUPLICATE, at, 0)

@@ -39,7 +39,7 @@ from taskharbor.model.transitions import new_record
 _NO_LIMIT = 1_000_000
 
 
-class HarborSlot:
+class HarborSlot(Control, Queries):
     """The slot of harbor-wide data."""
 
     def __init__(
@@ -48,9 +48,7 @@ class HarborSlot:
         self.keys = Keys(address.namespace)
         self.primary = Primary(address, self.keys, lambda: entropy.token().encode(), shared)
         self.steps = OptimisticStep(self.primary, self.keys)
-        self.registry = Registry(self.primary, self.keys, self.steps)
-        self.queries = Queries(self.primary, self.keys, self.steps, orphans)
-        self.control = Control(self.steps)
+        self.orphans = orphans
         self.wakeups = WakeupListener(self.primary, self.keys, clock, entropy.split("home"))
 
     async def open(self) -> None:
@@ -74,7 +72,7 @@ class HarborSlot:
             await self.primary.together([("RPUSH", key, job_id), ("EXPIRE", key, 3600)], writes=True)
 
 
-class QueueStore:
+class QueueStore(Control, Queries, Registry):
     """One queue."""
 
     def __init__(
@@ -98,9 +96,7 @@ class QueueStore:
         self.attempts = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_one_queue=True)
         self.counted = Attempts(self.primary, self.keys, self.steps, entropy, orphans, is_one_queue=True)
         self.counted.is_counted = True  # for claims under the lock of the harbor's limits
-        self.control = Control(self.steps)
-        self.queries = Queries(self.primary, self.keys, self.steps, orphans)
-        self.registry = Registry(self.primary, self.keys, self.steps)
+        self.orphans = orphans
         self.wakeups = WakeupListener(self.primary, self.keys, clock, entropy.split(queue))
         self.attempts.forwarder = self.counted.forwarder = self.wakeups.forwarder
         self.eviction_guard = EvictionGuard(address, clock)
