@@ -1,4 +1,4 @@
-"""Harbor: tasks, store, client and worker in one hand. The only place that chooses a driver."""
+"""Harbor: the object that a program holds. It makes tasks, enqueues jobs and builds workers."""
 
 from __future__ import annotations
 
