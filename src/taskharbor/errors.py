@@ -27,7 +27,7 @@ TaskHarborError
 │   │   └── Forbidden                  a server knows the caller, whose rights do not reach so far
 │   └── DriverMisbehaved               an answer we cannot understand; please report
 ├── AttemptError                       why an attempt failed when its handler did not say so
-│   ├── Stalled                        its worker fell silent, or died: carries the cause of death
+│   ├── AttemptStalled                 its worker fell silent, or died: carries the cause of death
 │   └── TimedOut                       it ran past its time limit
 ├── Unrecoverable                      raised by a handler: fail now, do not retry
 └── JobFailed                          from handle.result(): the job ended failed or cancelled
@@ -244,7 +244,7 @@ class AttemptError(TaskHarborError):
     """Why an attempt failed when its handler did not say so."""
 
 
-class Stalled(AttemptError):
+class AttemptStalled(AttemptError):
     """The worker of the attempt fell silent or died; the message carries the cause of death."""
 
 

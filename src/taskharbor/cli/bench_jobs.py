@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.cli.bench_report import Fate
+from taskharbor.cli.bench_report import JobFate
 from taskharbor.cli.search import JobSearch, find_all
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
@@ -48,7 +48,7 @@ class MixJobs:
     """Makes the jobs of one run, remembers what must become of each, and is their handler."""
 
     def __init__(self, driver: Driver, queue: str, size: int) -> None:
-        self.expected: dict[str, Fate] = {}
+        self.expected: dict[str, JobFate] = {}
         self.merged: Counter[str] = Counter()
         """How many requests joined a waiting job of their key, by kind."""
         self._driver = driver
@@ -78,9 +78,9 @@ class MixJobs:
             self.merged[kind] += 1
             return
         ends = JobState.FAILED if kind == "failing" else JobState.COMPLETED
-        self.expected[answer.id] = Fate(kind, ends, int(job.headers.get(_FAILURES, 0)))
+        self.expected[answer.id] = JobFate(kind, ends, int(job.headers.get(_FAILURES, 0)))
         if kind == "parent":
-            self.expected[job.headers[_CHILD]] = Fate("child")
+            self.expected[job.headers[_CHILD]] = JobFate("child")
 
     def _job(self, kind: str, at: datetime) -> NewJob:
         number = self._made[kind]

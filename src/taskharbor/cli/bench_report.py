@@ -18,7 +18,7 @@ _S = JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class JobFate:
     """What must become of a job: its kind, how it ends, and how many of its attempts fail."""
 
     kind: str
@@ -91,7 +91,9 @@ def retries_of(job: JobRecord) -> int:
 class MixReport:
     """Adds up what became of the jobs, one by one, and notes what is not as it must be."""
 
-    def __init__(self, expected: Mapping[str, Fate], ends: Mapping[str, int], kinds: Sequence[str]) -> None:
+    def __init__(
+        self, expected: Mapping[str, JobFate], ends: Mapping[str, int], kinds: Sequence[str]
+    ) -> None:
         """`ends`: how often the workers ended each job, by the answers of the store."""
         self._expected = expected
         self._ends = ends
@@ -126,7 +128,7 @@ class MixReport:
     def rows(self) -> list[dict[str, Any]]:
         return [tally.view() for tally in (*self._kinds.values(), self._all) if tally.jobs or tally.merged]
 
-    def _wrong(self, job: JobRecord, fate: Fate) -> str | None:
+    def _wrong(self, job: JobRecord, fate: JobFate) -> str | None:
         """What is wrong with this end; None when it is as expected."""
         if not job.state.is_terminal:
             return f"never ended: it is {job.state}"

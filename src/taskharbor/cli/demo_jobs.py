@@ -113,7 +113,7 @@ def account(
 # ------------------------------------------------------------------ what is put in
 
 
-class Producer:
+class DemoProducer:
     """Puts sample jobs in, each kind in its own way."""
 
     def __init__(self, ledger: ExpectedOutcomes) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from taskharbor.client.connections import Connections
+from taskharbor.client.connections import LoopConnections
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
@@ -85,7 +85,7 @@ class Client:
         self._decides_time = clock is not None and not isinstance(clock, SystemClock)
         self._entropy = entropy or driver.entropy
         self._calls_directly = driver.capabilities.blocking_enqueue
-        self._connections = Connections(driver, opens=opens)
+        self._connections = LoopConnections(driver, opens=opens)
 
     def use(self, middleware: EnqueueMiddleware) -> None:
         """Add a layer around every enqueue; the first added is the outermost."""

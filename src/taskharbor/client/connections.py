@@ -50,7 +50,7 @@ def loop_here() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-class Connections:
+class LoopConnections:
     """The open drivers of one store, one per event loop.
 
     With `opens`, each loop gets a driver of its own, opened on first use and closed by us. Without
@@ -150,7 +150,7 @@ def _close_portal(
     portal.close(there.close if there is not None else None, quietly=quietly)
 
 
-_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+_all: weakref.WeakSet[LoopConnections] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

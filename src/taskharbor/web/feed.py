@@ -35,7 +35,7 @@ MAX_UNREAD = 1000
 _MOST_DIGITS = 18
 
 
-class Event(NamedTuple):
+class FeedEvent(NamedTuple):
     """One change. `number` rises by one with each; `queue` decides who may see it."""
 
     number: int
@@ -45,24 +45,24 @@ class Event(NamedTuple):
     job_id: str | None = None
 
 
-class Subscription:
+class FeedSubscription:
     """One subscriber: what it may see and asked for, and its unread events."""
 
     def __init__(self, principal: Principal, queues: frozenset[str], jobs: frozenset[str]) -> None:
         self.principal = principal
         self.queues = queues
         self.jobs = jobs
-        self.unread: asyncio.Queue[Event] = asyncio.Queue(MAX_UNREAD)
+        self.unread: asyncio.Queue[FeedEvent] = asyncio.Queue(MAX_UNREAD)
         self.has_overflowed = False
 
-    def wants(self, event: Event) -> bool:
+    def wants(self, event: FeedEvent) -> bool:
         if event.queue is not None and not self.principal.may_use(event.queue):
             return False
         if event.job_id is not None:
             return event.job_id in self.jobs
         return event.queue is None or not self.queues or event.queue in self.queues
 
-    def send(self, event: Event) -> None:
+    def send(self, event: FeedEvent) -> None:
         try:
             self.unread.put_nowait(event)
         except asyncio.QueueFull:
@@ -86,10 +86,10 @@ class Feed:
         """Identifies this run of the server: event numbers of another run mean nothing here."""
 
         self._number = 0
-        self._past: deque[tuple[float, Event]] = deque(maxlen=MAX_KEPT)
+        self._past: deque[tuple[float, FeedEvent]] = deque(maxlen=MAX_KEPT)
         self._queues: dict[str, QueueView] = {}
         self._jobs: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: set[FeedSubscription] = set()
         self._polling = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -97,7 +97,7 @@ class Feed:
     def listeners(self) -> int:
         return len(self._subscriptions)
 
-    async def subscribe(self, subscription: Subscription, last_id: str | None) -> None:
+    async def subscribe(self, subscription: FeedSubscription, last_id: str | None) -> None:
         """Subscribe. First come the events missed since `last_id`, or a snapshot of the current state.
 
         Raises:
@@ -115,10 +115,10 @@ class Feed:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._keep_polling())
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: FeedSubscription) -> None:
         self._subscriptions.discard(subscription)
 
-    def id_of(self, event: Event) -> str:
+    def id_of(self, event: FeedEvent) -> str:
         return f"{self.epoch}-{event.number}"
 
     # ------------------------------------------------------------------ polling
@@ -175,7 +175,7 @@ class Feed:
 
     def _happened(self, kind: str, data: Any, *, queue: str | None = None, job_id: str | None = None) -> None:
         self._number += 1
-        event = Event(self._number, kind, msgspec.json.encode(data), queue, job_id)
+        event = FeedEvent(self._number, kind, msgspec.json.encode(data), queue, job_id)
         now = self._clock.monotonic()
         self._past.append((now, event))
         while self._past and self._past[0][0] < now - KEPT_SECONDS:
@@ -184,7 +184,7 @@ class Feed:
             if subscription.wants(event):
                 subscription.send(event)
 
-    def _missed(self, last_id: str | None) -> list[Event] | None:
+    def _missed(self, last_id: str | None) -> list[FeedEvent] | None:
         """The events after that one; None if it is too old or from another run of the server."""
         epoch, _, text = (last_id or "").rpartition("-")
         if epoch != self.epoch or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
@@ -195,11 +195,11 @@ class Feed:
             return None
         return [event for _, event in self._past if event.number > number]
 
-    def _snapshot(self, subscription: Subscription) -> Event:
+    def _snapshot(self, subscription: FeedSubscription) -> FeedEvent:
         queues = [
             view
             for name, view in sorted(self._queues.items())
-            if subscription.wants(Event(0, "queue", b"", queue=name))
+            if subscription.wants(FeedEvent(0, "queue", b"", queue=name))
         ]
         jobs = [
             view
@@ -208,6 +208,6 @@ class Feed:
             and subscription.principal.may_use(str(view["queue"]))
         ]
         at = instant_text(self._clock.now())
-        return Event(
+        return FeedEvent(
             self._number, "snapshot", msgspec.json.encode({"at": at, "queues": queues, "jobs": jobs})
         )

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.cli import bench_jobs, bench_mix
 from taskharbor.cli.bench_jobs import KINDS, MixJobs, kinds_of
-from taskharbor.cli.bench_report import Fate, MixReport, percentile
+from taskharbor.cli.bench_report import JobFate, MixReport, percentile
 from taskharbor.drivers import Driver
 from taskharbor.model.job import Job, JobRecord
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
@@ -19,8 +19,8 @@ from taskharbor.worker.context import JobContext
 from tests.unit.cli.conftest import Shell
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-DEAD = Fate("failing", JobState.FAILED, failures=2)
-FATES = {"p": Fate("plain"), "f": Fate("flaky", failures=1), "d": DEAD}
+DEAD = JobFate("failing", JobState.FAILED, failures=2)
+FATES = {"p": JobFate("plain"), "f": JobFate("flaky", failures=1), "d": DEAD}
 
 
 def job(job_id: str, state: JobState, seconds: float | None = 1.0, **fields: Any) -> JobRecord:
@@ -113,7 +113,7 @@ def test_a_store_that_counts_otherwise_is_told(stored: int) -> None:
 
 
 def test_an_id_that_leads_to_another_job_of_its_key_counts_as_merged() -> None:
-    account = MixReport({"a": Fate("keyed"), "b": Fate("keyed")}, {"a": 1}, KINDS)
+    account = MixReport({"a": JobFate("keyed"), "b": JobFate("keyed")}, {"a": 1}, KINDS)
     for asked in ("a", "b"):
         account.add(asked, job("a", JobState.COMPLETED))
     account.close(1)

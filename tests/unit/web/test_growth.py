@@ -17,7 +17,7 @@ from taskharbor.model.duration import duration
 from taskharbor.model.secrets import masked, redacted
 from taskharbor.settings.parsing import size
 from taskharbor.web.auth import Principal
-from taskharbor.web.feed import Feed, Subscription
+from taskharbor.web.feed import Feed, FeedSubscription
 from tests.unit.growth import assert_linear
 from tests.unit.web.in_process import Server, in_process
 
@@ -113,7 +113,7 @@ async def test_a_last_event_id_that_is_no_number_begins_with_a_snapshot(number: 
         return found
 
     feed = Feed(driver, SystemClock(), lambda: None, "epoch")
-    listener = Subscription(Principal(name="a", role="viewer"), frozenset(), frozenset())
+    listener = FeedSubscription(Principal(name="a", role="viewer"), frozenset(), frozenset())
     try:
         await feed.subscribe(listener, f"epoch-{number}")
         assert listener.unread.get_nowait().kind == "snapshot"

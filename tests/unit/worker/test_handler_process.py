@@ -31,9 +31,9 @@ from taskharbor.worker.executors.handler_process import HandlerProcess
 from taskharbor.worker.executors.process_tree import LOST_CONNECTION, cause_of_death
 from taskharbor.worker.executors.wire import (
     MAX_FRAME,
+    ChildHello,
     Ended,
     Frames,
-    Hello,
     ProgressMade,
     Ready,
     Start,
@@ -316,7 +316,7 @@ def test_a_process_says_that_it_is_ready_and_takes_what_comes(pair, monkeypatch)
 
     monkeypatch.setattr(pair.process, "_run", take)
     monkeypatch.setattr(resource, "setrlimit", lambda *limits: limited.append(limits))
-    pair.worker.sendall(frame(Hello(list(sys.path), ["colorsys"], memory=1 << 40)))
+    pair.worker.sendall(frame(ChildHello(list(sys.path), ["colorsys"], memory=1 << 40)))
     pair.worker.sendall(frame(Start(f"{HERE}:answers", JOB, 9)))
 
     with pytest.raises(Gone):

@@ -30,7 +30,7 @@ from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
 if TYPE_CHECKING:
-    from taskharbor.cli.demo_jobs import DemoReport, ExpectedOutcomes, Producer
+    from taskharbor.cli.demo_jobs import DemoProducer, DemoReport, ExpectedOutcomes
 
 _APP = "taskharbor.cli.demo_app:harbor"
 _LOOK_SECONDS = 0.25
@@ -81,14 +81,14 @@ class Demo:
 
     async def once(self, timeout: timedelta) -> int:
         """Put a fixed amount in, wait for its end, and add up."""
-        from taskharbor.cli.demo_jobs import ExpectedOutcomes, Producer
+        from taskharbor.cli.demo_jobs import DemoProducer, ExpectedOutcomes
 
         ledger = ExpectedOutcomes()
         async with self._store() as driver:
             ledger.stored_before = await _stored(driver)
             with self._workers() as workers:
                 await self._until_at_work(driver, workers)
-                producer = Producer(ledger)
+                producer = DemoProducer(ledger)
                 # A single worker has no supervisor to replace it.
                 await producer.fixed_amount(lose_a_worker=self._processes > 1)
                 self._out.say(
@@ -119,7 +119,7 @@ class Demo:
 
     # ------------------------------------------------------------------ the two ways to look on
 
-    async def _until_over(self, driver: Driver, producer: Producer, timeout: timedelta) -> bool:
+    async def _until_over(self, driver: Driver, producer: DemoProducer, timeout: timedelta) -> bool:
         from taskharbor.cli.demo_app import QUEUES
         from taskharbor.cli.demo_view import Watcher
 
@@ -144,10 +144,10 @@ class Demo:
         from rich.live import Live
 
         from taskharbor.cli.demo_app import QUEUES
-        from taskharbor.cli.demo_jobs import Producer
+        from taskharbor.cli.demo_jobs import DemoProducer
         from taskharbor.cli.demo_view import Watcher, screen
 
-        producer, watcher, stopped = Producer(ledger), Watcher(driver, QUEUES), asyncio.Event()
+        producer, watcher, stopped = DemoProducer(ledger), Watcher(driver, QUEUES), asyncio.Event()
         loop = asyncio.get_running_loop()
         numbers = stop_signals()
         for number in numbers:
@@ -251,7 +251,7 @@ async def _stored(driver: Driver) -> int:
     return sum(counts.total for counts in (await driver.count(QUEUES)).values())
 
 
-async def _feed(producer: Producer, rate: float, clock: SystemClock, stopped: asyncio.Event) -> None:
+async def _feed(producer: DemoProducer, rate: float, clock: SystemClock, stopped: asyncio.Event) -> None:
     """Put jobs in at this rate, every kind about as often as it is weighed."""
     entropy = Entropy()
     total = sum(weight for weight, _ in producer.kinds)

@@ -238,15 +238,15 @@ async def found_ids(driver: Driver, *, now: datetime = START, **fields: Any) -> 
     return [job.id for job in await find_all(driver, Query(**({"limit": 1000} | fields)), now=now)]
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class StoreSnapshot(msgspec.Struct, frozen=True):
     """The whole records of some jobs, and the numbers of every queue."""
 
     records: list[JobRecord | None]
     counts: dict[str, Counts]
 
 
-async def snapshot(driver: Driver, *ids: str, now: datetime = START) -> Snapshot:
-    return Snapshot(await driver.get(ids, now=now), await driver.count(now=now))
+async def snapshot(driver: Driver, *ids: str, now: datetime = START) -> StoreSnapshot:
+    return StoreSnapshot(await driver.get(ids, now=now), await driver.count(now=now))
 
 
 @asynccontextmanager

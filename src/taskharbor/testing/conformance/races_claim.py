@@ -35,7 +35,7 @@ THREADS = 6
 ROUNDS = 12
 
 
-class Held:
+class HeldClaim:
     """How many leases are out as their owners see it: up after a claim, down before the settlement."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Held:
             self._now[what] -= 1
 
 
-async def hold_a_while(driver: Driver, held: Held, jobs: list[JobRecord]) -> int:
+async def hold_a_while(driver: Driver, held: HeldClaim, jobs: list[JobRecord]) -> int:
     """Work through one claim: every job is held across a call to the store, then acked."""
     for job in jobs:
         held.take(job.key)
@@ -188,7 +188,7 @@ async def test_a_limit_holds_while_leases_come_and_go(driver: Driver) -> None:
     """P11 I7: as the owners themselves see it."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=3), now=START)
     await driver.enqueue(new_jobs(90), now=START)
-    held = Held()
+    held = HeldClaim()
 
     async def work(racer: Racer) -> int:
         done = 0
@@ -206,7 +206,7 @@ async def test_a_limit_holds_while_leases_come_and_go(driver: Driver) -> None:
 
 async def test_a_key_never_runs_twice_at_once(driver: Driver) -> None:
     """P12 I6: all enqueue the same three keys and work on whatever they get."""
-    held = Held()
+    held = HeldClaim()
 
     async def work(racer: Racer) -> int:
         done = 0

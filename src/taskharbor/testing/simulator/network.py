@@ -47,7 +47,7 @@ class Fate(msgspec.Struct):
     is_spoiled: bool = False
 
 
-class Line(Relay):
+class Link(Relay):
     """A process's handle on the store, over a network."""
 
     def __init__(self, inner: Driver, world: World, process: Process) -> None:
@@ -65,7 +65,7 @@ class Line(Relay):
             self.capabilities = replace(self.capabilities, wakeups=False)
 
     def another(self) -> Driver:
-        return Line(self.world.handle(self.process.name), self.world, self.process)
+        return Link(self.world.handle(self.process.name), self.world, self.process)
 
     async def carry(self, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
         return await self.world.network.call(self, verb, args, now)
@@ -88,7 +88,7 @@ class Network:
 
     # ------------------------------------------------------------------ out
 
-    async def call(self, line: Line, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
+    async def call(self, line: Link, verb: str, args: tuple[Any, ...], now: datetime | None) -> Any:
         if self._world.is_over:
             raise DriverUnavailable("the world is over", done=False)
         process = line.process
@@ -118,7 +118,7 @@ class Network:
 
     def _arrive(
         self,
-        line: Line,
+        line: Link,
         verb: str,
         args: tuple[Any, ...],
         asked: list[Event],
@@ -145,7 +145,7 @@ class Network:
         self._done(line, verb, args, asked, fate, reply, answer)
 
     async def _carry_out(
-        self, work: Any, line: Line, verb: str, args: Any, asked: Any, fate: Fate, reply: Any
+        self, work: Any, line: Link, verb: str, args: Any, asked: Any, fate: Fate, reply: Any
     ) -> None:
         try:
             self._check_open()
@@ -165,7 +165,7 @@ class Network:
 
     def _done(
         self,
-        line: Line,
+        line: Link,
         verb: str,
         args: tuple[Any, ...],
         asked: list[Event],

@@ -30,7 +30,7 @@ _MOST_REMEMBERED = 20
 _SOON = timedelta(milliseconds=300)
 
 
-class LeasedJob(msgspec.Struct):
+class HeldJob(msgspec.Struct):
     """A leased job. `touched`: when it was last granted or extended, by the clock of this process."""
 
     record: JobRecord
@@ -44,7 +44,7 @@ class RudeWorker(Actor):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process)
-        self._held: dict[str, LeasedJob] = {}
+        self._held: dict[str, HeldJob] = {}
         self._unanswered: list[Settlement] = []
         """Sent, but the reply was lost: they are sent again unchanged."""
         self._over: list[Settlement] = []
@@ -133,19 +133,19 @@ class RudeWorker(Actor):
 
     def _take(self, records: list[JobRecord], asked: float) -> None:
         for record in records:
-            self._held[record.id] = LeasedJob(record, record.lease, asked)
+            self._held[record.id] = HeldJob(record, record.lease, asked)
         if not records:
             self._rests_until = self.clock.monotonic() + self.choices.seconds(0.03, 0.2)
 
-    def _some(self, most: int) -> list[LeasedJob]:
+    def _some(self, most: int) -> list[HeldJob]:
         return list(self._held.values())[: self.choices.whole(1, most)]
 
-    def _old_ones(self) -> list[LeasedJob]:
+    def _old_ones(self) -> list[HeldJob]:
         """The jobs whose lease must be extended now: before half of it is over."""
         before = self.clock.monotonic() - self._lease_for.total_seconds() * self.choices.seconds(0.2, 0.5)
         return [held for held in self._held.values() if held.touched < before]
 
-    async def _extend(self, some: list[LeasedJob]) -> None:
+    async def _extend(self, some: list[HeldJob]) -> None:
         asked = self.clock.monotonic()
         answers = await self.line.extend_leases([held.lease for held in some], self._lease_for)
         for held, answer in zip(some, answers, strict=True):
@@ -154,7 +154,7 @@ class RudeWorker(Actor):
                 continue
             held.lease, held.touched, held.is_cancelled = answer.lease, asked, answer.cancel_requested
 
-    async def _settle(self, some: list[LeasedJob]) -> None:
+    async def _settle(self, some: list[HeldJob]) -> None:
         ended = [self._end(held) for held in some]
         self._unanswered += ended
         await self.line.settle(ended)
@@ -170,7 +170,7 @@ class RudeWorker(Actor):
         self._unanswered = [one for one in self._unanswered if id(one) not in known]
         self._over = [*self._over, *settlements][-_MOST_REMEMBERED:]
 
-    def _end(self, held: LeasedJob) -> Settlement:
+    def _end(self, held: HeldJob) -> Settlement:
         """End the attempt: the settlement that `decide` picks for its outcome."""
         self._held.pop(held.record.id, None)
         outcome = WasCancelled("asked for") if held.is_cancelled else self._outcome()

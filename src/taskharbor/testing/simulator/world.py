@@ -44,7 +44,7 @@ from taskharbor.testing.simulator.choices import Choices
 from taskharbor.testing.simulator.clocks import ProcessClock, StoreClock
 from taskharbor.testing.simulator.faults import FaultInjector
 from taskharbor.testing.simulator.loop import SECOND, Process, SimulatedLoop
-from taskharbor.testing.simulator.network import Line, Network
+from taskharbor.testing.simulator.network import Link, Network
 from taskharbor.testing.simulator.plan import STEP_BACK, Plan
 from taskharbor.testing.simulator.points import Points
 from taskharbor.testing.simulator.rude_workers import RudeWorker
@@ -137,7 +137,7 @@ class World:
         return self.store.another()
 
     def line_of(self, process: Process) -> Driver:
-        return Line(self.handle(process.name), self, process)
+        return Link(self.handle(process.name), self, process)
 
     def deciding(self, at: datetime, stated: datetime | None) -> datetime:
         """The `now` of a call: that of the store's clock, not the caller's."""

@@ -13,7 +13,7 @@ from taskharbor.model.checks import check_id, check_name
 from taskharbor.web.api.schemas import EventsQuery
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.feed import Event, Feed, Subscription
+from taskharbor.web.feed import Feed, FeedEvent, FeedSubscription
 from taskharbor.web.limits import StreamSlot
 from taskharbor.web.problems import Problem
 from taskharbor.web.request import Request
@@ -28,7 +28,7 @@ async def events(request: Request) -> Response:
     service = request.service
     if service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
-    subscription = Subscription(request.principal, _queues(request, asked.queues), _jobs(asked.jobs))
+    subscription = FeedSubscription(request.principal, _queues(request, asked.queues), _jobs(asked.jobs))
     slot = service.event_streams.take(request.principal)
     try:
         await service.feed.subscribe(subscription, request.headers.get("last-event-id"))
@@ -43,7 +43,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, request: Request, subscription: Subscription, slot: StreamSlot) -> None:
+    def __init__(self, request: Request, subscription: FeedSubscription, slot: StreamSlot) -> None:
         super().__init__()
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
@@ -103,7 +103,7 @@ class EventStream(Response):
             found.append(unread.get_nowait())
         return b"".join(map(self._written, found))
 
-    def _written(self, event: Event) -> bytes:
+    def _written(self, event: FeedEvent) -> bytes:
         head = f"id: {self._feed.id_of(event)}\nevent: {event.kind}\ndata: "
         return head.encode() + event.data + b"\n\n"
 

@@ -40,9 +40,9 @@ from taskharbor.worker.executors.contract import BadPayload
 from taskharbor.worker.executors.gpu_context import context_trouble
 from taskharbor.worker.executors.process_tree import LOST_CONNECTION, die_with_parent
 from taskharbor.worker.executors.wire import (
+    ChildHello,
     Frames,
     FromChild,
-    Hello,
     ProgressMade,
     Ready,
     Start,
@@ -187,17 +187,17 @@ class HandlerProcess:
             for message in frames.feed(data):
                 self._received(to_child.decode(message))
 
-    def _received(self, message: Hello | Start | Stop) -> None:
+    def _received(self, message: ChildHello | Start | Stop) -> None:
         if isinstance(message, Start):
             self._cancellation = Cancellation()
             self._jobs.put(message)
         elif isinstance(message, Stop):
             self._cancellation.set(message.reason)  # type: ignore[arg-type]
 
-    def _read_hello(self) -> Hello:
+    def _read_hello(self) -> ChildHello:
         size = int.from_bytes(_exactly(self._connection, 4), "big")
         message = to_child.decode(_exactly(self._connection, size))
-        assert isinstance(message, Hello)  # noqa: S101 - the protocol's first word
+        assert isinstance(message, ChildHello)  # noqa: S101 - the protocol's first word
         sys.path[:] = message.path
         return message
 

@@ -37,9 +37,9 @@ from taskharbor.worker.executors.process_tree import (
     strays_of,
 )
 from taskharbor.worker.executors.wire import (
+    ChildHello,
     Ended,
     Frames,
-    Hello,
     ProgressMade,
     Ready,
     Start,
@@ -102,7 +102,7 @@ class Child(asyncio.Protocol):
             ours.close()
             raise
         self._ours = ours
-        self._hello = Hello(sys.path, modules, memory)
+        self._hello = ChildHello(sys.path, modules, memory)
 
     def _started(self, connection: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -14,7 +14,7 @@ from taskharbor.worker.gpus import Gpu
 MAX_FRAME = 64 * 1024 * 1024
 
 
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
+class ChildHello(msgspec.Struct, frozen=True, tag="hello"):
     """The first message to a new process: its import path, what to import at once, its memory limit."""
 
     path: list[str]
@@ -64,7 +64,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     errors: tuple[str, ...] = ()
 
 
-ToChild = Hello | Start | Stop
+ToChild = ChildHello | Start | Stop
 FromChild = Ready | ProgressMade | Ended
 
 _encoder = msgspec.msgpack.Encoder()
