@@ -175,7 +175,7 @@ class JobsInStep(Protocol):
         ...
 
     def remember(self, job: NewJob, record: JobRecord) -> None:
-        """Let the idempotency key of `job` lead to `record`. `job` may have no key: then do nothing."""
+        """Let the idempotency key of `job`, which has one, lead to `record`."""
         ...
 
     def end_keys(self, job: JobRecord) -> None:
@@ -207,7 +207,8 @@ def enqueue_one(jobs: JobsInStep, job: NewJob) -> Enqueued:
         record = new_record(job, jobs.next_seq(), now, blocked=slot.running is not None)
         jobs.put(record)
         result = EnqueueResult.BLOCKED if record.state is JobState.BLOCKED else EnqueueResult.CREATED
-    jobs.remember(job, record)
+    if job.idempotency_key is not None:
+        jobs.remember(job, record)
     return Enqueued(record.id, result, now, record.version)
 
 

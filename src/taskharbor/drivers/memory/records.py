@@ -33,7 +33,7 @@ class Records:
         self.leases: dict[str, Ordered[Timed]] = defaultdict(Ordered)  # queue → by expiry
         self.finished: dict[tuple[str, JobState], Ordered[Timed]] = defaultdict(Ordered)
         self.listed: dict[tuple[str, JobState], Ordered[tuple[int, str]]] = defaultdict(Ordered)
-        self._keys: dict[tuple[str, bytes], KeySlot] = {}
+        self._keys: dict[tuple[str, bytes], list[str | None]] = {}  # the ids of a KeySlot
         self._aliases_of: dict[str, list[str]] = {}
         self._seq = 0
         self._woken: set[str] = set()
@@ -51,7 +51,8 @@ class Records:
         return self.jobs.get(self.aliases.get(job_id, job_id))
 
     def slot(self, queue: str, key: bytes) -> KeySlot:
-        return self._keys.get((queue, key), NO_JOBS)
+        slot = self._keys.get((queue, key))
+        return NO_JOBS if slot is None else KeySlot(*slot)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         copy_id, _ = self.copies.get(job.id, ("", 0))
@@ -163,20 +164,16 @@ class Records:
         return None
 
     def _enter_slot(self, job: JobRecord) -> None:
-        if job.key is not None and (name := _SLOT.get(job.state)) is not None:
-            self._keys[job.queue, job.key] = self.slot(job.queue, job.key)._replace(**{name: job.id})
+        if job.key is not None and (place := _SLOT.get(job.state)) is not None:
+            self._keys.setdefault((job.queue, job.key), [None, None, None])[place] = job.id
 
     def _leave_slot(self, job: JobRecord) -> None:
-        if job.key is None or (name := _SLOT.get(job.state)) is None:
+        if job.key is None or (place := _SLOT.get(job.state)) is None:
             return
-        slot = self._keys.pop((job.queue, job.key))._replace(**{name: None})
-        if slot != NO_JOBS:
-            self._keys[job.queue, job.key] = slot
+        slot = self._keys[job.queue, job.key]
+        slot[place] = None
+        if not any(slot):
+            del self._keys[job.queue, job.key]
 
 
-_SLOT = {
-    JobState.READY: "waiting",
-    JobState.SCHEDULED: "waiting",
-    JobState.RUNNING: "running",
-    JobState.BLOCKED: "blocked",
-}
+_SLOT = {JobState.READY: 0, JobState.SCHEDULED: 0, JobState.RUNNING: 1, JobState.BLOCKED: 2}  # as in KeySlot
