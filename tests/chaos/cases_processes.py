@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 from taskharbor.model.state import JobState
@@ -132,8 +132,9 @@ async def _stop_tree(world: World, grace: float, is_cut: bool) -> None:
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found += [child, *_descendants(child)]
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            for child in map(int, task.read_text().split()):
+                found += [child, *_descendants(child)]
     return found
 
 

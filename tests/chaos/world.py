@@ -33,6 +33,7 @@ from taskharbor.testing.history import Event, Terms, Verdict, check, read_histor
 from tests.chaos import app
 from tests.chaos.proxy import Proxy
 from tests.chaos.stores import Store
+from tests.integration.worker.processes import is_stopped
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
@@ -244,7 +245,7 @@ class World:
         """SIGSTOP at a moment when it holds no lock of a file that would stop everybody else."""
         for _ in range(400):
             process.send_signal(signal.SIGSTOP)
-            await self.until(lambda: _is_stopped(process.pid), f"worker {process.pid} to stand still")
+            await self.until(lambda: is_stopped(process.pid), f"worker {process.pid} to stand still")
             if self.store.is_free():
                 return self.inject(f"SIGSTOP of worker {process.pid}")
             process.send_signal(signal.SIGCONT)
@@ -440,14 +441,6 @@ def _unanswered(told: list[Event]) -> list[Event]:
         for one in told
         if one.kind == "invoke" and (one.process, one.call, one.op, one.job) not in answered
     ]
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether the signal has arrived: a moment ago it may still have been running on another core."""
-    states = [
-        task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
-    return set(states) <= {"T", "t"}
 
 
 @cache

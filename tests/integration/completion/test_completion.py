@@ -128,6 +128,7 @@ async def test_an_error_after_the_commit_changes_nothing_and_is_logged(site, cap
     assert "too late to matter" in caplog.text
 
 
+@pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_a_block_outlives_its_lease_only_where_the_lease_can_be_extended_meanwhile(site):
     """Postgres extends it. SQLite cannot while the block keeps others from writing, and undoes the write."""
 
@@ -136,10 +137,10 @@ async def test_a_block_outlives_its_lease_only_where_the_lease_can_be_extended_m
             await ledger.write(connection, job.id, site.url)
             if not first.is_set():
                 first.set()
-                await asyncio.sleep(4.5)
+                await asyncio.sleep(9)
 
     first = asyncio.Event()
-    async with site.working(handler, lease=timedelta(seconds=2)):
+    async with site.working(handler, lease=timedelta(seconds=4)):
         record = await site.ended(await site.put())
 
     assert record.state is JobState.COMPLETED

@@ -130,10 +130,19 @@ def is_alive(pid: int) -> bool:
     if Path("/proc").exists():
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # the second: it ended while this was read
             return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has arrived: a moment ago the process may still have been running on another core."""
+    try:
+        stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile: so it still ran
+        return False
+    return {stat.rpartition(")")[2].split()[0] for stat in stats} <= {"T", "t"}

@@ -47,10 +47,13 @@ def impatient(monkeypatch):
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
-    ("verb", "stalls"),
-    [("reserve", 1), ("exchange", 0)],  # what a lost claim took comes back by its lease; a settlement counts
+    ("verb", "lease_seconds", "stalls"),
+    [
+        ("reserve", 1.5, 1),
+        ("exchange", 20, 0),
+    ],  # what a lost claim took comes back by its lease; a settlement counts
 )
-async def test_a_call_that_is_never_answered_does_not_stop_the_worker(verb, stalls):
+async def test_a_call_that_is_never_answered_does_not_stop_the_worker(verb, lease_seconds, stalls):
     runs = []
 
     async def handler(ctx, job):
@@ -58,7 +61,7 @@ async def test_a_call_that_is_never_answered_does_not_stop_the_worker(verb, stal
 
     async with connect("memory://hanging") as store:
         driver = Hanging(connect("memory://hanging"), verb)
-        worker = Worker(driver, lease=timedelta(seconds=1.5))
+        worker = Worker(driver, lease=timedelta(seconds=lease_seconds))
         worker.register("work", handler)
         working = asyncio.create_task(worker.arun())
         job_id = Entropy().job_id(SystemClock().now())

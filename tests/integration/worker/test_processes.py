@@ -98,7 +98,7 @@ async def gone(pid: int) -> None:
             try:
                 if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                     return
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 return
             await asyncio.sleep(0.02)
 

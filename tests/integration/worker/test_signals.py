@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import time
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,11 @@ from taskharbor.model.state import JobState
 from taskharbor.worker import supervisor
 from taskharbor.worker.executors.process_tree import kill_tree
 from taskharbor.worker.signals import SAME_REQUEST_SECONDS
-from tests.integration.worker.processes import is_alive
+from tests.integration.worker.processes import SLOW, is_alive, is_stopped
 
 
 async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(harness):
-    """C01, Z10: within the lease and two seconds, with one stall counted."""
+    """C01, Z10: with one stall counted. How soon after the lease is measured by `make chaos`."""
     first = harness.worker(lease=3)
     job_id = await harness.put(payload=600)
     await harness.note("started", job_id)
@@ -35,7 +34,7 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(har
     again = await harness.note("started", job_id, nth=2)
     record = await harness.job(job_id)
 
-    assert again["at"] - died <= 3 + 2
+    assert again["at"] - died <= 3 + SLOW / 2
     assert again["pid"] == second.pid
     assert (record.stalls, record.attempts, record.starts) == (1, 0, 2)
 
@@ -43,12 +42,12 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(har
 @pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_all_jobs_of_killed_workers_are_done_by_new_ones(harness):
     """C03"""
-    worker = harness.worker(lease=2, concurrency=10)
+    worker = harness.worker(lease=4, concurrency=10)
     ids = [await harness.put(payload=2) for _ in range(10)]
     await harness.note("started", nth=10)
     worker.kill()
     worker.wait()
-    harness.worker(lease=2, concurrency=10)
+    harness.worker(lease=4, concurrency=10)
 
     for job_id in ids:
         record = await harness.ended(job_id)
@@ -152,9 +151,9 @@ def ignored(number):
 @pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_heartbeats_go_on_while_a_worker_drains(harness):
     """C09: longer than the lease, shorter than the grace time."""
-    worker = harness.worker(lease=1, grace=30)
-    harness.worker(lease=1)  # would take it if the lease ran out
-    job_id = await harness.put(payload=4)
+    worker = harness.worker(lease=4, grace=60)
+    harness.worker(lease=4)  # would take it if the lease ran out
+    job_id = await harness.put(payload=9)
     note = await harness.note("started", job_id)
     owner = next(process for process in harness.processes if process.pid == note["pid"])
     owner.terminate()
@@ -224,18 +223,12 @@ async def freeze(harness, process):
     """Stop a process at a moment when it does not hold the write lock of a database file."""
     for _ in range(200):
         process.send_signal(signal.SIGSTOP)
-        await harness.until(lambda: stands_still(process.pid), "the process to stand still")
+        await harness.until(lambda: is_stopped(process.pid), "the process to stop")
         if all(is_free(harness.folder / name) for name in ("jobs.db", "fenced.db")):
             return
         process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.01)
     raise AssertionError("it always held a lock")
-
-
-def stands_still(pid: int) -> bool:
-    """Whether the signal has arrived: a moment ago it may still have been running on another core."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
-    return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} <= {"T", "t"}
 
 
 def is_free(path) -> bool:
@@ -251,11 +244,11 @@ def is_free(path) -> bool:
 @pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 async def test_a_frozen_worker_that_comes_back_can_change_nothing(harness):
     """C11, Z13: its handler is stopped, its result refused, the fenced table keeps the other's rows."""
-    frozen = harness.worker(lease=2)
+    frozen = harness.worker(lease=4)
     job_id = await harness.put("writer", payload=150)
     old = await harness.note("started", job_id)
     await freeze(harness, frozen)
-    harness.worker(lease=2)
+    harness.worker(lease=4)
     new = await harness.note("started", job_id, nth=2)
     assert new["fence"] > old["fence"]
 
@@ -278,7 +271,7 @@ async def test_a_frozen_worker_that_comes_back_can_change_nothing(harness):
 @pytest.mark.more("kills processes or servers and waits until others take over")
 async def test_a_killed_worker_process_is_replaced_and_its_job_done(harness):
     """C02 for a whole worker: the supervisor starts a successor, the lease brings the job back."""
-    supervisor = harness.supervisor(options={"lease": 2})
+    supervisor = harness.supervisor(options={"lease": 4})
     job_id = await harness.put(payload=2)
     first = await harness.note("started", job_id)
     os.kill(first["pid"], signal.SIGKILL)
