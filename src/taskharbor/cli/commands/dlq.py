@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from taskharbor.cli.bulk import Answer, Step, check_choice, for_ids, for_matches, refused
 from taskharbor.cli.columns import counted, dead_columns
-from taskharbor.cli.commands.jobs import DryRun, JobId, JobIds, Reveal, WhereFlag, Yes, narrowed, requeue_step
-from taskharbor.cli.details import job_lines
+from taskharbor.cli.commands import jobs
 from taskharbor.cli.exit_codes import DONE, UsageError
 from taskharbor.cli.ids import job_of, whole_ids
-from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.search import JobSearch, find_page, parse_search
+from taskharbor.cli.search import JobSearch, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.messages import Deleted
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.views import job_details, job_view, plain
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -36,56 +32,42 @@ async def list_dead(
         str | None,
         typer.Argument(metavar="[QUERY]", help="Words like type:send_* failure:timeout queue:mail."),
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")] = None,
-    type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")] = 50,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
-    ] = None,
+    queue: jobs.QueueFlag = None,
+    type: jobs.TypeFlag = None,
+    limit: jobs.LimitFlag = 50,
+    cursor: jobs.CursorFlag = None,
 ) -> None:
     """List dead letters, the newest job first."""
-    where = narrowed(dead(parse_search(query)), queue=queue, state=None, type=type)
-    jobs, more = await find_page(session.driver, where, limit=limit, cursor=cursor, newest_first=True)
-    session.out.items([job_view(job) for job in jobs], dead_columns(session.now()), cursor=more)
-    if more and not session.out.is_machine_readable:
-        session.out.say(f"there may be more: add --cursor {more} or a larger --limit")
+    where = jobs.narrowed(dead(parse_search(query)), queue=queue, state=None, type=type)
+    await jobs.show_page(session, where, dead_columns(session.now()), limit=limit, cursor=cursor)
 
 
 @app.command()
 @with_store_to_look
-async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
+async def show(session: Session, job_id: jobs.JobId, reveal: jobs.Reveal = False) -> None:
     """Show everything about a dead letter."""
     job = await job_of(session.driver, job_id)
     if job.state is not JobState.FAILED:
         raise NotADeadLetter(job.id, job.state.value)
-    view = plain(job_details(job, reveal=reveal))
-    session.out.document(view, job_lines(view, session.now()))
+    jobs.show_job(session, job, reveal=reveal)
 
 
 @app.command()
 @with_store
 async def retry(
     session: Session,
-    job_ids: JobIds = None,
-    where: WhereFlag = None,
+    job_ids: jobs.JobIds = None,
+    where: jobs.WhereFlag = None,
     everything: Everything = False,
-    delay: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
-        ),
-    ] = None,
-    keep_counts: Annotated[
-        bool,
-        typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
-    ] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    delay: jobs.DelayFlag = None,
+    keep_counts: jobs.KeepCounts = False,
+    yes: jobs.Yes = False,
+    dry_run: jobs.DryRun = False,
 ) -> int:
     """Let failed jobs wait again, with their counts reset."""
     search = parse_search(where)
     check_choice(job_ids or [], search, is_all=everything)
-    step = requeue_step(session, delay, keep_counts)
+    step = jobs.requeue_step(session, delay, keep_counts)
     if job_ids:
         job_ids = await whole_ids(session.driver, job_ids)
         letters = await _dead_letters(session, job_ids)
@@ -102,11 +84,11 @@ async def retry(
 @with_store
 async def purge(
     session: Session,
-    job_ids: JobIds = None,
-    where: WhereFlag = None,
+    job_ids: jobs.JobIds = None,
+    where: jobs.WhereFlag = None,
     everything: Everything = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    yes: jobs.Yes = False,
+    dry_run: jobs.DryRun = False,
 ) -> int:
     """Forget dead letters for good. Shows what would go and asks, also for single ids."""
     search = parse_search(where)

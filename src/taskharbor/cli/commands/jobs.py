@@ -17,6 +17,7 @@ from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
 from taskharbor.cli.search import JobSearch, find_page, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
+from taskharbor.cli.tables import Column
 from taskharbor.cli.wait import wait_for
 from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
@@ -35,6 +36,22 @@ WhereFlag = Annotated[
     str | None,
     typer.Option("--where", "-w", metavar="QUERY", help="Which jobs, like 'state:failed type:send_*'."),
 ]
+QueueFlag = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
+TypeFlag = Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")]
+LimitFlag = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+CursorFlag = Annotated[
+    str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
+]
+DelayFlag = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
+    ),
+]
+KeepCounts = Annotated[
+    bool,
+    typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Show values under names like password or token too.")]
@@ -47,15 +64,13 @@ async def list_jobs(
     query: Annotated[
         str | None, typer.Argument(metavar="[QUERY]", help="Words like state:failed type:send_* queue:mail.")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")] = None,
+    queue: QueueFlag = None,
     state: Annotated[
         str | None, typer.Option("--state", "-s", help="Only these states, with commas.")
     ] = None,
-    type: Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")] = 50,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
-    ] = None,
+    type: TypeFlag = None,
+    limit: LimitFlag = 50,
+    cursor: CursorFlag = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")] = False,
 ) -> None:
     """List jobs, the newest first.
@@ -65,21 +80,16 @@ async def list_jobs(
     as in 'state:failed,cancelled type:send_* ended:<1h'. `*` and `?` match.
     """
     where = narrowed(parse_search(query), queue=queue, state=state, type=type)
-    jobs, more = await find_page(
-        session.driver, where, limit=limit, cursor=cursor, newest_first=not oldest_first
+    await show_page(
+        session, where, job_columns(session.now()), limit=limit, cursor=cursor, newest_first=not oldest_first
     )
-    session.out.items([job_view(job) for job in jobs], job_columns(session.now()), cursor=more)
-    if more and not session.out.is_machine_readable:
-        session.out.say(f"there may be more: add --cursor {more} or a larger --limit")
 
 
 @app.command()
 @with_store_to_look
 async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
     """Show everything about a job: arguments, attempts, lease and errors."""
-    job = await job_of(session.driver, job_id)
-    view = plain(job_details(job, reveal=reveal))
-    session.out.document(view, job_lines(view, session.now()))
+    show_job(session, await job_of(session.driver, job_id), reveal=reveal)
 
 
 @app.command()
@@ -116,16 +126,8 @@ async def retry(
     session: Session,
     job_ids: JobIds = None,
     where: WhereFlag = None,
-    delay: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
-        ),
-    ] = None,
-    keep_counts: Annotated[
-        bool,
-        typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
-    ] = False,
+    delay: DelayFlag = None,
+    keep_counts: KeepCounts = False,
     queue: Annotated[
         str | None, typer.Option("--queue", "-q", help="Refuse jobs of other queues than this one.")
     ] = None,
@@ -197,6 +199,26 @@ async def _cancel_key(session: Session, queue: str, key: str) -> int:
     view = {"queue": queue, "key": key, "cancelled": was_there}
     session.out.document(view, [f"{key} in {queue}: {said}"])
     return DONE if was_there else NOT_FOUND
+
+
+async def show_page(
+    session: Session,
+    where: JobSearch,
+    columns: Sequence[Column],
+    *,
+    limit: int,
+    cursor: str | None,
+    newest_first: bool = True,
+) -> None:
+    jobs, more = await find_page(session.driver, where, limit=limit, cursor=cursor, newest_first=newest_first)
+    session.out.items([job_view(job) for job in jobs], columns, cursor=more)
+    if more and not session.out.is_machine_readable:
+        session.out.say(f"there may be more: add --cursor {more} or a larger --limit")
+
+
+def show_job(session: Session, job: JobRecord, *, reveal: bool) -> None:
+    view = plain(job_details(job, reveal=reveal))
+    session.out.document(view, job_lines(view, session.now()))
 
 
 def narrowed(where: JobSearch, *, queue: str | None, state: str | None, type: str | None) -> JobSearch:

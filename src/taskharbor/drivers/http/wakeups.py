@@ -11,7 +11,6 @@ import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.http import decoding
@@ -19,6 +18,7 @@ from taskharbor.drivers.http.address import Address
 from taskharbor.drivers.http.connections import CONNECT_SECONDS
 from taskharbor.drivers.http.faults import Lost, ours
 from taskharbor.drivers.http.response import NotHttp, ResponseParser
+from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import SystemClock
@@ -33,8 +33,8 @@ MOST_UNREAD = 10_000
 _clock = SystemClock()
 
 
-class RemoteWakeups:
-    """The hints of one listener. A hint that was not read yet is not repeated."""
+class RemoteWakeups(Inbox):
+    """The inbox of one listener, filled by a stream."""
 
     def __init__(
         self,
@@ -44,38 +44,35 @@ class RemoteWakeups:
         entropy: Entropy,
         leave: Callable[[RemoteWakeups], None],
     ) -> None:
+        super().__init__()
         self._address = address
         self._tls = tls
         self._request = request
         self._entropy = entropy
         self._leave = leave
-        self._unread: dict[Wakeup, None] = {}
-        self._news = asyncio.Event()
         self._error: Exception | None = None
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="taskharbor-wakeups")
 
-    def __aiter__(self) -> Self:
-        return self
+    def put(self, hint: Wakeup) -> None:
+        if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
+            del self._unread[next(iter(self._unread))]  # may be lost: a look finds the job
+        super().put(hint)
 
     async def __anext__(self) -> Wakeup:
-        while not self._unread:
+        try:
+            return await super().__anext__()
+        except StopAsyncIteration:
             if self._error is not None:
-                raise self._error
-            if self._task.done():
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        hint = next(iter(self._unread))
-        del self._unread[hint]
-        return hint
+                raise self._error from None
+            raise
 
     async def aclose(self) -> None:
         self._leave(self)
-        self._unread.clear()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        self._news.set()
+        self._error = None
+        self.end()
 
     # ------------------------------------------------------------------ the stream
 
@@ -90,6 +87,7 @@ class RemoteWakeups:
                 _log.info("no wake-ups from %s for now (%s); polling goes on", self._address.shown, error)
             except Exception as error:  # noqa: BLE001 - it is handed to whoever reads
                 self._error = error
+                self._is_closed = True
                 self._news.set()
                 return
             await _clock.sleep(self._entropy.between(pause / 2, pause))
@@ -130,19 +128,15 @@ class RemoteWakeups:
                 raise Lost("the stream broke")
             if response.has_begun and not decoding.is_success(response):
                 raise await self._refusal(response, reader)
-            *connections, begun = (begun + response.take_body()).split(b"\n")
+            *lines, begun = (begun + response.take_body()).split(b"\n")
             if len(begun) > LONGEST_LINE:
                 raise NotHttp("a line of it has no end")
-            for connection in connections:
-                self._heard(connection)
+            for line in lines:
+                self._heard(line)
 
-    def _heard(self, connection: bytes) -> None:
-        if connection.strip():
-            hint = wire.read_answer("wakeups", connection)
-            if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
-                del self._unread[next(iter(self._unread))]  # may be lost: looking finds what it told of
-            self._unread[hint] = None
-            self._news.set()
+    def _heard(self, line: bytes) -> None:
+        if line.strip():
+            self.put(wire.read_answer("wakeups", line))
 
     async def _refusal(self, response: ResponseParser, reader: asyncio.StreamReader) -> TaskHarborError:
         """The error of an answer that is no stream, once all of it is there."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from queue import SimpleQueue
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.errors import DecodeError
 from taskharbor.model.job import Job
 from taskharbor.tasks import Handler
+from taskharbor.worker.daemon_threads import DaemonPool
 from taskharbor.worker.executors.contract import BadPayload, Call, GivenUp, Where
 
 if TYPE_CHECKING:
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 class _Work:
     """One call on its way through a thread."""
 
-    __slots__ = ("args", "context", "function", "future", "is_given_up", "kwargs", "loop")
+    __slots__ = ("args", "context", "executor", "function", "future", "is_given_up", "kwargs", "loop")
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, context: Context) -> None:
+    def __init__(
+        self, executor: ThreadExecutor, function: Any, args: Any, kwargs: Any, context: Context
+    ) -> None:
+        self.executor = executor
         self.function = function
         self.args = args
         self.kwargs = kwargs
@@ -35,18 +38,21 @@ class _Work:
         self.future: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
         self.is_given_up = False
 
-    def run(self) -> tuple[Any, BaseException | None]:
+    def __call__(self) -> Callable[[], None]:
         try:
-            return self.context.run(self.function, *self.args, **self.kwargs), None
+            answer = self.context.run(self.function, *self.args, **self.kwargs), None
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises becomes its outcome
-            return None, error
+            return partial(self._send, (None, error))
+        return partial(self._send, answer)
 
-    def send(self, answer: tuple[Any, BaseException | None]) -> None:
+    def _send(self, answer: tuple[Any, BaseException | None]) -> None:
         with suppress(RuntimeError):  # the worker has ended and needs no answer
             self.loop.call_soon_threadsafe(self._answer, answer)
 
     def _answer(self, answer: tuple[Any, BaseException | None]) -> None:
-        if not self.future.done():
+        if self.is_given_up:
+            self.executor.abandoned -= 1
+        elif not self.future.done():
             self.future.set_result(answer)
 
 
@@ -56,11 +62,7 @@ class ThreadExecutor:
     where: Where = "thread"
 
     def __init__(self, name: str = "taskharbor") -> None:
-        self._name = name
-        self._inbox: SimpleQueue[_Work | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
-        self._threads = 0
+        self._pool = DaemonPool(name)
         self.abandoned = 0
 
     def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
@@ -72,8 +74,8 @@ class ThreadExecutor:
                     args, kwargs = bind(ctx, job)
                 except DecodeError as error:
                     raise BadPayload from error
-                leased.attempt.work = work = _Work(function, args, kwargs, copy_context())
-                self._start(work)
+                leased.attempt.work = work = _Work(self, function, args, kwargs, copy_context())
+                self._pool.start(work)
                 value, raised = await work.future
                 if raised is not None:
                     raise raised
@@ -96,25 +98,4 @@ class ThreadExecutor:
         return True
 
     async def close(self) -> None:
-        for _ in range(self._threads):
-            self._inbox.put(None)
-
-    def _start(self, work: _Work) -> None:
-        with self._lock:
-            needs_thread = self._idle <= 0
-            if needs_thread:
-                self._threads += 1
-            else:
-                self._idle -= 1
-        self._inbox.put(work)
-        if needs_thread:
-            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
-
-    def _serve(self) -> None:
-        while (work := self._inbox.get()) is not None:
-            answer = work.run()
-            with self._lock:
-                self._idle += 1  # before the answer: the next job must see this thread as idle
-                self.abandoned -= work.is_given_up
-            work.send(answer)
-            del work, answer
+        self._pool.close()

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import redis
 
+from taskharbor.client.client import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.redis.primary import slot_of
@@ -15,6 +16,7 @@ from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail
 from taskharbor.model.state import JobState
+from taskharbor.tasks import JobRequest
 from taskharbor.testing.conformance.kit import (
     HOUR,
     MINUTE,
@@ -90,14 +92,16 @@ async def test_acks_that_meet_a_limit_of_the_harbor_on_their_way_are_answered_on
     assert len(answer.claimed) == 1
 
 
-async def test_blocking_callers_share_a_handle_of_their_own(driver):
-    jobs = [new_job(queue=f"queue-{number}") for number in range(3)]
-    calls = [asyncio.to_thread(driver.enqueue_blocking, [job], now=START) for job in jobs]
+async def test_blocking_callers_enqueue_by_the_portal_of_a_client(driver):
+    client = Client(driver.another(), opens=True)
+    requests = [JobRequest(type="t", queue=f"queue-{number}") for number in range(3)]
 
-    answers = [answer for [answer] in await asyncio.gather(*calls)]
+    handles = await asyncio.gather(*(asyncio.to_thread(client.enqueue, request) for request in requests))
+    await asyncio.to_thread(client.close)
 
-    assert [answer.id for answer in answers] == [job.id for job in jobs]
-    assert sum(counts.ready for counts in (await driver.count(now=START)).values()) == 3
+    found = await driver.get([handle.id for handle in handles])
+    assert [job.queue for job in found] == ["queue-0", "queue-1", "queue-2"]
+    assert sum(counts.ready for counts in (await driver.count()).values()) == 3
 
 
 async def test_what_belongs_to_no_queue_is_kept_once_for_the_whole_cluster(driver):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -40,7 +40,6 @@ from taskharbor.drivers.messages import (
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, HarborLimited
-from taskharbor.drivers.redis.cluster.backroom import Backroom
 from taskharbor.drivers.redis.cluster.enqueue import ClusterEnqueuer
 from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
 from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_stores, posted_job
@@ -70,9 +69,7 @@ from taskharbor.model.speculation import HeadStart
 
 _T = TypeVar("_T")
 
-_CAPABILITIES = Capabilities(
-    wakeups=True, multiprocess=True, durable=True, blocking_enqueue=True, remote=True
-)
+_CAPABILITIES = Capabilities(wakeups=True, multiprocess=True, durable=True, remote=True)
 
 
 class ClusterDriver(Registry, Driver):
@@ -104,7 +101,6 @@ class ClusterDriver(Registry, Driver):
         self._stores.outage = self._harbor.wakeups.outage = self.outage
         self._gates = HarborGates(self._harbor, self.clock, self.entropy.split("gates"))
         self._enqueuer = ClusterEnqueuer(self._stores, self._gates)
-        self._backroom = Backroom(self.another)
         try:
             await self._harbor.primary.open()
             seen = await self._look_at_nodes()
@@ -135,7 +131,6 @@ class ClusterDriver(Registry, Driver):
 
     async def do_close(self) -> None:
         await self._stores.close()
-        await asyncio.to_thread(self._backroom.close)
 
     # ------------------------------------------------------------------ jobs in
 
@@ -147,9 +142,6 @@ class ClusterDriver(Registry, Driver):
         for queue in queues:
             store = await self._stores.of(queue)
             await store.eviction_guard.check_on(store.primary)
-
-    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
-        return self._backroom.enqueue(jobs, now)
 
     # ------------------------------------------------------------------ attempts
 
