@@ -84,10 +84,10 @@ def check_labels(labels: object) -> None:
 
 
 def check_ttl(ttl: object) -> None:
-    """How long a report or a role lasts without a word: whoever said it may be gone."""
+    """How long a report or a role lasts without a renewal: its owner may be gone."""
     check_span(ttl, "ttl")
     if isinstance(ttl, timedelta) and ttl > MAX_TTL:
-        raise InvalidArgument(f"ttl={ttl} is longer than {MAX_TTL}; say it again before it is over")
+        raise InvalidArgument(f"ttl={ttl} is longer than {MAX_TTL}; renew it before it expires")
 
 
 def check_key(key: object, what: str) -> None:

@@ -2,7 +2,7 @@
 
 `Clock` is what every part of TaskHarbor is given; `SystemClock` is the one that production uses.
 The store's clock decides about leases and schedules (verbs take `now=None`); this clock only
-measures, sleeps, and stands in for the store where the store is this machine.
+measures, sleeps, and replaces the store's clock where the store is this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def span_micros(span: timedelta) -> int:
 
 
 def utc(at: datetime) -> datetime:
-    """The same instant, told in UTC."""
+    """The same instant in UTC."""
     return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 

@@ -118,7 +118,7 @@ def _encoded(encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, value: Any
     return data
 
 
-# Where a part of a value stands: the place around it, and its key or index there. Written out for an error
+# Where a part of a value is: the place around it, and its key or index there. Written out for an error
 # only: a text for every part on the way would copy a long key once for each of its thousand children.
 _Place = tuple[Any, str | int] | None
 _MAX_PATH = 200

@@ -27,7 +27,7 @@ class Entropy:
     def job_id(self, at: datetime) -> str:
         """A new UUIDv7: unique for ever, and sorted by the microsecond it was made in.
 
-        The bits behind the millisecond tell its fraction, so that the ids of one client arrive in the
+        The bits behind the millisecond hold its fraction, so that the ids of one client arrive in the
         order of a store's index, which then grows at its end only.
         """
         ms, rest = divmod(micros(at), 1000)

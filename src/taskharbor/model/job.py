@@ -33,7 +33,7 @@ class Update(msgspec.Struct, frozen=True):
 
     `data` covers type, payload, headers, timeout, priority and requires; `retry` covers
     max_attempts, max_stalls, min_backoff and max_backoff. `reset_counts` follows `data`
-    unless said otherwise. Id, creation time and place always stay.
+    unless it is set. Id, creation time and place always stay.
     """
 
     data: bool = True
@@ -209,7 +209,7 @@ def job_of(record: JobRecord) -> Job:
 
 
 def without_payload(job: JobRecord) -> JobRecord:
-    """The record as it is listed where nobody looks at payloads and results."""
+    """The record without payload and result, for listings that do not show them."""
     if not job.payload and job.result is None:
         return job
     return msgspec.structs.replace(job, payload=b"", result=None)

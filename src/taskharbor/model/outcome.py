@@ -1,4 +1,4 @@
-"""What a handler may wish for, and what an attempt came to."""
+"""What a handler may ask for, and how an attempt ended."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     is_quiet: bool = False
-    """It stays for what it runs and claims nothing more: it was told to, or is about to end."""
+    """It stays for what it runs and claims nothing more: it was asked to, or is about to end."""
 
 
 class Sample(msgspec.Struct, frozen=True):

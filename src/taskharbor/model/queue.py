@@ -56,8 +56,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
         """These settings, with what they leave out taken from `before`."""
         if before is None:
             return self
-        said = {name: value for name in _FIELDS if (value := getattr(self, name)) is not UNSET}
-        return msgspec.structs.replace(before, **said)
+        given = {name: value for name in _FIELDS if (value := getattr(self, name)) is not UNSET}
+        return msgspec.structs.replace(before, **given)
 
 
 _FIELDS = ("paused", "max_running", "enqueue_rate", "execute_rate", "fail_queue", "retention")

@@ -44,9 +44,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     `template.id` is ignored; each tick gets its own. `paused` left out keeps what is stored.
 
-    `declared` says that it stands in the code of a program, which owns it and goes on saying so: what no
-    program has declared for long makes no more jobs (`is_undeclared`). With `renews` that is all it says:
-    a rule that is stored under the name stays as it is, so that old and new code may run side by side.
+    `declared`: it is in the code of a program, which owns it and declares it again and again; a schedule that
+    no program has declared for long makes no more jobs (`is_undeclared`). `renews`: only that, a rule that is
+    stored under the name stays as it is, so that old and new code may run side by side.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as the store keeps it, with the last tick that was dealt with.
 
-    `fired_at` is the last tick that made a job. `declared_at` is when a program said last that the
-    schedule stands in its code; None for one that was made by hand, which stays until it is deleted.
+    `fired_at` is the last tick that made a job. `declared_at` is when a program last
+    declared it; None for one that was made by hand, which stays until it is deleted.
     """
 
     schedule: Schedule
@@ -115,17 +115,17 @@ def advanced(entry: StoredSchedule, tick: datetime, now: datetime, *, fired: boo
 
 
 def is_undeclared(entry: StoredSchedule, now: datetime) -> bool:
-    """Whether the code that owned a schedule is gone: nobody declared it for an hour and two of its ticks.
+    """Whether the code that owned a schedule is gone: not declared for an hour and two of its ticks.
 
     The ticks are for programs that run only when there is work: a weekly job that starts its own workers
     is declared once a week.
     """
-    said = entry.declared_at
-    if said is None or now - said < UNDECLARED_AFTER:
+    declared_at = entry.declared_at
+    if declared_at is None or now - declared_at < UNDECLARED_AFTER:
         return False
     try:
-        second = next(islice(ticks(entry.schedule, said), 1, None), None)
-    except InvalidArgument:  # a zone that is not known here: it cannot fire here, whoever declares it
+        second = next(islice(ticks(entry.schedule, declared_at), 1, None), None)
+    except InvalidArgument:  # a zone that is not known here: it cannot fire here
         return False
     return second is None or second <= now
 

@@ -78,7 +78,7 @@ _MOST_LETTERS = 200
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether what stands under this name is nobody's business."""
+    """Whether a value of this name is a secret."""
     return isinstance(name, str) and _is_secret(name[:_MOST_LETTERS])
 
 
@@ -152,7 +152,7 @@ def _hidden_option(found: re.Match[str], deeper: int) -> str:
     if is_secret_name(unquote(name)) and value:
         return f"{before}{name}={HIDDEN}"
     inner = unquote(value) if "%" in value else value
-    if inner != value and "://" in inner:  # one that stands there as it is, was hidden with the rest
+    if inner != value and "://" in inner:  # one that is not quoted was hidden with the rest
         return f"{before}{name}={_without(inner, deeper - 1) if deeper else HIDDEN}"
     return found[0]
 
@@ -161,14 +161,14 @@ def secrets_in(url: str | None, deeper: int = _DEEPEST) -> Iterator[str]:
     """Every secret that a URL carries, as it is written there and as it is meant."""
     try:
         parts = urlsplit(url or "")
-        said = [parts.password, parts.username if parts.scheme in ("http", "https") else None]
+        found = [parts.password, parts.username if parts.scheme in ("http", "https") else None]
     except ValueError:
         return
     for _, name, value in _OPTION.findall(f"?{parts.query}"):
         if is_secret_name(unquote(name)):
-            said.append(value)
+            found.append(value)
         elif "://" in (inner := unquote(value)):
             yield from secrets_in(inner, deeper - 1) if deeper else ()
-    for secret in filter(None, said):
+    for secret in filter(None, found):
         yield secret
         yield unquote(secret)

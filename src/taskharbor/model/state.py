@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job stands. A scheduled job whose time has come always reads `ready`."""
+    """The state of a job. A scheduled job that is due always reads `ready`."""
 
     SCHEDULED = "scheduled"
     READY = "ready"

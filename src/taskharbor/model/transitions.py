@@ -38,7 +38,7 @@ from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 
 HISTORY_LENGTH = 10
 CANCELLED_WAITING = "cancelled while it waited"
-"""The reason that such a job keeps; one that ran keeps what its worker said."""
+"""The reason that such a job keeps; one that ran keeps the reason its worker gave."""
 UPDATE_ALL = Update()
 
 # ------------------------------------------------------------------ in
@@ -140,7 +140,7 @@ def held(job: JobRecord | None, lease: Lease, now: datetime) -> JobRecord | Leas
 def extended(
     job: JobRecord, lease_for: timedelta, now: datetime, progress: Progress | None = None
 ) -> JobRecord:
-    """The lease counted anew from `now`: shorter or longer than it was."""
+    """The lease counted from `now` again: shorter or longer than it was."""
     return replace(
         job,
         lease_expires_at=now + lease_for,
@@ -154,7 +154,7 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
     """The job after an attempt that its owner ended. A cancel request beats every settlement."""
     token = job.token
     if job.cancel_requested and not isinstance(settlement, Cancelled):
-        return _ended(job, JobState.CANCELLED, "cancelled", _told(settlement), now, settled_token=token)
+        return _ended(job, JobState.CANCELLED, "cancelled", _error_in(settlement), now, settled_token=token)
     match settlement:
         case Ack(result=result):
             return _ended(job, JobState.COMPLETED, "completed", None, now, settled_token=token, result=result)
@@ -165,7 +165,7 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
                 job,
                 JobState.FAILED,
                 "failed",
-                _told(settlement),
+                _error_in(settlement),
                 now,
                 settled_token=token,
                 attempts=job.attempts + 1,
@@ -176,9 +176,9 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
         case Stalled(reason=reason):
             return stalled(job, reason, now, settled_token=token)
         case Cancelled(reason=reason):
-            said = {"last_error": safe_text(reason, ERROR_LIMIT)} if reason else {}
+            error = {"last_error": safe_text(reason, ERROR_LIMIT)} if reason else {}
             return _ended(
-                job, JobState.CANCELLED, "cancelled", reason or None, now, settled_token=token, **said
+                job, JobState.CANCELLED, "cancelled", reason or None, now, settled_token=token, **error
             )
         case Release(delay=delay):
             run_at = job.run_at if delay is None else starting_at(None, delay, now)
@@ -212,7 +212,7 @@ def _retried(job: JobRecord, retry: Retry, now: datetime) -> JobRecord:
     return _waits_again(
         job,
         "retried",
-        _told(retry),
+        _error_in(retry),
         starting_at(retry.run_at, retry.delay, now),
         now,
         settled_token=job.token,
@@ -308,8 +308,8 @@ def requeued(
 
 
 def failure_job(job: JobRecord, fail_queue: str, now: datetime) -> NewJob:
-    """The job that tells a failure queue about a failed job. The same failure makes the same id."""
-    told = {
+    """The job that reports a failed job to a failure queue. The same failure makes the same id."""
+    report = {
         "id": job.id,
         "type": job.type,
         "queue": job.queue,
@@ -323,7 +323,7 @@ def failure_job(job: JobRecord, fail_queue: str, now: datetime) -> NewJob:
     return NewJob(
         id=derived_id(job.id, job.fence, "failed", now),
         type=FAILURE_TYPE,
-        payload=msgspec.json.encode(told),
+        payload=msgspec.json.encode(report),
         queue=fail_queue,
         max_attempts=100,
         max_stalls=3,
@@ -348,8 +348,8 @@ def speculative_copy(
         headers=job.headers,
         priority=job.priority,
         requires=job.requires,
-        # Where its original stood, and before all that was enqueued with that one: behind a backlog it
-        # would come too late to help.
+        # The place of its original in the queue, before all that was enqueued with that one: behind a
+        # backlog it would come too late to help.
         run_at=min(job.eligible_at, now) - timedelta(microseconds=1),
         timeout=job.timeout,
         max_attempts=1,
@@ -481,6 +481,6 @@ def _history(job: JobRecord, outcome: str, error: str | None, now: datetime) -> 
     return (*job.history, entry)[-HISTORY_LENGTH:]
 
 
-def _told(settlement: Settlement) -> str | None:
-    """What the settlement says went wrong, in its longest form."""
+def _error_in(settlement: Settlement) -> str | None:
+    """The error of a settlement, in its longest form."""
     return getattr(settlement, "trace", None) or getattr(settlement, "reason", None) or None

@@ -59,5 +59,5 @@ class Listener(Inbox):
     def _ring(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._news.set)
-        except RuntimeError:  # its loop is gone, and nobody reads any more
+        except RuntimeError:  # its loop is closed
             self._listeners.leave(self)

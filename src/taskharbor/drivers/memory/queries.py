@@ -20,7 +20,7 @@ _EXAMINED_PER_PAGE = 5000
 
 
 def page_of(records: Records, query: Query, now: datetime) -> Page:
-    """The next jobs that fit; the cursor stands behind the last one that was looked at."""
+    """The next jobs that fit; the cursor is behind the last one examined."""
     found: list[JobRecord] = []
     last = None
     examined = list(islice(_walk(records, query), _EXAMINED_PER_PAGE))
@@ -47,7 +47,7 @@ def _walk(records: Records, query: Query) -> Iterator[tuple[int, str]]:
 
 
 def _stored_states(query: Query) -> set[JobState]:
-    """Ready and scheduled are told apart by the clock, so one brings the other."""
+    """The clock separates ready from scheduled, so a query for one reads both."""
     asked = set(query.states or JobState)
     due_or_not = {JobState.READY, JobState.SCHEDULED}
     return asked | due_or_not if asked & due_or_not else asked

@@ -218,12 +218,12 @@ class Attempts:
     def _handed_out(
         self, reply: Sequence[Any], start: int, claim: Claim, token: str
     ) -> list[JobRecord] | None:
-        said = reply[start]
-        if said == b"leases" and self._is_one_queue:
+        word = reply[start]
+        if word == b"leases" and self._is_one_queue:
             raise HarborLimited
-        if said != b"jobs":
-            self._sees_rates = self._sees_rates or said == b"rates"
-            self._sees_leases = self._sees_leases or said == b"leases"
+        if word != b"jobs":
+            self._sees_rates = self._sees_rates or word == b"rates"
+            self._sees_leases = self._sees_leases or word == b"leases"
             return None
         at_us = int(reply[0])
         at = instant(at_us)
@@ -395,15 +395,16 @@ class Attempts:
         )
         at = instant(int(reply[0]))
         unclear = []
-        for place, queue, said in zip(places, queues, reply[1:], strict=True):
+        for place, queue, answer in zip(places, queues, reply[1:], strict=True):
             lease = leases[place]
-            if said == b"S":
+            if answer == b"S":
                 unclear.append(place)
-            elif isinstance(said, list):
-                held = Lease(lease.job_id, lease.token, int(said[0]), at + lease_for, said[3].decode(), queue)
-                answers[place] = Extended(held, said[1] == 1, at, said[2])
+            elif isinstance(answer, list):
+                fence, cancels, version, worker = answer
+                held = Lease(lease.job_id, lease.token, int(fence), at + lease_for, worker.decode(), queue)
+                answers[place] = Extended(held, cancels == 1, at, version)
             else:
-                answers[place] = _LOST[said](lease.job_id)
+                answers[place] = _LOST[answer](lease.job_id)
         return unclear
 
     async def _queues_of(self, ids: Sequence[str]) -> list[str | None]:

@@ -107,8 +107,8 @@ def packed_one(keys: Keys, epoch: bytes, job: NewJob, now: datetime | None) -> b
     """The encoded call of enqueue_one.lua."""
     front = _front_of_one(keys, epoch, job.queue, job.requires, job.type, job.priority)
     body = body_of_new(job)
-    said = b"" if now is None else b"%d" % micros(now)
-    parts = (front, id_bytes(job.id), len(body), body, len(said), said)
+    at = b"" if now is None else b"%d" % micros(now)
+    parts = (front, id_bytes(job.id), len(body), body, len(at), at)
     return b"%b$16\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % parts
 
 

@@ -201,8 +201,8 @@ def _instant_of(time: Sequence[bytes]) -> datetime:
 
 
 def _with(rules: QueueRules, settings: QueueSettings) -> QueueRules:
-    said = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not msgspec.UNSET}
-    return replace(rules, **said)
+    given = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not msgspec.UNSET}
+    return replace(rules, **given)
 
 
 def _decoded(packed: bytes | None, type_: type[_T]) -> _T | None:

@@ -41,8 +41,8 @@ def rules_in(packed: bytes | None) -> QueueRules:
         return QueueRules()
     paused, max_running, enqueue, execute, fail_queue, kept = msgspec.msgpack.decode(packed)
 
-    def rate(said: Sequence[int] | None) -> RateLimit | None:
-        return None if said is None else RateLimit(said[0], timedelta(microseconds=said[1]))
+    def rate(parts: Sequence[int] | None) -> RateLimit | None:
+        return None if parts is None else RateLimit(parts[0], timedelta(microseconds=parts[1]))
 
     def keep(us: int) -> timedelta | None:
         return None if us < 0 else timedelta(microseconds=us)

@@ -9,7 +9,8 @@
 --       per job its key and its idempotency key
 -- Returns {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (use a unit of
 --       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count, the rate's count and
---       microseconds} or {now, 'wait', queue, microseconds}; else {now, 'some', then per job: id, version plus 1 (0: created)}
+--       microseconds} or {now, 'wait', queue, microseconds}; else {now, 'some', then per job: id, version plus 1
+--       (0: created)}
 
 local data, now = KEYS[1], clock(ARGV[2])
 local has_rates, queue_count = ARGV[4] == '1', tonumber(ARGV[5])

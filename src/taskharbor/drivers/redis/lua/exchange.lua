@@ -430,7 +430,7 @@ local expires_text = text(expires)
 local lease_tail = us(expires) .. token .. string.char(#worker) .. worker
 local first_lease = pack('>I4I8I8', 1, now, now) .. lease_tail
 
-local told, more_of, more_count = 0, {}, 0
+local taken_count, more_of, more_count = 0, {}, 0
 local orphans, MOST_ORPHANS = {}, 10000 -- per claim, so that none of them takes long
 
 -- Drops an entry without a waiting job, which no claim could take, and what is left of the job.
@@ -505,7 +505,7 @@ local function take(queue, lane, count)
           after = new_front .. sub(head, 16, 47) .. lease .. name
         end
         taken = taken + 1
-        told = told + 1
+        taken_count = taken_count + 1
         if flags ~= 0 then
           if band(flags, PROGRESS) ~= 0 then
             drops[#drops + 1] = 'p' .. id
@@ -517,7 +517,7 @@ local function take(queue, lane, count)
             w = w + 2
           end
           if story or key then
-            more_of[more_count + 1], more_of[more_count + 2], more_of[more_count + 3] = told, story or '', key or ''
+            more_of[more_count + 1], more_of[more_count + 2], more_of[more_count + 3] = taken_count, story or '', key or ''
             more_count = more_count + 3
           end
         end
@@ -572,7 +572,7 @@ for queue = 1, claimed_queues do
   end
   left = left - taken
 end
-reply[count_place], reply[count_place + 1] = told, table.concat(orphans)
+reply[count_place], reply[count_place + 1] = taken_count, table.concat(orphans)
 for i = 1, more_count do
   reply[size + i] = more_of[i]
 end

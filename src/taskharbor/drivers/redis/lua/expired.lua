@@ -24,7 +24,7 @@ local function running_head(leases, list, field)
   orphans[#orphans + 1] = sub(field, 2)
 end
 
-local function tell(leases, list, when, field)
+local function add(leases, list, when, field)
   local head = running_head(leases, list, field)
   if head then
     local size = #reply
@@ -33,17 +33,17 @@ local function tell(leases, list, when, field)
 end
 
 -- Adds the oldest of a queue; returns whether there may be more.
-local function tell_oldest(leases, list)
+local function add_oldest(leases, list)
   local found = call('ZRANGEBYSCORE', leases, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, limit)
   local last = found[#found]
   for i = 1, #found, 2 do
     if #found < 2 * limit or found[i + 1] ~= last then
-      tell(leases, list, found[i + 1], found[i])
+      add(leases, list, found[i + 1], found[i])
     end
   end
   if #found == 2 * limit then -- a claim's leases end together, and among those the seq decides
     for _, field in ipairs(call('ZRANGEBYSCORE', leases, last, last)) do
-      tell(leases, list, last, field)
+      add(leases, list, last, field)
     end
   end
   return #found == 2 * limit
@@ -57,7 +57,7 @@ for queue = 2, #KEYS, 2 do
     for i = #reply, size + 1, -1 do
       reply[i] = nil
     end
-    local has_more = tell_oldest(KEYS[queue], KEYS[queue + 1])
+    local has_more = add_oldest(KEYS[queue], KEYS[queue + 1])
     rounds = rounds + 1
   until #orphans == before or not has_more or rounds == 100
 end

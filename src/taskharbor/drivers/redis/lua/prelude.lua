@@ -28,9 +28,9 @@ local band = bit.band
 local SECTION = 1125899906842624 -- two to the power of 50
 
 -- The clock that decides: the caller's `now`, else the server's.
-local function clock(said)
-  if said ~= '' then
-    return tonumber(said)
+local function clock(given)
+  if given ~= '' then
+    return tonumber(given)
   end
   local now = call('TIME')
   return tonumber(now[1]) * 1000000 + tonumber(now[2])

@@ -2,8 +2,8 @@
 --
 -- KEYS  data
 -- ARGV  now, how many new seqs to issue ('0': none), then 'j' id | 'k' scoped key | 'i' scoped idempotency key
--- Returns {now, first new seq, then field, value …}: the fields of each job and of what an id stands for, of the
---       jobs of its key, of its copy, of its original, and its idempotency entries
+-- Returns {now, first new seq, then field, value …}: the fields of each job and of the job that an alias leads to,
+--       of the jobs of its key, of its copy, of its original, and its idempotency entries
 
 local data = KEYS[1]
 local now = clock(ARGV[1])
