@@ -115,3 +115,15 @@ def test_bare_make_lists_every_target() -> None:
     listed = set(re.findall(r"^  make ([a-z-]+) +\S", listing.stdout, re.MULTILINE))
 
     assert listed == targets
+
+
+def test_folders_of_tests_list_their_files_by_promise() -> None:
+    """Tests are filed by behaviour: the README of each folder says which file holds which."""
+    wrong = []
+    for folder in sorted({path.parent for path in (ROOT / "tests").rglob("test_*.py")}):
+        page = folder / "README.md"
+        listed = set(re.findall(r"^- `(test_\w+\.py)`: .", page.read_text("utf-8"), re.MULTILINE))
+        there = {path.name for path in folder.glob("test_*.py")}
+        wrong += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(listed ^ there)]
+
+    assert wrong == [], "listed but not there, or there but not listed"
