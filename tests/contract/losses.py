@@ -50,7 +50,7 @@ async def from_sqlite(url: str, job_id: str) -> None:
 
     def lose() -> None:
         with closing(sqlite3.connect(location_of(url).path, timeout=30)) as connection, connection:
-            assert connection.execute("delete from th_body where id = ?", (job_id,)).rowcount == 1
+            assert connection.execute("delete from th_job where id = ?", (job_id,)).rowcount == 1
 
     await asyncio.to_thread(lose)
 

@@ -6,6 +6,7 @@ A file opens with comment lines that say what it promises, its parameters and wh
 from __future__ import annotations
 
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,26 @@ class SqlFiles:
 
     def names(self) -> list[str]:
         return sorted(self._paths)
+
+
+class SqlBlocks(SqlFiles):
+    """The statements of topic files, by name: each begins with a line `-- name: reserve_pick`."""
+
+    def __init__(self, package: str, folder: str = "sql") -> None:
+        super().__init__(package, folder)
+        self._blocks: dict[str, str] = {}
+        for path in sorted(self._paths.values()):
+            _, *parts = re.split(r"^-- name: (\w+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            for name, text in zip(parts[::2], parts[1::2], strict=True):
+                if name in self._blocks:
+                    raise RuntimeError(f"{path.name} names the statement {name} a second time")
+                self._blocks[name] = without_comments(text)
+
+    def _read(self, name: str) -> str:
+        return self._blocks[name]
+
+    def names(self) -> list[str]:
+        return sorted(self._blocks)
 
 
 def folder_of(package: str) -> Path:

@@ -44,12 +44,12 @@ def dies_at_commit() -> None:
     """The ack is in the transaction, the commit is next: from here on neither store gets that far."""
     import asyncpg.transaction
 
-    from taskharbor.drivers.sqlite import completion
+    from taskharbor.drivers.sqlite import ack_transaction
 
     def kill(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    completion.translated = kill  # type: ignore[assignment,attr-defined]
+    ack_transaction.translated = kill  # type: ignore[assignment,attr-defined]
     asyncpg.transaction.Transaction.commit = kill
 
 

@@ -24,8 +24,8 @@ def driver_on(path: Path, options: str = "durability=normal", seed: int | None =
 
 def writing(driver: SqliteDriver) -> sqlite3.Connection:
     """The connection that an open driver writes with."""
-    assert driver._commits is not None
-    return driver._commits._connection
+    assert driver._writer is not None
+    return driver._writer._connection
 
 
 def new_job(**fields: Any) -> NewJob:
@@ -53,45 +53,79 @@ def content(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 _FAULTS = {
     "a part of a job without its body": """
         select seq from (
-          select seq from th_past union all select seq from th_later union all select seq from th_lease
-          union all select seq from th_outcome union all select seq from th_result
-          union all select seq from th_alias union all select seq from th_key
-        ) where seq not in (select seq from th_body)""",
-    "a job in more or fewer places than one": """
-        select b.seq from th_body b where 1 <> (
-          select count(*) from (
-            select 1 from th_ready r where b.seq between r.seq and r.last
-            union all select 1 from th_later l where l.seq = b.seq
-            union all select 1 from th_lease l where b.seq between l.seq and l.last
-            union all select 1 from th_outcome o where b.seq between o.seq and o.last
-            union all select 1 from th_past p where p.seq = b.seq and p.blocked = 1
-          ))""",
-    "a run that holds no job": """
-        select seq, last from (
-          select seq, last from th_ready union all select seq, last from th_lease
-          union all select seq, last from th_outcome
-        ) where last < seq""",
-    "a run that holds a job that is not there": """
-        select seq, last from (
-          select seq, last from th_lease union all select seq, last from th_outcome
-        ) r where last - seq + 1 <> (select count(*) from th_body b where b.seq between r.seq and r.last)""",
-    "a run of jobs that are not alike": """
-        select seq from th_lease
-        where last > seq and (flags or bumps or coalesce(fence, updated_at, progress) is not null)
-        union all select seq from th_outcome where last > seq and version is null""",
+          select seq from th_job_state union all select seq from th_job_history
+          union all select seq from th_job_result union all select seq from th_waiting
+          union all select seq from th_alias
+          union all select holder from th_job_key
+          union all select next from th_job_key where next is not null
+        ) where seq not in (select seq from th_job)""",
+    "a job that waits without a place in line, or has one and does not wait": """
+        select j.seq from th_job j left join th_job_state s on s.seq = j.seq
+        where (ifnull(s.state, 0) = 0) <> (1 = (select count(*) from th_waiting w where w.seq = j.seq))""",
+    "a place in line that is not the job's": """
+        select w.seq from th_waiting w join th_job j on j.seq = w.seq
+        left join th_job_history h on h.seq = j.seq
+        where w.queue <> j.queue
+           or w.at <> ifnull(iif(h.seq is null, j.run_at, h.run_at), j.created_at)
+           or (w.lane, w.type, w.rank) not in (values (j.lane, j.type, -j.priority), ('', '', 0))""",
+    "flags that do not fit": """
+        select j.seq from th_job j
+        left join th_job_state s on s.seq = j.seq
+        left join th_waiting w on w.seq = j.seq
+        left join th_job_history h on h.seq = j.seq
+        where iif(ifnull(s.state, 0) = 0, w.flags, s.flags) & 15 <>
+          (h.seq is not null) | 2 * (j.key is not null) | 4 * (j.idempotency_key is not null)
+          | 8 * (j.copy_of is not null)""",
+    "a job under a claim that does not run, or one that runs without": """
+        select s.seq from th_job_state s where (s.state = 3) <> (s.claim is not null)
+          or (s.state = 3 and s.seq not in (
+            select value from th_claim c, json_each(c.seqs) where c.no = s.claim))""",
+    "a claim that miscounts its jobs": """
+        select no from th_claim
+        where held <> (select count(*) from th_job_state s where s.claim = th_claim.no)""",
+    "an ended job without its batch": """
+        select s.seq from th_job_state s join th_job j on j.seq = s.seq where s.state > 3 and not exists (
+          select 1 from th_finished f, json_each(f.seqs) x
+          where x.value = s.seq and f.queue = j.queue and f.state = s.state and f.at = s.since)""",
+    "a first-try success whose batch is another's": """
+        select s.seq from th_job_state s where s.finished is not null and (s.state <> 4 or not exists (
+          select 1 from th_finished f where f.no = s.finished and f.token is not null and f.at = s.since))""",
     "a result of a job that is not over": """
-        select r.seq from th_result r where not exists (
-          select 1 from th_outcome o where r.seq between o.seq and o.last and o.version is not null)""",
-    "a grant that miscounts its leases": """
-        select no from th_grant
-        where held = 0 or held <> (
-          select coalesce(sum(last - seq + 1), 0) from th_lease where grant_no = th_grant.no)""",
-    "a lease without its grant": "select seq from th_lease where grant_no not in (select no from th_grant)",
+        select seq from th_job_result where seq not in (select seq from th_job_state where state > 3)""",
+    "a key that is not its job's": """
+        select holder from th_job_key k
+        where not exists (
+            select 1 from th_job j left join th_job_state s on s.seq = j.seq
+            where j.seq = k.holder and j.queue = k.queue and j.key = k.key
+              and ifnull(s.state, 0) in (0, 3) and (k.next is null or s.state = 3))
+          or (k.next is not null and not exists (
+            select 1 from th_job j join th_job_state s on s.seq = j.seq
+            where j.seq = k.next and j.queue = k.queue and j.key = k.key and s.state = 2))""",
+    "a live job without its key": """
+        select j.seq from th_job j left join th_job_state s on s.seq = j.seq
+        where j.key is not null and ifnull(s.state, 0) < 4
+          and j.seq not in (
+            select holder from th_job_key
+            union all select next from th_job_key where next is not null)""",
     "a miscounted block": """
-        select 1 where (select count(*) from th_body where copy_of is null) <> (
-          select coalesce(sum(scheduled + ready + blocked + running + completed + failed + cancelled), 0)
-          from th_tally
-        )""",
+        with counted (queue, block, state, number) as (
+          select queue, block, 'waiting', scheduled + ready from th_count
+          union all select queue, block, 'blocked', blocked from th_count
+          union all select queue, block, 'running', running from th_count
+          union all select queue, block, 'completed', completed from th_count
+          union all select queue, block, 'failed', failed from th_count
+          union all select queue, block, 'cancelled', cancelled from th_count
+        ),
+        there (queue, block, state, number) as (
+          select j.queue, j.seq >> 10, case s.state when 2 then 'blocked' when 3 then 'running'
+              when 4 then 'completed' when 5 then 'failed' when 6 then 'cancelled' else 'waiting' end,
+            count(*)
+          from th_job j left join th_job_state s on s.seq = j.seq where j.copy_of is null group by 1, 2, 3
+        )
+        select * from (select * from counted where number <> 0 except select * from there)
+        union all
+        select * from (select * from there except select * from counted)""",
+    "a job beyond the last seq": "select seq from th_job where seq >= (select next_seq from th_meta)",
 }
 
 

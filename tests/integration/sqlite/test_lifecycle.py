@@ -131,7 +131,7 @@ async def test_one_failing_operation_does_not_fail_its_neighbours(tmp_path):
     async with driver_on(tmp_path / "jobs.db") as driver:
 
         def broken(step):
-            step.run("put_key", queue="q", key=b"k", place=0, seq=1)
+            step.execute("key_hold", queue="q", key=b"k", seq=1)
             raise RuntimeError("a bug")
 
         answers = await asyncio.gather(

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -51,6 +51,20 @@ async def test_a_store_of_a_newer_version_is_refused_with_what_to_do(tmp_path):
 
     with pytest.raises(SchemaOutOfDate, match=r"0999_from_the_future.*Upgrade taskharbor"):
         await driver_on(path).open()
+
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("opening", ["open", "open_to_look"])
+async def test_a_store_from_before_the_first_release_is_refused_in_one_sentence(tmp_path, opening):
+    path = tmp_path / "jobs.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table th_migration (name text primary key, applied_at integer) strict")
+        connection.execute("insert into th_migration values ('0001_jobs', 0)")
+    before = content(path)
+
+    with pytest.raises(SchemaOutOfDate, match=r"made by an unreleased version of TaskHarbor"):
+        await getattr(driver_on(path), opening)()
 
     assert content(path) == before
 
@@ -234,14 +248,14 @@ async def test_a_long_reader_holds_up_no_writer(tmp_path):
         await driver.enqueue([new_job()])
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("begin")
-        other.execute("select * from th_body").fetchone()
+        other.execute("select * from th_job").fetchone()
 
         for _ in range(20):
             await driver.enqueue([new_job() for _ in range(20)])
         [job] = (await driver.reserve(claim(1))).jobs
         await driver.settle([Ack(job.lease)])
 
-        assert other.execute("select count(*) from th_body").fetchone() == (1,)
+        assert other.execute("select count(*) from th_job").fetchone() == (1,)
         other.close()
 
 

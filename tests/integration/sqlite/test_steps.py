@@ -1,5 +1,7 @@
 """Steps that touch several jobs at once, where one of them changes what the next one finds."""
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -51,7 +53,7 @@ async def test_what_can_never_pass_a_rate_comes_before_what_cannot_pass_now(driv
         await driver.enqueue([new_job() for _ in range(3)], now=NOW)
 
 
-async def test_a_job_taken_out_of_the_middle_of_a_run_leaves_its_neighbours_in_order(driver):
+async def test_a_job_taken_out_of_the_middle_of_a_line_leaves_its_neighbours_in_order(driver):
     jobs = [new_job() for _ in range(9)]
     await driver.enqueue(jobs, now=NOW)
     gone = [jobs[0].id, jobs[4].id, jobs[5].id, jobs[8].id]
@@ -120,7 +122,7 @@ async def test_a_settlement_of_every_second_job_of_a_claim_keeps_the_others(driv
     assert await states_of(driver, jobs) == [JobState.COMPLETED] * 10
 
 
-async def test_jobs_claimed_as_one_run_have_their_options_and_headers_of_their_own(driver):
+async def test_jobs_claimed_together_have_their_options_and_headers_of_their_own(driver):
     jobs = [new_job(headers={"trace": "1"}, max_stalls=3, payload=b"%d" % n) for n in range(12)]
     await driver.enqueue(jobs, now=NOW)
 
@@ -131,3 +133,69 @@ async def test_jobs_claimed_as_one_run_have_their_options_and_headers_of_their_o
     assert {(job.max_stalls, job.headers["trace"]) for job in taken[1:]} == {(3, "1")}
     stored = await driver.get([job.id for job in jobs[:10]], now=NOW)
     assert [job and job.version for job in stored] == [job.version for job in taken]
+
+
+async def test_the_seq_of_a_deleted_job_is_not_issued_again(driver):
+    jobs = [new_job() for _ in range(3)]
+    await driver.enqueue(jobs, now=NOW)
+    [*_, newest] = (await driver.reserve(claim(3), now=NOW)).jobs
+    await driver.settle([Ack(newest.lease)], now=NOW)
+    await driver.delete([newest.id], now=NOW)
+
+    again = new_job()
+    await driver.enqueue([again], now=NOW)
+
+    [record] = await driver.get([again.id], now=NOW)
+    assert record is not None
+    assert record.seq > newest.seq
+
+
+@pytest.mark.parametrize("types", [2, 101, 1000])
+async def test_jobs_of_many_types_are_claimed_in_one_order(driver, types):
+    jobs = [new_job(type=f"t{place % types}", priority=place * 7 % 3) for place in range(2 * types)]
+    await driver.enqueue(jobs, now=NOW)
+    expected = [job.id for job in sorted(jobs, key=lambda job: -job.priority)]
+
+    first = (await driver.reserve(claim(types // 2), now=NOW)).jobs
+    rest = (await driver.reserve(claim(1000), now=NOW)).jobs + (
+        await driver.reserve(claim(1000), now=NOW)
+    ).jobs
+
+    assert [job.id for job in first + rest] == expected
+
+
+async def test_a_job_blocked_behind_a_lost_one_goes_on(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with driver_on(path) as driver:
+        await driver.enqueue([new_job(key=b"k")], now=NOW)
+        [lost] = (await driver.reserve(claim(), now=NOW)).jobs
+        [blocked] = await driver.enqueue([new_job(key=b"k")], now=NOW)
+        assert blocked.result == "blocked"
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("delete from th_job where id = ?", (lost.id,))
+
+        assert await driver.reclaim(now=NOW + MINUTE) == []
+        [job] = (await driver.reserve(claim(), now=NOW + MINUTE)).jobs
+
+        assert job.id == blocked.id
+        [again] = await driver.enqueue([new_job(key=b"k")], now=NOW + MINUTE)
+        assert again.result == "blocked"
+    assert is_sound(path)
+
+
+async def test_ends_of_one_instant_under_several_claims_keep_their_own_leases(driver):
+    await driver.enqueue(
+        [new_job(queue=queue) for queue in ("default", "reports") for _ in range(3)], now=NOW
+    )
+    both = Claim(queues=("default", "reports"), worker_id="worker-1", limit=6, lease_for=MINUTE)
+    taken = (await driver.reserve(both, now=NOW)).jobs
+    await driver.extend_leases([taken[0].lease, taken[4].lease], 2 * MINUTE, now=NOW)
+
+    answers = await driver.settle([Ack(job.lease, b"%d" % job.seq) for job in taken], now=NOW)
+
+    assert [answer.version for answer in answers] == [4, 3, 3, 3, 4, 3]
+    found = await driver.get([job.id for job in taken], now=NOW)
+    assert [job and (job.result, job.version, job.settled_token, job.fence) for job in found] == [
+        (b"%d" % job.seq, answer.version, job.token, job.fence)
+        for job, answer in zip(taken, answers, strict=True)
+    ]

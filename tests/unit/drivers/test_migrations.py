@@ -16,7 +16,7 @@ def test_migrations_are_found_in_the_order_of_their_numbers():
     found = find_migrations("taskharbor.drivers.sqlite")
 
     assert [migration.number for migration in found] == list(range(1, len(found) + 1))
-    assert found[0].name == "0001_jobs"
+    assert found[0].name == "0001_schema"
 
 
 def test_what_a_store_has_is_not_pending():

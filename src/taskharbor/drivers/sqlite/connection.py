@@ -55,8 +55,8 @@ def open_looker(
 ) -> sqlite3.Connection:
     """A connection that leaves no trace in the file; with `check`, only on a store that passes it.
 
-    Whoever is last to close a file in WAL mode brings its log into it, unless it may only read. One
-    that may only read cannot tidy away the empty log that it needs to look at a file without one.
+    The last connection to close a file in WAL mode brings its log into it, unless it may only read. One
+    that may only read cannot remove the empty log that it needs to look at a file without one.
     """
     has_log = os.path.exists(log := f"{location.path}-wal") and os.path.getsize(log) > 0
     if check is None and not os.path.exists(location.path):
@@ -83,7 +83,7 @@ def ready(connection: sqlite3.Connection) -> None:
 def begin(connection: sqlite3.Connection, location: Location, entropy: Entropy) -> None:
     """Become the writer, or raise DriverUnavailable when others kept the turn for the whole timeout.
 
-    BEGIN IMMEDIATE, because a reader that becomes a writer half-way fails when somebody wrote in
+    BEGIN IMMEDIATE, because a reader that becomes a writer half-way fails when another one wrote in
     between. The waiting is ours and not SQLite's: with chance in it, many processes share fairly.
     """
     with translated(location.path):
@@ -105,8 +105,8 @@ def _when_free(connection: sqlite3.Connection, sql: str, location: Location, ent
 
 
 def _make(path: str) -> None:
-    """A new file is its owner's alone: payloads concern nobody else. Its log and index get its rights."""
-    with contextlib.suppress(OSError):  # it is there, or whoever opens it next says why it cannot be
+    """A new file is its owner's alone: payloads are private. Its log and index get its rights."""
+    with contextlib.suppress(OSError):  # it is there, or opening it says why it cannot be made
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 

@@ -1,235 +1,243 @@
-"""Jobs in: many plain ones with a few statements, the others one by one."""
+"""Jobs in, any mixture, by sets: look up keys, store bodies, line them up."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
+from taskharbor.drivers.lifecycle import admit, enqueue_one
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.sqlite import gates
-from taskharbor.drivers.sqlite.records import Records, json_text
-from taskharbor.drivers.sqlite.rows import micros_or_none, traits_of_new, traits_with_headers
+from taskharbor.drivers.sqlite.records import Records
+from taskharbor.drivers.sqlite.rows import json_array, micros_or_none, options_of_new
 from taskharbor.drivers.sqlite.statements import SIZES
-from taskharbor.drivers.sqlite.step import Step, blocks_of
+from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import RateLimited
-from taskharbor.model.clock import micros
-from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.job import NewJob
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import absorb, new_record, starting_at
+from taskharbor.model.transitions import new_record, starting_at
 
-_CREATED = EnqueueResult.CREATED
-
-Shape = tuple[str, str, str, int, datetime | None, str | None]
-"""queue, type, requires, priority, run_at, traits: what the jobs of one statement share."""
-Groups = dict[Shape, list[Any]]
-"""Per shape the (place, id, payload) of its jobs, flat."""
+RunAts = list[int | None]
 
 
 def enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | RateLimited:
-    """Every job of one call, in list order; or what stands against it."""
-    if gates.limits_enqueues(step) and (refusal := gates.admit(step, _arriving(step, jobs))):
+    """Every job of one call, in list order; or why none was stored."""
+    if gates.limits_enqueues(step) and (refusal := gates.admit(step, admit(Records(step), jobs))):
         return refusal
-    answers = _all_new(step, jobs)
-    if answers is not None:
-        return answers
-    records = Records(step)
-    return [_one(step, records, job) for job in jobs]
+    if not any(job.key is not None or job.idempotency_key is not None for job in jobs):
+        return _Batch(step, jobs).store()
+    return [answer for part in _parts(jobs) for answer in _Batch(step, part).store()]
 
 
-# ------------------------------------------------------------------ many at once
-
-
-def _all_new(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
-    """Store jobs without keys, or None and nothing stored when one has a key or a known id."""
-    groups = _alike(jobs, step.now)
-    if groups is None:
-        return None
-    if step.one("enqueue_any_alias") is not None and step.one(
-        "get_alias", ids=json_text([j.id for j in jobs])
-    ):
-        return None
-    execute = step.connection.execute
-    is_one = len(groups) == 1 and len(jobs) in SIZES  # one statement stores nothing when it fails
-    if not is_one:
-        execute("savepoint enqueue")
-    try:
-        _store(step, groups, step.take_seqs(len(jobs)), len(jobs))
-    except sqlite3.IntegrityError:
-        if not is_one:
-            execute("rollback to enqueue")
-            execute("release enqueue")
-        step.seqs_undone()
-        return None
-    if not is_one:
-        execute("release enqueue")
-    now = step.now
-    return [Enqueued(job.id, _CREATED, now, 1) for job in jobs]
-
-
-def _store(step: Step, groups: Groups, first: int, count: int) -> None:
-    for (queue, type_, requires, priority, run_at, traits), rows in groups.items():
-        at = micros_or_none(run_at)
-        _store_bodies(step, [first, queue, type_, requires, priority, step.us, at, traits], rows)
-    _line_up(step, groups, first, count)
-    for (queue, *_, run_at, _), rows in groups.items():
-        is_later = run_at is not None and run_at > step.now
-        if not is_later:
-            step.hints.queues.add(queue)
-            step.has_timed |= run_at is not None
-        _count(step, queue, first, rows, JobState.SCHEDULED if is_later else JobState.READY)
-
-
-def _line_up(step: Step, groups: Groups, first: int, count: int) -> None:
-    """Jobs that are alike and came one after the other stand in line as one run."""
-    bounds = {"first": first, "last": first + count - 1, "now": step.us}
-    if any(run_at is not None for *_, run_at, _ in groups):
-        step.run("enqueue_later", **bounds)
-    ready = {shape: rows for shape, rows in groups.items() if shape[4] is None or shape[4] <= step.now}
-    if not all(_is_run(rows) for rows in ready.values()):
-        step.run("enqueue_ready", **bounds)
-        return
-    for (queue, type_, requires, priority, run_at, _), rows in ready.items():
-        step.run(
-            "put_ready",
-            queue=queue,
-            lane=requires,
-            rank=-priority,
-            eligible_at=step.us if run_at is None else micros(run_at),
-            seq=first + rows[0],
-            last=first + rows[-3],
-            timed=run_at is not None,
-            flags=0,
-            type=type_,
-            avoid=None,
-        )
-
-
-def _is_run(rows: list[Any]) -> bool:
-    """Whether no other job came between these."""
-    return bool(len(rows) // 3 == rows[-3] - rows[0] + 1)
-
-
-def _alike(jobs: Sequence[NewJob], now: datetime) -> Groups | None:
-    """Jobs that differ in id and payload only, together; None when one has a key."""
-    groups: Groups = {}
-    rows: list[Any] = []
-    queue = type_ = requires = timeout = low = high = None
-    numbers = (0, 0, 0)
+def _parts(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Cut where an id, a key or an idempotency key comes a second time: there the order decides."""
+    start = 0
+    seen: set[tuple[object, ...]] = set()
     for place, job in enumerate(jobs):
-        # Jobs of one task share these very objects, and comparing objects is cheaper than values.
-        if (
-            job.queue is not queue
-            or job.type is not type_
-            or job.requires is not requires
-            or job.timeout is not timeout
-            or job.min_backoff is not low
-            or job.max_backoff is not high
-            or (job.priority, job.max_attempts, job.max_stalls) != numbers
-            or job.headers
-            or job.run_at is not None
-            or job.delay is not None
-            or job.key is not None
-            or job.idempotency_key is not None
-        ):
-            if job.key is not None or job.idempotency_key is not None:
-                return None
-            rows = groups.setdefault(_shape(job, now), [])
-            queue = job.queue if _is_bare(job) else None
-            type_, requires, timeout, low, high = (
-                job.type, job.requires, job.timeout, job.min_backoff, job.max_backoff
-            )  # fmt: skip
-            numbers = (job.priority, job.max_attempts, job.max_stalls)
-        rows += (place, job.id, job.payload)
-    return groups
+        names: list[tuple[object, ...]] = [(job.id,)]
+        if job.key is not None:
+            names.append((job.queue, job.key))
+        if job.idempotency_key is not None:
+            names.append((job.queue, job.idempotency_key, "idempotency"))
+        if not seen.isdisjoint(names):
+            yield jobs[start:place]
+            start = place
+            seen.clear()
+        seen.update(names)
+    yield jobs[start:]
 
 
-def _is_bare(job: NewJob) -> bool:
-    return not job.headers and job.run_at is job.delay is job.key is job.idempotency_key is None  # type: ignore[comparison-overlap]
+class _Batch:
+    """Jobs of which no two share a key or an idempotency key. Two may share an id if none has either."""
+
+    def __init__(self, step: Step, jobs: Sequence[NewJob]) -> None:
+        self._step = step
+        self._jobs = jobs
+        self._has_keys = any(job.key is not None for job in jobs)
+        self._remembered = [place for place, job in enumerate(jobs) if job.idempotency_key is not None]
+        self._met: set[int] = set()  # places in the list of jobs that meet a stored one
+        self._blocked: set[int] = set()  # places of jobs whose key is held by a running one
+
+    def store(self) -> list[Enqueued]:
+        """New jobs by sets. Those that meet a stored one are handled one by one, in list order."""
+        if self._remembered:
+            self._met |= self._known_keys()
+        if self._step.has_aliases:
+            self._met |= self._known_ids()
+        if not self._store_fresh():
+            self._met |= self._known_ids()
+            if not self._store_fresh():  # none is known any more: an id comes twice
+                self._met.update(range(len(self._jobs)))
+        return self._answers()
+
+    def _answers(self) -> list[Enqueued]:
+        now, created, blocked = self._step.now, EnqueueResult.CREATED, EnqueueResult.BLOCKED
+        if not self._met and not self._blocked:
+            return [Enqueued(job.id, created, now, 1) for job in self._jobs]
+        records = Records(self._step)
+        return [
+            enqueue_one(records, job)
+            if place in self._met
+            else Enqueued(job.id, blocked if place in self._blocked else created, now, 1)
+            for place, job in enumerate(self._jobs)
+        ]
+
+    def _known_ids(self) -> set[int]:
+        """Places of jobs whose id has a record or an alias."""
+        rows = self._step.fetch_all("enqueue_known", ids=json_array([job.id for job in self._jobs]))
+        known = {job_id for (job_id,) in rows}
+        return {place for place, job in enumerate(self._jobs) if job.id in known}
+
+    def _known_keys(self) -> set[int]:
+        """Places of jobs whose idempotency key has a job that has not ended, or ended not long ago."""
+        jobs, us = self._jobs, self._step.us
+        names = [(jobs[place].queue, jobs[place].idempotency_key) for place in self._remembered]
+        values = [value for name in names for value in (us, *name)]
+        cursors = self._step.execute_rows("enqueue_find_idempotency", 3, values)
+        known = {name for cursor in cursors for name in cursor}
+        return {place for place, name in zip(self._remembered, names, strict=True) if name in known}
+
+    # ------------------------------------------------------------------ new jobs
+
+    def _store_fresh(self) -> bool:
+        """Store the new jobs; False, and nothing is stored, when the id of one is known."""
+        step, met = self._step, self._met
+        places: Sequence[int] = range(len(self._jobs))
+        fresh = self._jobs
+        if met:
+            places = [place for place in places if place not in met]
+            fresh = [self._jobs[place] for place in places]
+        if not fresh:
+            return True
+        first = step.take_seqs(len(fresh))
+        run_ats = _run_ats(fresh, step.now)
+        if not self._store_bodies(fresh, first, run_ats):
+            step.seqs_undone()
+            return False
+        bounds = {"first": first, "last": first + len(fresh) - 1}
+        hidden = self._take_keys(places, first, bounds) if self._has_keys else {}
+        step.execute("enqueue_waiting", now=step.us, hidden=json_array(hidden) if hidden else None, **bounds)
+        if self._remembered:
+            step.execute("enqueue_remember", **bounds)
+        self._count(fresh, first, run_ats, hidden)
+        return True
+
+    def _take_keys(self, places: Sequence[int], first: int, bounds: dict[str, int]) -> dict[int, bool]:
+        """Take the keys of new jobs. The seqs of those that found theirs taken, and whether they are blocked;
+        the others are absorbed by the job that is there.
+        """
+        step = self._step
+        count = sum(self._jobs[place].key is not None for place in places)
+        if step.execute("enqueue_keys", **bounds).rowcount == count:
+            return {}
+        hidden: dict[int, bool] = {}
+        for seq, holder, is_lost, is_running, blocked in step.fetch_all("enqueue_keys_taken", **bounds):
+            place = places[seq - first]
+            job = self._jobs[place]
+            if blocked is None and is_lost:
+                step.execute("key_free", seq=holder)
+                step.execute("key_hold", queue=job.queue, key=job.key, seq=seq)
+            elif blocked is None and is_running:
+                hidden[seq] = True
+                self._blocked.add(place)
+                step.execute("key_block", queue=job.queue, key=job.key, next=seq)
+                Records(step).put_state(new_record(job, seq, step.now, blocked=True))
+            else:
+                hidden[seq] = False
+                self._met.add(place)
+                step.execute("drop_job", seqs=json_array([seq]))
+        return hidden
+
+    def _store_bodies(self, fresh: Sequence[NewJob], first: int, run_ats: RunAts) -> bool:
+        execute = self._step.connection.execute
+        is_one = len(fresh) in SIZES  # one statement stores nothing when it fails
+        if not is_one:
+            execute("savepoint enqueue")
+        try:
+            self._insert_bodies(fresh, first, run_ats)
+        except sqlite3.IntegrityError:
+            if not is_one:
+                execute("rollback to enqueue")
+                execute("release enqueue")
+            return False
+        if not is_one:
+            execute("release enqueue")
+        return True
+
+    def _insert_bodies(self, fresh: Sequence[NewJob], first: int, run_ats: RunAts) -> None:
+        """What all jobs share is bound once: each value of a row costs as much as a tenth of the row."""
+        step = self._step
+        shared: list[Any] = [first, step.us]
+        columns: list[list[Any]] = [
+            list(range(len(fresh))),
+            [job.id for job in fresh],
+            [job.payload for job in fresh],
+        ]
+        own = 0
+        for place, values in enumerate(self._columns(fresh, run_ats)):
+            if values.count(values[0]) == len(values):
+                shared.append(values[0])
+            else:
+                columns.append(values)
+                own |= 1 << place
+        rows = list(chain.from_iterable(zip(*columns, strict=True)))
+        step.execute_bodies(own, rows, shared)
+
+    def _columns(self, fresh: Sequence[NewJob], run_ats: RunAts) -> Iterator[list[Any]]:
+        """The columns of a body that many jobs mostly share, in the order of statements.SHARED."""
+        none = [None] * len(fresh)
+        yield [job.queue for job in fresh]
+        yield [job.type for job in fresh]
+        yield [job.requires for job in fresh]
+        yield [job.priority for job in fresh]
+        yield [options_of_new(job) for job in fresh]
+        yield run_ats or none
+        yield [job.key for job in fresh] if self._has_keys else none
+        yield [job.idempotency_key for job in fresh] if self._remembered else none
+
+    def _count(self, fresh: Sequence[NewJob], first: int, run_ats: RunAts, hidden: dict[int, bool]) -> None:
+        """All are ready, but for those that are scheduled, blocked or absorbed."""
+        step = self._step
+        seqs: dict[str, Collection[int]] = {fresh[0].queue: range(first, first + len(fresh))}
+        if any(job.queue != fresh[0].queue for job in fresh):
+            by_queue: dict[str, list[int]] = {}
+            for seq, job in enumerate(fresh, first):
+                by_queue.setdefault(job.queue, []).append(seq)
+            seqs = dict(by_queue)
+        others: dict[int, JobState | None] = {}
+        for seq, run_at in enumerate(run_ats, first):
+            if run_at is not None and run_at > step.us:
+                others[seq] = JobState.SCHEDULED
+            elif run_at is not None:
+                step.has_timed = True
+        for seq, is_blocked in hidden.items():
+            others[seq] = JobState.BLOCKED if is_blocked else None
+        left = Counter(fresh[seq - first].queue for seq in others)
+        for queue, mine in seqs.items():
+            step.count_seqs(queue, mine, JobState.READY)
+            if len(mine) > left[queue]:
+                step.hints.queues.add(queue)
+        for seq, state in others.items():
+            queue = fresh[seq - first].queue
+            step.count(queue, seq, JobState.READY, -1)
+            if state is not None:
+                step.count(queue, seq, state, +1)
 
 
-def _shape(job: NewJob, now: datetime) -> Shape:
-    traits = traits_with_headers(job) if job.headers else traits_of_new(job)
-    run_at = job.run_at if job.delay is None else starting_at(job.run_at, job.delay, now)
-    return job.queue, job.type, job.requires, job.priority, run_at, traits
-
-
-def _store_bodies(step: Step, shared: list[Any], rows: list[Any]) -> None:
-    start, end = 0, len(rows)
-    for size in SIZES:
-        while end - start >= 3 * size:
-            step.listed("enqueue_body", size, shared + rows[start : start + 3 * size])
-            start += 3 * size
-
-
-def _count(step: Step, queue: str, first: int, rows: list[Any], state: JobState) -> None:
-    if _is_run(rows):
-        seqs: Collection[int] = range(first + rows[0], first + rows[-3] + 1)
-    else:
-        seqs = [first + place for place in rows[::3]]
-    for block, count in blocks_of(seqs).items():
-        step.count_block(queue, block, state, count)
-
-
-# ------------------------------------------------------------------ one by one
-
-
-def _one(step: Step, records: Records, job: NewJob) -> Enqueued:
-    known = _known(step, job)
-    if known is not None:
-        there = records.find(known)
-        return Enqueued(
-            there.id if there else known, EnqueueResult.DUPLICATE, step.now, there.version if there else 0
-        )
-    slot = None if job.key is None else records.slot(job.queue, job.key)
-    if slot is not None:
-        place = slot.blocked if slot.waiting is None else slot.waiting
-        if place is not None:
-            return _absorbed(step, records, records.by_seq(place), job)
-    is_blocked = slot is not None and slot.running is not None
-    record = new_record(job, step.take_seqs(1), step.now, blocked=is_blocked)
-    records.add(record)
-    _remember(step, job, record)
-    result = EnqueueResult.BLOCKED if is_blocked else EnqueueResult.CREATED
-    return Enqueued(record.id, result, step.now, record.version)
-
-
-def _absorbed(step: Step, records: Records, there: JobRecord, job: NewJob) -> Enqueued:
-    record = absorb(there, job, step.now)
-    records.put(there, record)
-    records.alias(job.id, record)
-    _remember(step, job, record)
-    return Enqueued(record.id, EnqueueResult.UPDATED, step.now, record.version)
-
-
-def _remember(step: Step, job: NewJob, record: JobRecord) -> None:
-    if job.idempotency_key is not None:
-        step.run("idempotency_remember", queue=job.queue, key=job.idempotency_key, id=record.id)
-
-
-def _known(step: Step, job: NewJob) -> str | None:
-    """The id that already answers for this job: its own, or the one of its idempotency key."""
-    ids = json_text([job.id])
-    if step.one("get_seq_of", ids=ids) or step.one("get_alias", ids=ids):
-        return job.id
-    if job.idempotency_key is not None:
-        row = step.one("idempotency_find", queue=job.queue, key=job.idempotency_key, now=step.us)
-        return None if row is None else str(row[0])
-    return None
-
-
-def _arriving(step: Step, jobs: Sequence[NewJob]) -> Counter[str]:
-    """How many of these jobs are new, per queue: duplicates spend no budget."""
-    ids: set[str] = set()
-    keys: set[tuple[str, bytes]] = set()
-    new: Counter[str] = Counter()
-    for job in jobs:
-        key = None if job.idempotency_key is None else (job.queue, job.idempotency_key)
-        if job.id not in ids and key not in keys and _known(step, job) is None:
-            new[job.queue] += 1
-            ids.add(job.id)
-            if key is not None:
-                keys.add(key)
-    return new
+def _run_ats(fresh: Sequence[NewJob], now: datetime) -> RunAts:
+    """The run_at of each job; empty when none has one."""
+    if all(job.run_at is job.delay is None for job in fresh):  # type: ignore[comparison-overlap]
+        return []
+    # Jobs of one call mostly share their delay.
+    known: dict[tuple[datetime | None, timedelta | None], int | None] = {}
+    run_ats = []
+    for job in fresh:
+        when = (job.run_at, job.delay)
+        if when not in known:
+            known[when] = micros_or_none(starting_at(*when, now))
+        run_ats.append(known[when])
+    return run_ats

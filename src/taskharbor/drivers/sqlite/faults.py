@@ -52,7 +52,7 @@ def translation(error: sqlite3.Error, path: str, *, committing: bool = False) ->
     if code in _FOR_NOW or (code is None and isinstance(error, sqlite3.OperationalError)):
         done = None if committing and code == sqlite3.SQLITE_IOERR else False
         return DriverUnavailable(f"{path} failed for now ({error}); try again", done=done)
-    return DriverMisbehaved(f"SQLite said something unexpected about {path}: {error}")
+    return DriverMisbehaved(f"SQLite failed unexpectedly on {path}: {error}")
 
 
 def primary_code(error: sqlite3.Error) -> int | None:

@@ -1,4 +1,4 @@
-"""What may keep a job from being taken in or handed out: pause, rates, max_running. And retention.
+"""What can keep a job from being enqueued or claimed: pause, rates, max_running. And retention.
 
 A rate is an exact sliding window: a log of (instant, count) with a running total beside it, so that
 asking costs what has left the window since the last time, and nothing more.
@@ -6,15 +6,14 @@ asking costs what has left the window since the last time, and nothing more.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import msgspec
 
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.sqlite.step import Step
-from taskharbor.errors import InvalidArgument, RateLimited
+from taskharbor.errors import RateLimited
 from taskharbor.model.limits import RateLimit, free_at
 from taskharbor.model.queue import (
     EVERY_QUEUE,
@@ -22,7 +21,6 @@ from taskharbor.model.queue import (
     QueueRules,
     QueueSettings,
     Retention,
-    fail_queue_of,
     retention_of,
     rules_of,
 )
@@ -33,14 +31,14 @@ _settings_decoder = msgspec.json.Decoder(QueueSettings)
 
 
 def all_rules(step: Step) -> dict[str, QueueRules]:
-    """The rules of every queue that has some; read again only when somebody changed them."""
-    kept = step.kept
-    if kept.rules_version != step.rules_version:
-        kept.rules = {
-            name: rules_of(_settings_decoder.decode(text)) for name, text in step.all("queues_settings")
+    """The rules of every queue that has some; read again only after a change."""
+    cache = step.cache
+    if cache.rules_version != step.rules_version:
+        cache.rules = {
+            name: rules_of(_settings_decoder.decode(text)) for name, text in step.fetch_all("settings_all")
         }
-        kept.rules_version = step.rules_version
-    return kept.rules
+        cache.rules_version = step.rules_version
+    return cache.rules
 
 
 def rules(step: Step, queue: str) -> QueueRules:
@@ -51,20 +49,16 @@ def retention(step: Step, queue: str) -> Retention:
     return retention_of(rules(step, queue), rules(step, EVERY_QUEUE))
 
 
-def fail_queue(step: Step, queue: str) -> str | None:
-    return fail_queue_of(rules(step, queue), rules(step, EVERY_QUEUE))
-
-
 def configure(step: Step, settings: QueueSettings) -> QueueRules:
-    stored = dict(step.all("queues_settings")).get(settings.queue)
+    stored = dict(step.fetch_all("settings_all")).get(settings.queue)
     merged = settings.on_top_of(None if stored is None else _settings_decoder.decode(stored))
-    step.run("configure_queue", name=settings.queue, settings=msgspec.json.encode(merged).decode())
-    step.run("configure_queue_rules")
-    step.kept.rules_version = None
+    step.execute("settings_put", queue=settings.queue, settings=msgspec.json.encode(merged).decode())
+    step.execute("settings_changed")
+    step.cache.rules_version = None
     held = rules_of(merged)
     for what, rate in (("enqueue", held.enqueue_rate), ("execute", held.execute_rate)):
         if rate is None:
-            forget_budget(step, f"{what}/{settings.queue}")
+            forget_rate(step, f"{what}/{settings.queue}")
     return held
 
 
@@ -75,23 +69,11 @@ def limits_enqueues(step: Step) -> bool:
     return any(known.enqueue_rate is not None for known in all_rules(step).values())
 
 
-def admit(step: Step, arriving: Counter[str]) -> RateLimited | None:
-    """Spend the enqueue budgets for so many new jobs per queue, all or none.
+def admit(step: Step, budgets: Sequence[tuple[str, RateLimit, int]]) -> RateLimited | None:
+    """Spend these enqueue budgets (lifecycle.admit), all or none.
 
-    A refusal is an answer, not a failure of the step: what was learned of the clock is kept.
+    A refusal is an answer, not a failure of the step: what was learned of the clock is stored.
     """
-    wanted = arriving + Counter({EVERY_QUEUE: arriving.total()})
-    budgets = [
-        (queue, rate, count)
-        for queue, count in wanted.items()
-        if (rate := rules(step, queue).enqueue_rate) is not None
-    ]
-    for queue, rate, count in budgets:  # what can never pass comes before what cannot pass now
-        if count > rate.count:
-            raise InvalidArgument(
-                f"{count} jobs in one call can never pass the rate of {rate.count} per {rate.per} "
-                f"of queue {queue!r}; send them in parts"
-            )
     for queue, rate, count in budgets:
         if wait := _wait_us(step, f"enqueue/{queue}", rate, count):
             return RateLimited(queue, timedelta(microseconds=wait))
@@ -128,7 +110,11 @@ def spend(step: Step, queue: str, claim: Claim, count: int) -> None:
 def throttled_until_us(step: Step, queue: str) -> int | None:
     """When the spent execute rate of this level has room again; None when it has now."""
     rate = rules(step, queue).execute_rate
-    return None if rate is None else free_at(rate, step.run("gate_entries", name=f"execute/{queue}"), step.us)
+    return (
+        None
+        if rate is None
+        else free_at(rate, step.execute("rate_entries", name=f"execute/{queue}"), step.us)
+    )
 
 
 def _execute_budgets(step: Step, queue: str, claim: Claim) -> Iterator[tuple[str, RateLimit]]:
@@ -142,9 +128,9 @@ def _execute_budgets(step: Step, queue: str, claim: Claim) -> Iterator[tuple[str
 def _running(step: Step, queue: str) -> int:
     """Unexpired leases: one that ran out stops counting at that instant, reclaimed or not."""
     if queue == EVERY_QUEUE:
-        (count,) = step.one("gate_running_anywhere", now=step.us)
+        (count,) = step.fetch_one("running_anywhere", now=step.us)
     else:
-        (count,) = step.one("gate_running", queue=queue, now=step.us)
+        (count,) = step.fetch_one("running", queue=queue, now=step.us)
     return int(count)
 
 
@@ -155,35 +141,35 @@ def _spent(step: Step, name: str, rate: RateLimit) -> int:
     """What of this budget was spent within its window."""
     _behind_us(step, name, rate)
     until = step.us - rate.per_us
-    (gone,) = step.one("gate_forget", name=name, until=until)
+    (gone,) = step.fetch_one("rate_sum_until", name=name, until=until)
     if gone:
-        step.run("gate_forgotten", name=name, until=until)
-        step.run("gate_total", name=name, difference=-gone, per=rate.per_us)
-    row = step.one("gate_spent", name=name)
+        step.execute("rate_forget_until", name=name, until=until)
+        step.execute("rate_add", name=name, difference=-gone, per=rate.per_us)
+    row = step.fetch_one("rate_total", name=name)
     return row[0] if row else 0
 
 
 def _behind_us(step: Step, name: str, rate: RateLimit) -> int | None:
-    """A clock that goes back meets entries of its future. They count, so that nothing is given twice, for one
+    """A clock that goes back meets entries of its future. They count, so that nothing is spent twice, for one
     window after the clock was first seen behind them; since when that is.
     """
     mark = f"behind/{name}"
-    (newest,) = step.one("gate_newest", name=name)
-    (since,) = step.one("gate_newest", name=mark)
+    (newest,) = step.fetch_one("rate_newest", name=name)
+    (since,) = step.fetch_one("rate_newest", name=mark)
     if newest is None or newest <= step.us:
         if since is not None:
-            step.run("gate_unset_entries", name=mark)
+            step.execute("rate_forget_entries", name=mark)
         return None
     if since is None or since > step.us:
-        step.run("gate_unset_entries", name=mark)
-        step.run("gate_spend", name=mark, at=step.us, count=0)
+        step.execute("rate_forget_entries", name=mark)
+        step.execute("rate_spend", name=mark, at=step.us, count=0)
         return step.us
     if step.us < since + rate.per_us:
         return int(since)
-    (future,) = step.one("gate_future", name=name, now=step.us)
-    step.run("gate_futures", name=name, now=step.us)
-    step.run("gate_total", name=name, difference=-future, per=rate.per_us)
-    step.run("gate_unset_entries", name=mark)
+    (future,) = step.fetch_one("rate_sum_after", name=name, now=step.us)
+    step.execute("rate_forget_after", name=name, now=step.us)
+    step.execute("rate_add", name=name, difference=-future, per=rate.per_us)
+    step.execute("rate_forget_entries", name=mark)
     return None
 
 
@@ -195,7 +181,7 @@ def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
     behind = _behind_us(step, name, rate)
     entries = [
         (at if behind is None or at < behind + rate.per_us else behind, count)
-        for at, count in step.run("gate_entries", name=name)
+        for at, count in step.execute("rate_entries", name=name)
     ]
     for at, count in sorted(entries):
         missing -= count
@@ -205,10 +191,10 @@ def _wait_us(step: Step, name: str, rate: RateLimit, wanted: int) -> int:
 
 
 def _spend(step: Step, name: str, rate: RateLimit, count: int) -> None:
-    step.run("gate_spend", name=name, at=step.us, count=count)
-    step.run("gate_total", name=name, difference=count, per=rate.per_us)
+    step.execute("rate_spend", name=name, at=step.us, count=count)
+    step.execute("rate_add", name=name, difference=count, per=rate.per_us)
 
 
-def forget_budget(step: Step, name: str) -> None:
-    step.run("gate_unset", name=name)
-    step.run("gate_unset_entries", name=name)
+def forget_rate(step: Step, name: str) -> None:
+    step.execute("rate_forget", name=name)
+    step.execute("rate_forget_entries", name=name)

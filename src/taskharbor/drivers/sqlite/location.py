@@ -32,7 +32,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def table_prefix(self) -> str:
         """What the tables of this namespace begin with. Names that differ never meet in one prefix.
 
-        SQLite does not tell capitals from small letters in names of tables, so they are spelled out.
+        SQLite ignores case in the names of tables, so capitals are spelled out.
         """
         if not self.namespace:
             return "th_"

@@ -1,289 +1,364 @@
-"""Jobs one at a time: read whole, stored whole. What is rarer than enqueue, claim and success comes here.
+"""Jobs one at a time, inside one step: read whole, stored whole (`drivers/lifecycle.py` JobsInStep).
 
-`put` is the only way in and `drop` the only way out, so no table can disagree with another.
+What is rarer than enqueue, claim and success comes here. The sets of enqueue.py, claim.py, settle.py and
+upkeep.py write the same tables and keep to the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
+from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
+from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.rows import (
+    CODES,
+    RUNNING,
     Flags,
-    grant_of,
+    Row,
+    flags_of,
+    history_of,
+    json_array,
     micros_or_none,
-    past_of,
+    options_of,
+    progress_text,
     record_of,
-    traits_of,
 )
-from taskharbor.drivers.sqlite.runs import lease_alone, outcome_alone
 from taskharbor.drivers.sqlite.step import Step
-from taskharbor.errors import DriverMisbehaved
 from taskharbor.model.clock import micros
-from taskharbor.model.job import Avoid, JobRecord
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.queue import IDEMPOTENCY_WINDOW, QueueRules
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import waiting_state
+from taskharbor.model.transitions import new_record, unblocked, waiting_state
 
-_WAITS, _RUNS, _BLOCKED = 0, 1, 2
-_PLACE = {
-    JobState.READY: _WAITS,
-    JobState.SCHEDULED: _WAITS,
-    JobState.RUNNING: _RUNS,
-    JobState.BLOCKED: _BLOCKED,
-}
 _DATA = (
     "type", "requires", "priority", "payload", "headers", "timeout",
     "max_attempts", "max_stalls", "min_backoff", "max_backoff",
 )  # fmt: skip
-_json = msgspec.json.Encoder()
-
-
-class KeySlot(NamedTuple):
-    """The live jobs of one (queue, key), by seq: one that waits or is blocked, and one that runs."""
-
-    waiting: int | None
-    running: int | None
-    blocked: int | None
+_WAITING = (JobState.READY, JobState.SCHEDULED)
 
 
 class Records:
     """The stored jobs, within one step."""
 
-    __slots__ = ("_grants", "_step")
+    __slots__ = ("_claims", "_known", "_step")
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._grants: dict[int, int] = {}  # seq → grant, of running jobs that were read here
+        self._known: dict[str, JobRecord] = {}  # as they are stored now
+        self._claims: dict[str, tuple[int, int]] = {}  # of those that run: number and extensions
+
+    @property
+    def now(self) -> datetime:
+        return self._step.now
 
     # ------------------------------------------------------------------ reading
 
-    def by_id(self, job_id: str) -> JobRecord | None:
-        """The job with this id; an alias is not followed."""
-        return self._read(self._step.one("get", ids=json_text([job_id])))
+    def get(self, job_id: str) -> JobRecord | None:
+        return self._known.get(job_id) or next(iter(self._read("get", [job_id])), None)
 
     def find(self, job_id: str) -> JobRecord | None:
-        """The job with this id, or the one it stands for."""
-        return self.by_id(job_id) or self._aliased(job_id)
-
-    def by_seq(self, seq: int) -> JobRecord:
-        """A job that must be there."""
-        record = self.at(seq)
-        if record is None:
-            raise DriverMisbehaved(f"the job with seq {seq} has been lost; nothing was written")
-        return record
+        job = self.get(job_id)
+        if job is None:
+            row = self._step.fetch_one("get_aliases", ids=json_array([job_id]))
+            job = None if row is None else self.at(row[1])
+        return job
 
     def at(self, seq: int) -> JobRecord | None:
-        return self._read(self._step.one("get_seqs", seqs=json_text([seq])))
+        return next(iter(self.by_seqs([seq])), None)
 
-    def by_seqs(self, seqs: Sequence[int], *, payloads: bool = True) -> dict[int, JobRecord]:
-        rows = self._step.all("get_seqs" if payloads else "look_seqs", seqs=json_text(seqs))
-        return {row[0]: self.record(row) for row in rows}
+    def by_seqs(self, seqs: Sequence[int], *, payloads: bool = True) -> list[JobRecord]:
+        return self._read("get_by_seq" if payloads else "look_by_seq", seqs)
+
+    def by_ids(self, ids: Sequence[str], *, payloads: bool = True) -> list[JobRecord]:
+        return self._read("get" if payloads else "look", ids)
+
+    def _read(self, statement: str, values: Sequence[Any]) -> list[JobRecord]:
+        rows = map(Row._make, self._step.execute(statement, values=json_array(values)))
+        return [self._record(row) for row in rows]
+
+    def _record(self, row: Row) -> JobRecord:
+        job = record_of(row)
+        if job.state is JobState.READY:
+            job = replace(job, state=waiting_state(job.run_at, self._step.now))
+        if row.claim is not None:
+            self._claims[job.id] = row.claim, row.extensions
+        self._known[job.id] = job
+        return job
 
     def slot(self, queue: str, key: bytes) -> KeySlot:
-        places: dict[int, int] = dict(self._step.all("key_places", queue=queue, key=key))
-        return KeySlot(places.get(_WAITS), places.get(_RUNS), places.get(_BLOCKED))
+        row = self._step.fetch_one("key_find", queue=queue, key=key)
+        if row is None:
+            return NO_JOBS
+        _, holder, state, _, blocked = row
+        return KeySlot(None, holder, blocked) if state == RUNNING else KeySlot(holder, None, blocked)
 
-    def blocked_behind(self, job: JobRecord) -> JobRecord | None:
-        if job.key is None:
-            return None
-        seq = self.slot(job.queue, job.key).blocked
-        return None if seq is None else self.by_seq(seq)
-
-    def live_copy_of(self, job: JobRecord) -> JobRecord | None:
+    def copy_of(self, job: JobRecord) -> JobRecord | None:
         if job.speculates_on is not None or job.key is not None:
             return None
-        row = self._step.one("copy_of", id=job.id)
-        return None if row is None else self.by_seq(row[0])
+        row = self._step.fetch_one("copy_find", id=job.id)
+        return None if row is None else self.at(row[0])
 
-    def _aliased(self, job_id: str) -> JobRecord | None:
-        row = self._step.one("get_alias", ids=json_text([job_id]))
-        return None if row is None else self.at(row[1])
+    def run_had_copy(self, job: JobRecord) -> bool:
+        row = self._step.fetch_one("copy_marked", seq=job.seq)
+        return row is not None and bool(row[0])
 
-    def _read(self, row: tuple[Any, ...] | None) -> JobRecord | None:
-        return None if row is None else self.record(row)
+    def rules(self, queue: str) -> QueueRules:
+        return gates.rules(self._step, queue)
 
-    def record(self, row: tuple[Any, ...]) -> JobRecord:
-        record = record_of(row)
-        grant_no = grant_of(row)
-        if grant_no is not None:
-            self._grants[record.seq] = grant_no
-        elif record.state is JobState.READY and record.run_at is not None:
-            return msgspec.structs.replace(record, state=waiting_state(record.run_at, self._step.now))
-        return record
+    def next_seq(self) -> int:
+        return self._step.take_seqs(1)
 
     # ------------------------------------------------------------------ writing
 
-    def add(self, job: JobRecord) -> None:
-        """Store a job that was not there before."""
-        self._step.run(
-            "put_body",
+    def put(self, job: JobRecord) -> None:
+        before = self._known.get(job.id)
+        if before is None:
+            self._add(job)
+        elif job.state is JobState.RUNNING:
+            self._put_running(job)
+        else:
+            self._put_again(before, job)
+        self._known[job.id] = job
+
+    def _add(self, job: JobRecord) -> None:
+        self._step.execute(
+            "put_job",
             seq=job.seq,
             id=job.id,
             queue=job.queue,
             type=job.type,
-            requires=job.requires,
+            lane=job.requires,
             priority=job.priority,
             created_at=micros(job.created_at),
             run_at=micros_or_none(job.run_at),
-            traits=traits_of(job),
+            key=job.key,
+            idempotency_key=job.idempotency_key,
+            options=options_of(job),
             copy_of=job.speculates_on,
             payload=job.payload,
         )
         has_past = job.state is JobState.BLOCKED or job.fence != 0
         if has_past:
-            self._put_past(job)
-        self._enter(job, has_past)
+            self.put_state(job)
+        self._enter(job, has_past=has_past)
+        self._take_key(job)
 
-    def put(self, before: JobRecord, after: JobRecord) -> None:
-        """Store a job in place of what it was. It does not run afterwards: only a claim makes a lease."""
+    def _put_again(self, before: JobRecord, after: JobRecord) -> None:
+        """A job that does not run, in place of what it was."""
         self._leave(before)
         if any(getattr(before, name) != getattr(after, name) for name in _DATA):
-            self._step.run(
-                "put_body_again",
+            self._step.execute(
+                "put_job_again",
                 seq=after.seq,
                 type=after.type,
-                requires=after.requires,
+                lane=after.requires,
                 priority=after.priority,
-                traits=traits_of(after),
+                options=options_of(after),
                 payload=after.payload,
             )
-        self._put_past(after)
+        if before.result != after.result:
+            self._step.execute("drop_results", seqs=json_array([after.seq]))
+        if after.result is not None:
+            self._step.execute_rows("settle_results", 2, [after.seq, after.result])
+        self.put_state(after)
         self._enter(after, has_past=True)
+        if before.state.is_terminal and not after.state.is_terminal:
+            self._take_key(after)
+        elif after.state.is_terminal and not before.state.is_terminal:
+            self._leave_key(after)
+
+    def put_state(self, job: JobRecord) -> None:
+        """What is stored of a job that does not run, beside its body and its place."""
+        self._step.execute(
+            "put_state",
+            seq=job.seq,
+            state=CODES[job.state],
+            flags=flags_of(job, has_past=True),
+            version=job.version,
+            fence=job.fence,
+            since=micros(job.updated_at),
+            progress=progress_text(job.progress),
+        )
+        self._step.execute("put_history", **history_of(job))
+
+    def _put_running(self, job: JobRecord) -> None:
+        """The job runs on. It gets a claim of its own, whose updated_at is its own, too."""
+        step = self._step
+        no, extensions = self._claims[job.id]
+        (flags,) = step.fetch_one("running_flags", seq=job.seq)
+        own = step.execute(
+            "extend_part",
+            no=no,
+            expires_at=micros_or_none(job.lease_expires_at),
+            now=micros(job.updated_at),
+            extensions=0,
+            held=1,
+            seqs=json_array([job.seq]),
+        ).lastrowid
+        step.execute(
+            "put_running",
+            seq=job.seq,
+            no=own,
+            flags=flags | (Flags.CANCEL if job.cancel_requested else 0),
+            version=job.version - extensions,
+            progress=progress_text(job.progress),
+        )
+        leave_claim(step, no, 1)
+        self._claims[job.id] = own or 0, extensions
 
     def drop(self, job: JobRecord) -> None:
-        """Forget a job and the aliases that led to it."""
-        self._leave(job)
-        self._drop(job.seq, "drop_past", "drop_aliases", "drop_body")
+        self._step.count_record(job, job.state, -1)
+        self._forget(job, "drop_aliases")
 
     def merge_away(self, job: JobRecord, target: JobRecord) -> None:
-        """Forget a record whose id stands for another job from now on, with whatever stood for it."""
+        step = self._step
         self._leave(job)
-        self._step.run("alias_move", before=job.seq, after=target.seq)
-        self._drop(job.seq, "drop_past", "drop_body")
+        self._leave_key(job)
+        step.execute("alias_move", before=job.seq, after=target.seq)
+        step.execute("idempotency_move", before=job.id, after=target.id)
+        self._forget(job)
         self.alias(job.id, target)
 
+    def _forget(self, job: JobRecord, *statements: str) -> None:
+        seqs = json_array([job.seq])
+        for name in (*statements, "drop_results", "drop_history", "drop_state", "drop_job"):
+            self._step.execute(name, seqs=seqs)
+        self._known.pop(job.id, None)
+
     def alias(self, job_id: str, target: JobRecord) -> None:
-        self._step.run("alias_add", id=job_id, seq=target.seq)
+        self._step.execute("alias_add", id=job_id, seq=target.seq)
+        self._step.has_aliases = True
 
-    def _drop(self, seq: int, *statements: str) -> None:
-        for name in statements:
-            self._step.run(name, seqs=json_text([seq]))
+    def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
+        self.put(copy)
+        self._step.execute("copy_mark", seq=original.seq)
 
-    def _put_past(self, job: JobRecord) -> None:
-        self._step.run(
-            "put_past",
-            seq=job.seq,
-            version=job.version,
-            blocked=job.state is JobState.BLOCKED,
-            run_at=micros_or_none(job.run_at),
-            failure_kind=job.failure_kind,
-            data=past_of(job),
-        )
+    def add_failure_job(self, job: NewJob) -> None:
+        self.put(new_record(job, self.next_seq(), self.now))
+
+    def notify_cancel(self, job: JobRecord) -> None:
+        if job.worker_id is not None:
+            self._step.hints.cancels.append((job.worker_id, job.id))
 
     # ------------------------------------------------------------------ places
 
-    def _enter(self, job: JobRecord, has_past: bool) -> None:
-        step, state = self._step, job.state
-        if state is JobState.READY:
-            self._enter_line(
-                "put_ready",
-                job,
-                has_past,
-                last=job.seq,
-                eligible_at=micros(job.eligible_at),
-                timed=job.run_at is not None,
+    def _enter(self, job: JobRecord, *, has_past: bool) -> None:
+        step = self._step
+        if job.state in _WAITING:
+            is_ready = job.state is JobState.READY
+            is_timed = job.run_at is not None
+            step.execute(
+                "put_waiting",
+                queue=job.queue,
+                lane=job.requires if is_ready else "",
+                type=job.type if is_ready else "",
+                rank=-job.priority if is_ready else 0,
+                at=micros(job.eligible_at),
+                seq=job.seq,
+                flags=flags_of(job, has_past=has_past) | (Flags.TIMED if is_timed else 0),
             )
-            step.hints.queues.add(job.queue)
-            step.has_timed |= job.run_at is not None
-        elif state is JobState.SCHEDULED and job.run_at is not None:
-            self._enter_line("put_later", job, has_past, run_at=micros(job.run_at))
-        elif job.finished_at is not None:
-            ended_at = micros(job.finished_at)
-            step.run("put_outcome", seq=job.seq, queue=job.queue, state=state, finished_at=ended_at)
-        step.count_record(job, state, +1)
-        if job.key is not None and state in _PLACE:
-            step.run("put_key", queue=job.queue, key=job.key, place=_PLACE[state], seq=job.seq)
-
-    def _enter_line(self, statement: str, job: JobRecord, has_past: bool, **when: Any) -> None:
-        flags = (
-            (Flags.PAST if has_past else 0)
-            | (Flags.KEYED if job.key is not None else 0)
-            | (Flags.IDEMPOTENT if job.idempotency_key is not None else 0)
-            | (Flags.COPY if job.speculates_on is not None else 0)
-        )
-        self._step.run(
-            statement,
-            queue=job.queue,
-            seq=job.seq,
-            lane=job.requires,
-            rank=-job.priority,
-            flags=flags,
-            type=job.type,
-            avoid=_avoid_text(job.avoid),
-            **when,
-        )
+            if is_ready:
+                step.hints.queues.add(job.queue)
+                step.has_timed |= is_timed
+        elif job.state.is_terminal:
+            step.execute(
+                "settle_finished",
+                queue=job.queue,
+                state=CODES[job.state],
+                at=micros(job.updated_at),
+                started_at=None,
+                token=None,
+                seqs=json_array([job.seq]),
+            )
+        step.count_record(job, job.state, +1)
 
     def _leave(self, job: JobRecord) -> None:
         step, state = self._step, job.state
         if state is JobState.RUNNING:
-            lease_alone(step, job.seq)
-            step.run("leave_lease", seq=job.seq)
-            leave_grant(step, self._grants.pop(job.seq), 1)
-        elif state is JobState.READY or state is JobState.SCHEDULED:
+            leave_claim(step, self._claims.pop(job.id)[0], 1)
+        elif state in _WAITING:
             state = self._leave_line(job)
-        elif state.is_terminal:
-            outcome_alone(step, job.seq)
-            step.run("leave_outcome", seq=job.seq)
-            self._drop(job.seq, "drop_results")
         step.count_record(job, state, -1)
-        if job.key is not None and state in _PLACE:
-            step.run("leave_key", queue=job.queue, key=job.key, place=_PLACE[state], seq=job.seq)
 
     def _leave_line(self, job: JobRecord) -> JobState:
-        """Out of the line it stands in, whatever it reads: a due job may not have been promoted yet."""
-        step, eligible_at = self._step, micros(job.eligible_at)
-        where = {
-            "queue": job.queue,
-            "lane": job.requires,
-            "rank": -job.priority,
-            "eligible_at": eligible_at,
-            "seq": job.seq,
-        }
-        if step.run("leave_ready", **where).rowcount or self._leave_run(where):
+        """Out of the line it is in, whatever it reads: a due job may not have been promoted yet."""
+        step = self._step
+        place = {"queue": job.queue, "at": micros(job.eligible_at), "seq": job.seq}
+        lane = {"lane": job.requires, "type": job.type, "rank": -job.priority}
+        if step.execute("put_leave", **lane, **place).rowcount:
             return JobState.READY
-        step.run("leave_later", queue=job.queue, run_at=eligible_at, seq=job.seq)
+        step.execute("put_leave", lane="", type="", rank=0, **place)
         return JobState.SCHEDULED
 
-    def _leave_run(self, where: dict[str, Any]) -> bool:
-        """Out of the run that it was enqueued with, if it still stands in one."""
+    def _take_key(self, job: JobRecord) -> None:
+        if job.key is None:
+            return
+        if job.state is JobState.BLOCKED:
+            self._step.execute("key_block", queue=job.queue, key=job.key, next=job.seq)
+        else:
+            self._step.execute("key_hold", queue=job.queue, key=job.key, seq=job.seq)
+
+    def _leave_key(self, job: JobRecord) -> None:
+        """The key of a job that has ended passes to the one that was blocked behind it."""
+        if job.key is None:
+            return
         step = self._step
-        run = step.one("leave_run", **where)
-        if run is None:
-            return False
-        step.run("leave_run_behind", run=run[0], **where)
-        step.run("leave_run_before", run=run[0], **where)
-        del where["seq"]
-        step.run("leave_run_empty", run=run[0], **where)
-        return True
+        row = step.fetch_one("key_find", queue=job.queue, key=job.key)
+        if row is None:
+            return
+        holder, _, _, blocked, _ = row
+        if blocked == job.seq:
+            step.execute("key_block", queue=job.queue, key=job.key, next=None)
+        elif holder == job.seq and blocked is not None:
+            step.execute("settle_pass_on", seqs=json_array([job.seq]))
+        elif holder == job.seq:
+            step.execute("key_free", seq=job.seq)
+
+    # ------------------------------------------------------------------ idempotency keys
+
+    def remembered(self, queue: str, key: bytes) -> str | None:
+        row = self._step.fetch_one("idempotency_find", queue=queue, key=key, now=self._step.us)
+        return None if row is None else str(row[0])
+
+    def remember(self, job: NewJob, record: JobRecord) -> None:
+        if job.idempotency_key is not None:
+            self._step.execute("idempotency_remember", queue=job.queue, key=job.idempotency_key, id=record.id)
+
+    def end_keys(self, job: JobRecord) -> None:
+        self._step.execute("idempotency_end", id=job.id, expires_at=micros(self.now + IDEMPOTENCY_WINDOW))
+
+    def revive_keys(self, job: JobRecord) -> None:
+        self._step.execute("idempotency_expired", id=job.id, now=self._step.us)
+        self._step.execute("idempotency_revive", id=job.id)
 
 
-def leave_grant(step: Step, no: int, count: int, held: int | None = None) -> None:
-    """So many leases of a grant are gone, of as many as it held if that is known."""
-    if held is None or count < held:
-        step.run("leave_grant", no=no, count=count)
-    if held is None or count >= held:
-        step.run("leave_grant_empty", no=no, most=0 if held is None else count)
+def leave_claim(step: Step, no: int, count: int) -> None:
+    """So many jobs fewer run under a claim; one without jobs is dropped."""
+    if not step.execute("claim_leave", no=no, count=count).rowcount:
+        step.execute("claim_empty", no=no)
 
 
-def json_text(values: Iterable[Any]) -> str:
-    """An array for json_each."""
-    return _json.encode(values if isinstance(values, list | tuple) else list(values)).decode()
+def drop_orphan(step: Step, queue: str, seq: int, state: JobState, flags: int) -> None:
+    """Forget a job whose body is gone; the job blocked behind it, if any, goes on."""
+    if not flags & Flags.COPY:  # copies are not counted
+        step.count(queue, seq, state, -1)
+    seqs = json_array([seq])
+    for name in ("drop_results", "drop_history", "drop_state"):
+        step.execute(name, seqs=seqs)
+    free_keys(step, Records(step), [seq])
+    step.hints.orphans.append(f"seq {seq} of queue {queue}")
 
 
-def _avoid_text(avoid: Avoid | None) -> str | None:
-    """Which workers may not run a copy, as reserve_pick.sql reads it."""
-    if avoid is None or avoid.until is None:
-        return None if avoid is None else avoid.worker
-    return "\n".join((avoid.worker, str(micros(avoid.until)), *avoid.others, ""))
+def free_keys(step: Step, records: Records, seqs: Sequence[int]) -> None:
+    """The holders of these keys have ended: what is blocked behind them is released (lifecycle.leave)."""
+    text = json_array(seqs)
+    if step.execute("settle_keys", seqs=text).rowcount == len(seqs):
+        return
+    blocked = [seq for (seq,) in step.fetch_all("settle_next", seqs=text)]
+    step.execute("settle_pass_on", seqs=text)
+    for job in records.by_seqs(blocked):
+        records.put(unblocked(job, step.now))

@@ -33,7 +33,7 @@ class Room:
         self._has_run_out = False  # since the last checkpoint that went through
 
     def ran_out(self) -> None:
-        """A step was refused for want of room, which the file system may not have told: there are quotas."""
+        """A step was refused for want of room, which the file system may not show: there are quotas."""
         self._has_run_out = True
 
     def look(self) -> None:

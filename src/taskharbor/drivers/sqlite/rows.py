@@ -1,7 +1,9 @@
-"""Rows ↔ records. A record is put together from the parts that exist: see 0001_jobs.sql."""
+"""Rows ↔ records. A record is put together from the parts that exist: see sql/migrations/0001_schema.sql."""
 
 from __future__ import annotations
 
+from collections import namedtuple
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,22 +16,33 @@ from taskharbor.model.state import JobState
 
 
 class Flags:
-    """Why the end of a job needs a closer look. 0: it does not."""
+    """What a step must know about a job before it reads it whole. 0: nothing."""
 
-    PAST = 1  # it was more than enqueued before
+    PAST = 1  # it has a row in job_history
     KEYED = 2
     IDEMPOTENT = 4
     COPY = 8  # it is one
     CANCEL = 16  # was requested
-    COPIED = 32  # this run has one, or had it
-    PROGRESS = 64
+    COPIED = 32  # this run has a copy, or had one
+    TIMED = 64  # in waiting: `at` is a run_at
 
 
-class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
+WAITING, BLOCKED, RUNNING, COMPLETED, FAILED, CANCELLED = 0, 2, 3, 4, 5, 6
+CODES = {
+    JobState.READY: WAITING,
+    JobState.SCHEDULED: WAITING,
+    JobState.BLOCKED: BLOCKED,
+    JobState.RUNNING: RUNNING,
+    JobState.COMPLETED: COMPLETED,
+    JobState.FAILED: FAILED,
+    JobState.CANCELLED: CANCELLED,
+}
+STATES = {code: state for state, code in CODES.items() if code != WAITING}
+
+
+class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """The options of a job that are not at their default. Spans are microseconds."""
 
-    key: bytes | None = None
-    idempotency_key: bytes | None = None
     headers: dict[str, str] | None = None
     timeout: int = 0
     max_attempts: int = 0
@@ -39,223 +52,218 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     avoid: Avoid | None = None
 
 
-class Past(msgspec.Struct, frozen=True, omit_defaults=True, array_like=False):
-    """What a job has behind it, complete as of its last step that was not a plain claim."""
-
-    version: int
-    updated_at: datetime
-    run_at: datetime | None = None
-    attempts: int = 0
-    stalls: int = 0
-    starts: int = 0
-    fence: int = 0
-    settled_token: str | None = None
-    cancel_requested: bool = False
-    last_error: str | None = None
-    failed_at: datetime | None = None
-    failure_kind: str | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    result: bytes | None = None
-    progress: Progress | None = None
-    history: tuple[AttemptRecord, ...] = ()
-    update: Update | None = None
-
-
-_PAST_FIELDS = Past.__struct_fields__
-_traits_encoder = msgspec.json.Encoder()
-_traits_decoder = msgspec.json.Decoder(Traits)
-_past_encoder = msgspec.msgpack.Encoder()
-_past_decoder = msgspec.msgpack.Decoder(Past)
+_json = msgspec.json.Encoder()
+_options_decoder = msgspec.json.Decoder(Options)
 _progress_decoder = msgspec.json.Decoder(Progress)
-_NO_TRAITS = Traits()
+_history_decoder = msgspec.json.Decoder(tuple[AttemptRecord, ...])
+_update_decoder = msgspec.json.Decoder(Update)
+_NO_OPTIONS = Options()
 
 # ------------------------------------------------------------------ options
 
-Options = tuple[timedelta, int, int, timedelta | None, timedelta | None]
+Shape = tuple[timedelta, int, int, timedelta | None, timedelta | None]
 # The options of one task's jobs are the same millions of times.
-_texts: dict[Options, str | None] = {}
+_texts: dict[Shape, str | None] = {}
 
 
-def traits_of_new(job: NewJob) -> str | None:
-    """The traits of a job without key, idempotency key and headers; None when all are at their default."""
-    options = (job.timeout, job.max_attempts, job.max_stalls, job.min_backoff, job.max_backoff)
+def options_of_new(job: NewJob) -> str | None:
+    """The options of a new job; None when all are at their default."""
+    if job.headers:
+        return _options_text(job)
+    shape = (job.timeout, job.max_attempts, job.max_stalls, job.min_backoff, job.max_backoff)
     try:
-        return _texts[options]
+        return _texts[shape]
     except KeyError:
         if len(_texts) > 1000:
             _texts.clear()
-        text = _texts[options] = _traits_text(
-            Traits(
-                timeout=span_micros(job.timeout),
-                max_attempts=job.max_attempts,
-                max_stalls=job.max_stalls,
-                min_backoff=_span(job.min_backoff),
-                max_backoff=_span(job.max_backoff),
-            )
-        )
+        text = _texts[shape] = _options_text(job)
         return text
 
 
-def traits_with_headers(job: NewJob) -> str | None:
-    """The same for a job with headers."""
-    return _traits_text(
-        Traits(
-            headers=job.headers or None,
-            timeout=span_micros(job.timeout),
-            max_attempts=job.max_attempts,
-            max_stalls=job.max_stalls,
-            min_backoff=_span(job.min_backoff),
-            max_backoff=_span(job.max_backoff),
-        )
+def options_of(job: JobRecord) -> str | None:
+    return _options_text(job, job.avoid)
+
+
+def _options_text(job: NewJob | JobRecord, avoid: Avoid | None = None) -> str | None:
+    options = Options(
+        headers=job.headers or None,
+        timeout=span_micros(job.timeout),
+        max_attempts=job.max_attempts,
+        max_stalls=job.max_stalls,
+        min_backoff=_span(job.min_backoff),
+        max_backoff=_span(job.max_backoff),
+        avoid=avoid,
     )
+    return None if options == _NO_OPTIONS else json_text(options)
 
 
-def traits_of(job: JobRecord) -> str | None:
-    return _traits_text(
-        Traits(
-            key=job.key,
-            idempotency_key=job.idempotency_key,
-            headers=job.headers or None,
-            timeout=span_micros(job.timeout),
-            max_attempts=job.max_attempts,
-            max_stalls=job.max_stalls,
-            min_backoff=_span(job.min_backoff),
-            max_backoff=_span(job.max_backoff),
-            avoid=job.avoid,
-        )
-    )
-
-
-def with_traits(record: JobRecord, text: str | None) -> JobRecord:
-    """The record with the options that a body keeps as text."""
-    if text is None:
+def with_options(record: JobRecord, text: str | None) -> JobRecord:
+    """The record with the options that its body keeps as text."""
+    if not text:
         return record
-    traits = _traits_decoder.decode(text)
+    options = _options_decoder.decode(text)
     return replace(
         record,
-        key=traits.key,
-        idempotency_key=traits.idempotency_key,
-        headers=traits.headers or {},
-        timeout=timedelta(microseconds=traits.timeout),
-        max_attempts=traits.max_attempts,
-        max_stalls=traits.max_stalls,
-        min_backoff=_timedelta(traits.min_backoff),
-        max_backoff=_timedelta(traits.max_backoff),
-        avoid=traits.avoid,
+        headers=options.headers or {},
+        timeout=timedelta(microseconds=options.timeout),
+        max_attempts=options.max_attempts,
+        max_stalls=options.max_stalls,
+        min_backoff=_timedelta(options.min_backoff),
+        max_backoff=_timedelta(options.max_backoff),
+        avoid=options.avoid,
     )
 
 
-def _traits_text(traits: Traits) -> str | None:
-    return None if traits == _NO_TRAITS else _traits_encoder.encode(traits).decode()
+# ------------------------------------------------------------------ records
 
 
-# ------------------------------------------------------------------ the past
+Row = namedtuple(
+    "Row",
+    (
+        "seq id queue type lane priority created_at run_at key idempotency_key options copy_of payload "
+        "state flags version fence since result progress "  # job_state and job_result
+        "claim token worker started_at expires_at updated_at extensions "  # while it runs
+        "success_started_at success_token "  # of a first-try success
+        "attempts stalls starts last_run_at last_started_at settled_token "  # job_history, if there is one
+        "last_error failed_at failure_kind history update_rule"
+    ),
+)
+"""A row of the statement `get`: the body, then each part of the job that exists."""
 
 
-def past_of(job: JobRecord) -> bytes:
-    return _past_encoder.encode(Past(*[getattr(job, name) for name in _PAST_FIELDS]))
-
-
-def progress_text(progress: Progress) -> str:
-    return _traits_encoder.encode(progress).decode()
-
-
-# ------------------------------------------------------------------ whole records
-
-
-def record_of(row: tuple[Any, ...]) -> JobRecord:
-    """The record behind a row of get.sql, with its token; a waiting one reads by the last step's clock."""
-    return _over(_running(_before(row), row), row)
-
-
-def grant_of(row: tuple[Any, ...]) -> int | None:
-    """The grant that the lease of this row points to."""
-    no: int | None = row[17]
-    return no
-
-
-def fence_before(row: tuple[Any, ...]) -> int:
-    """The fence of the last claim before the one that holds now."""
-    return _past_decoder.decode(row[11]).fence if row[11] is not None else 0
-
-
-def _before(row: tuple[Any, ...]) -> JobRecord:
-    """As enqueued, or as its last closer look left it."""
-    (seq, job_id, queue, type_, requires, priority, created_at, run_at, traits, copy_of, payload, past) = row[
-        :12
-    ]
-    created = instant(created_at)
-    record = with_traits(
-        JobRecord(
-            id=job_id,
-            seq=seq,
-            type=type_,
-            queue=queue,
-            state=JobState.READY,
-            payload=payload,
-            created_at=created,
-            updated_at=created,
-            priority=priority,
-            requires=requires,
-            run_at=instant_or_none(run_at),
-            speculates_on=copy_of,
-        ),
-        traits,
+def record_of(row: Row) -> JobRecord:
+    """The record behind a row, with its token. A job that waits reads ready, whatever its run_at."""
+    record = _as_enqueued(row)
+    if row.attempts is not None:
+        record = _with_history(record, row)
+    if row.state is None:
+        return record
+    if row.state == RUNNING:
+        return _running(record, row)
+    if row.state == COMPLETED and row.attempts is None:
+        record = replace(
+            record,
+            starts=1,
+            started_at=instant(row.success_started_at),
+            fence=row.success_started_at,
+            settled_token=row.success_token,
+        )
+    else:
+        record = replace(record, fence=row.fence or 0, cancel_requested=bool(row.flags & Flags.CANCEL))
+    since = instant(row.since)
+    return replace(
+        record,
+        state=STATES.get(row.state, JobState.READY),
+        version=row.version,
+        updated_at=since,
+        finished_at=since if row.state > RUNNING else None,
+        result=row.result,
+        progress=_progress(row.progress),
     )
-    if past is None:
-        return record
-    known = _past_decoder.decode(past)
-    state = JobState.READY if known.update is None else JobState.BLOCKED
-    return replace(record, state=state, **{name: getattr(known, name) for name in _PAST_FIELDS})
 
 
-def _running(record: JobRecord, row: tuple[Any, ...]) -> JobRecord:
-    """The same under its lease, if it has one."""
-    flags, bumps, fence, updated_at, progress, _, token, worker, started_at, expires_at, extensions = row[
-        12:23
-    ]
-    if flags is None:
-        return record
+def _as_enqueued(row: Row) -> JobRecord:
+    created = instant(row.created_at)
+    record = JobRecord(
+        id=row.id,
+        seq=row.seq,
+        type=row.type,
+        queue=row.queue,
+        state=JobState.READY,
+        payload=row.payload,
+        created_at=created,
+        updated_at=created,
+        key=row.key,
+        idempotency_key=row.idempotency_key,
+        priority=row.priority,
+        requires=row.lane,
+        run_at=instant_or_none(row.run_at),
+        speculates_on=row.copy_of,
+    )
+    return with_options(record, row.options)
+
+
+def _with_history(record: JobRecord, row: Row) -> JobRecord:
+    return replace(
+        record,
+        attempts=row.attempts or 0,
+        stalls=row.stalls,
+        starts=row.starts,
+        run_at=instant_or_none(row.last_run_at),
+        started_at=instant_or_none(row.last_started_at),
+        settled_token=row.settled_token,
+        last_error=row.last_error,
+        failed_at=instant_or_none(row.failed_at),
+        failure_kind=row.failure_kind,
+        history=() if row.history is None else _history_decoder.decode(row.history),
+        update=None if row.update_rule is None else _update_decoder.decode(row.update_rule),
+    )
+
+
+def _running(record: JobRecord, row: Row) -> JobRecord:
     return replace(
         record,
         state=JobState.RUNNING,
-        token=token,
-        fence=fence or started_at,
-        lease_expires_at=instant(expires_at),
-        worker_id=worker,
+        token=row.token,
+        fence=row.started_at if row.fence is None else row.fence,
+        lease_expires_at=instant(row.expires_at),
+        worker_id=row.worker,
         settled_token=None,
-        cancel_requested=bool(flags & Flags.CANCEL),
+        cancel_requested=bool(row.flags & Flags.CANCEL),
         starts=record.starts + 1,
-        started_at=instant(started_at),
-        progress=None if progress is None else _progress_decoder.decode(progress),
-        updated_at=instant(updated_at),
-        version=record.version + 1 + extensions + bumps,
+        started_at=instant(row.started_at),
+        progress=_progress(row.progress),
+        updated_at=instant(row.updated_at),
+        version=row.version + row.extensions,
     )
 
 
-def _over(record: JobRecord, row: tuple[Any, ...]) -> JobRecord:
-    """The same after its end, if it has ended."""
-    state, finished_at, version, started_at, token, result = row[23:29]
-    if state is None:
-        return record
-    if version is None:  # its past says the rest
-        return replace(record, state=JobState(state))
-    return replace(
-        record,
-        state=JobState(state),
-        finished_at=instant(finished_at),
-        updated_at=instant(finished_at),
-        version=version,
-        starts=1,
-        started_at=instant(started_at),
-        fence=started_at,
-        settled_token=token,
-        result=result,
+def history_of(job: JobRecord) -> dict[str, Any]:
+    """What `put_history` stores of a job that does not run."""
+    return {
+        "seq": job.seq,
+        "attempts": job.attempts,
+        "stalls": job.stalls,
+        "starts": job.starts,
+        "run_at": micros_or_none(job.run_at),
+        "started_at": micros_or_none(job.started_at),
+        "settled_token": job.settled_token,
+        "last_error": job.last_error,
+        "failed_at": micros_or_none(job.failed_at),
+        "failure_kind": job.failure_kind,
+        "history": json_text(job.history) if job.history else None,
+        "update_rule": None if job.update is None else json_text(job.update),
+    }
+
+
+def flags_of(job: JobRecord, *, has_past: bool) -> int:
+    return (
+        (Flags.PAST if has_past else 0)
+        | (Flags.KEYED if job.key is not None else 0)
+        | (Flags.IDEMPOTENT if job.idempotency_key is not None else 0)
+        | (Flags.COPY if job.speculates_on is not None else 0)
+        | (Flags.CANCEL if job.cancel_requested else 0)
     )
 
 
-# ------------------------------------------------------------------ instants and spans
+def _progress(text: str | None) -> Progress | None:
+    return None if text is None else _progress_decoder.decode(text)
+
+
+def progress_text(progress: Progress | None) -> str | None:
+    return None if progress is None else json_text(progress)
+
+
+# ------------------------------------------------------------------ values
+
+
+def json_text(value: Any) -> str:
+    return _json.encode(value).decode()
+
+
+def json_array(values: Iterable[Any]) -> str:
+    """An array for json_each."""
+    return _json.encode(values if isinstance(values, list | tuple) else list(values)).decode()
 
 
 def micros_or_none(at: datetime | None) -> int | None:

@@ -14,6 +14,7 @@ from taskharbor.model.clock import Clock, micros
 from taskharbor.model.entropy import Entropy
 
 MIGRATIONS = find_migrations("taskharbor.drivers.sqlite")
+_UNRELEASED = "0001_jobs"  # the first migration of stores from before the first release
 _LEDGER = (
     "create table if not exists th_migration (name text primary key, applied_at integer not null) strict"
 )
@@ -87,4 +88,10 @@ def _applied(connection: sqlite3.Connection, location: Location) -> list[str]:
     ).fetchone()
     if known is None:
         return []
-    return [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name
+    names = [name for (name,) in connection.execute(f"select name from {ledger}")]  # noqa: S608 - our own name
+    if _UNRELEASED in names:
+        raise SchemaOutOfDate(
+            f"{location.path} was made by an unreleased version of TaskHarbor, and this one cannot read it: "
+            "finish its jobs with that version, then start with a new file"
+        )
+    return names

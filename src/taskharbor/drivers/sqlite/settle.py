@@ -1,33 +1,46 @@
-"""Attempts end: first-try successes many at once, everything else one by one."""
+"""Attempts end: first-try successes by sets, everything else one by one (lifecycle.settle_one)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from taskharbor.drivers.lifecycle import settle_one
 from taskharbor.drivers.messages import Settled
-from taskharbor.drivers.sqlite import gates, leases
-from taskharbor.drivers.sqlite.ends import Ends
-from taskharbor.drivers.sqlite.leases import Held
-from taskharbor.drivers.sqlite.records import Records, json_text, leave_grant
-from taskharbor.drivers.sqlite.runs import Run, runs_of, within
-from taskharbor.drivers.sqlite.statements import SIZES
-from taskharbor.drivers.sqlite.step import Step, blocks_of
+from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.records import Records, free_keys, leave_claim
+from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
+from taskharbor.drivers.sqlite.step import Step
 from taskharbor.errors import LeaseLost
+from taskharbor.model.clock import micros
 from taskharbor.model.job import NO_TIME
+from taskharbor.model.queue import IDEMPOTENCY_WINDOW
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
 
 Answers = list[Settled | LeaseLost]
 
 
+class ClaimRow(NamedTuple):
+    """A row of the statement `settle_claim`."""
+
+    no: int
+    queue: str
+    token: str
+    worker: str
+    started_at: int
+    expires_at: int
+    extensions: int
+    held: int
+
+
 def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
     """Per settlement the stored state or why it was refused; one never affects another."""
     if not settlements:
         return []
-    acks = _acks(step, settlements)
-    versions = _complete(step, acks) if acks else {}
+    acks, is_cached = _acks(step, settlements)
+    versions = _complete(step, acks, is_cached) if acks else {}
     completed, now = JobState.COMPLETED, step.now
     done: Answers = [
         Settled(ack.lease.job_id, completed, now, versions[seq])
@@ -38,29 +51,32 @@ def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
 
 
 def _rest(step: Step, settlements: Sequence[Settlement], done: Answers) -> Answers:
-    """The answers to all, after those that could be given at once."""
-    ends = Ends(step, Records(step))
+    """The answers to all, after those that were settled by sets."""
+    records = Records(step)
     known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
-    return [known.get(item.lease.job_id) or ends.settle(item) for item in settlements]
+    return [known.get(item.lease.job_id) or settle_one(records, item) for item in settlements]
 
 
-def _acks(step: Step, settlements: Sequence[Settlement]) -> dict[int, Ack]:
-    """The successes by seq, less those of jobs that are settled twice here: there the order decides."""
-    forget = step.kept.seq_of.pop  # whatever comes of it, the job is not held here any more
+def _acks(step: Step, settlements: Sequence[Settlement]) -> tuple[dict[int, Ack], bool]:
+    """The successes by seq, less those of jobs that are settled twice here: there the order decides.
+
+    And whether the jobs were claimed through this handle, which then knows their flags.
+    """
+    forget = step.cache.seq_of.pop  # whatever the outcome, the job no longer runs here
     acks: dict[int, Ack] = {}
     for settlement in settlements:
         seq = forget(settlement.lease.job_id, None)
         if seq is None:
-            return _acks_unknown(step, settlements)
+            return _acks_unknown(step, settlements), False
         if type(settlement) is Ack:
             acks[seq] = settlement
-    return acks
+    return acks, True
 
 
 def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> dict[int, Ack]:
-    """The same for jobs that were handed out elsewhere, or are settled twice."""
+    """The same for jobs that were claimed elsewhere, or are settled twice."""
     named = Counter(settlement.lease.job_id for settlement in settlements)
-    seq_of: dict[str, int] = dict(step.all("get_seq_of", ids=json_text(named)))
+    seq_of: dict[str, int] = dict(step.fetch_all("get_seqs", ids=json_array(named)))
     return {
         seq_of[job_id]: settlement
         for settlement in settlements
@@ -68,74 +84,104 @@ def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> dict[int, Ac
     }
 
 
-# ------------------------------------------------------------------ at once
+# ------------------------------------------------------------------ by sets
 
 
-def _complete(step: Step, acks: dict[int, Ack]) -> dict[int, int]:
-    """Complete what valid leases cover that need no closer look → the versions of those records, by seq."""
-    ordered = sorted(acks)
-    grants: dict[int, list[Held]] = {}
-    ended: dict[int, list[int]] = {}
-    for row in leases.rows_of(step, runs_of(ordered)):
-        is_plain = row.flags == 0 and row.expires_at > step.us
-        if is_plain and (seqs := _proven(row, within(ordered, (row.seq, row.last)), acks)):
-            grants.setdefault(row.no, []).append(row)
-            ended.setdefault(row.no, []).extend(seqs)
+def _complete(step: Step, acks: dict[int, Ack], is_cached: bool) -> dict[int, int]:
+    """Complete what valid leases cover and needs no closer look → the versions of those records, by seq."""
+    seqs = list(acks)
     versions: dict[int, int] = {}
-    for no, rows in grants.items():
-        version = _end(step, rows, ended[no], acks)
-        versions.update(dict.fromkeys(ended[no], version))
+    first = step.fetch_one("settle_claim", seq=seqs[0])
+    if first is not None:  # mostly it is the claim of all
+        versions.update(_end(step, ClaimRow._make(first), seqs, acks, is_cached))
+    if len(versions) == len(seqs):
+        return versions
+    others: dict[int, list[int]] = {}
+    left = [seq for seq in seqs if seq not in versions]
+    for seq, no in step.fetch_all("settle_claims_of", seqs=json_array(left)):
+        if first is None or no != first[0]:
+            others.setdefault(no, []).append(seq)
+    for mine in others.values():
+        claim = ClaimRow._make(step.fetch_one("settle_claim", seq=mine[0]))
+        versions.update(_end(step, claim, mine, acks, is_cached))
     return versions
 
 
-def _proven(row: Held, seqs: list[int], acks: dict[int, Ack]) -> list[int]:
-    """Those of these seqs whose leases this row bears out: `row.fits`, written out for many."""
-    token, workers = row.token, (None, row.worker)
-    return [seq for seq in seqs if (lease := acks[seq].lease).token == token and lease.worker_id in workers]
-
-
-def _end(step: Step, rows: list[Held], seqs: list[int], acks: dict[int, Ack]) -> int:
-    """End leases of one grant, all of them first-try successes: answers the version of their records."""
-    grant = rows[0]
-    leases.end(step, rows, seqs)
-    leave_grant(step, grant.no, len(seqs), grant.held)
-    is_kept = gates.retention(step, grant.queue).completed != NO_TIME
-    for block, count in blocks_of(seqs).items():
-        step.count_block(grant.queue, block, JobState.RUNNING, -count)
-        if is_kept:
-            step.count_block(grant.queue, block, JobState.COMPLETED, +count)
-    runs = runs_of(seqs)
-    if is_kept:
-        _keep(step, grant, runs, seqs, acks)
-    else:
-        _drop(step, runs, seqs)
-    return 3 + grant.extensions
-
-
-def _keep(step: Step, grant: Held, runs: list[Run], seqs: list[int], acks: dict[int, Ack]) -> None:
-    """The records of completed jobs stay for their retention."""
-    step.run(
-        "settle_completed",
-        queue=grant.queue,
-        finished_at=step.us,
-        version=3 + grant.extensions,
-        started_at=grant.started_at,
-        token=grant.token,
-        runs=json_text(runs),
-    )
+def _end(
+    step: Step, claim: ClaimRow, seqs: list[int], acks: dict[int, Ack], is_cached: bool
+) -> dict[int, int]:
+    """End leases of one claim, all of them first-try successes; those of other claims are left alone."""
+    token, workers = claim.token, (None, claim.worker)
+    mine = [seq for seq in seqs if (lease := acks[seq].lease).token == token and lease.worker_id in workers]
+    if not mine or claim.expires_at <= step.us:
+        return {}
+    flagged = _flagged(step, mine, is_cached)
+    is_kept = gates.retention(step, claim.queue).completed != NO_TIME
+    done = _keep(step, claim, mine, acks) if is_kept else _forget(step, claim, mine)
+    if not done:
+        return {}
     results: list[Any] = [
-        value for seq in seqs if (result := acks[seq].result) is not None for value in (seq, result)
+        value for seq in done if (result := acks[seq].result) is not None for value in (seq, result)
     ]
-    start, end = 0, len(results)
-    for size in SIZES:
-        while end - start >= 2 * size:
-            step.listed("settle_result", size, results[start : start + 2 * size])
-            start += 2 * size
-
-
-def _drop(step: Step, runs: list[Run], seqs: list[int]) -> None:
-    """A retention of zero: no record stays."""
-    if len(runs) == 1:
-        step.run("drop_body_run", first=runs[0][0], last=runs[0][1])
+    if results and is_kept:
+        step.execute_rows("settle_results", 2, results)
+    if len(done) == claim.held:
+        step.execute("claim_empty", no=claim.no)
     else:
-        step.run("drop_body", seqs=json_text(seqs))
+        leave_claim(step, claim.no, len(done))
+    step.count_seqs(claim.queue, done, JobState.RUNNING, -1)
+    if is_kept:
+        step.count_seqs(claim.queue, done, JobState.COMPLETED)
+    if flagged:
+        _end_keys(step, [(seq, flags) for seq in done if (flags := flagged.get(seq))])
+    if not is_kept:
+        step.execute("drop_job", seqs=json_array(done))
+    return dict.fromkeys(done, 3 + claim.extensions)
+
+
+def _flagged(step: Step, seqs: list[int], is_cached: bool) -> dict[int, int]:
+    """The flags of those that have a key or an idempotency key."""
+    if not is_cached:
+        return dict(step.fetch_all("settle_flags", seqs=json_array(seqs)))
+    known = step.cache.flags_of
+    return {seq: known.pop(seq) for seq in seqs if seq in known} if known else {}
+
+
+def _keep(step: Step, claim: ClaimRow, seqs: list[int], acks: dict[int, Ack]) -> list[int]:
+    """Complete these jobs, as far as they need no closer look; which were completed."""
+    finished = step.execute(
+        "settle_finished",
+        queue=claim.queue,
+        state=COMPLETED,
+        at=step.us,
+        started_at=claim.started_at,
+        token=claim.token,
+        seqs=json_array(seqs),
+    ).lastrowid
+    ends = {"finished": finished, "now": step.us, "extensions": claim.extensions, "no": claim.no}
+    first, last = min(seqs), max(seqs)
+    if last - first + 1 == len(seqs):
+        count = step.execute("settle_completed_range", first=first, last=last, **ends).rowcount
+    else:
+        count = step.execute("settle_completed", seqs=json_array(seqs), **ends).rowcount
+    if count == len(seqs):
+        return seqs
+    done = [seq for (seq,) in step.fetch_all("settle_done", seqs=json_array(seqs), finished=finished)]
+    if not done:
+        step.execute("prune_batches_done", nos=json_array([finished]))
+    return done
+
+
+def _forget(step: Step, claim: ClaimRow, seqs: list[int]) -> list[int]:
+    """A retention of zero: no record stays."""
+    return [seq for (seq,) in step.fetch_all("settle_forgotten", seqs=json_array(seqs), no=claim.no)]
+
+
+def _end_keys(step: Step, ended: list[tuple[int, int]]) -> None:
+    keyed = [seq for seq, flags in ended if flags & Flags.KEYED]
+    if keyed:
+        free_keys(step, Records(step), keyed)
+    remembered = [seq for seq, flags in ended if flags & Flags.IDEMPOTENT]
+    if remembered:
+        expires_at = micros(step.now + IDEMPOTENCY_WINDOW)
+        step.execute("settle_idempotency", seqs=json_array(remembered), expires_at=expires_at)

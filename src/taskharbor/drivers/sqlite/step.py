@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
-from taskharbor.drivers.sqlite.statements import Statements
+from taskharbor.drivers.sqlite.statements import SIZES, Statements
 from taskharbor.errors import DriverMisbehaved, TaskHarborError
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
@@ -41,7 +41,7 @@ def blocks_of(seqs: Collection[int]) -> dict[int, int]:
     return Counter(seq >> BLOCK_BITS for seq in seqs)
 
 
-class Kept:
+class HandleCache:
     """What a handle remembers between steps. A shortcut only: the store decides."""
 
     MOST_SEQS = 100_000
@@ -50,15 +50,20 @@ class Kept:
         self.rules_version: int | None = None
         self.rules: dict[str, QueueRules] = {}
         self.seq_of: dict[str, int] = {}  # jobs that were handed out here
+        self.flags_of: dict[int, int] = {}  # those of them with a key or an idempotency key
 
     def forget(self) -> None:
         """After a step that did not happen, what was learned in it may be wrong."""
         self.rules_version = None
+        self.forget_jobs()
+
+    def forget_jobs(self) -> None:
         self.seq_of.clear()
+        self.flags_of.clear()
 
 
 class Hints:
-    """Who should hear of a step once it is committed."""
+    """Who is notified of a step once it is committed."""
 
     __slots__ = ("cancels", "orphans", "queues")
 
@@ -76,8 +81,8 @@ class Hints:
         self.orphans += more.orphans
 
     def clear(self) -> None:
-        for told in (self.queues, self.cancels, self.orphans):
-            told.clear()
+        for notes in (self.queues, self.cancels, self.orphans):
+            notes.clear()
 
 
 class Step:
@@ -86,47 +91,71 @@ class Step:
     __slots__ = (
         "_counts",
         "_execute",
+        "_has_aliases",
         "_next_seq",
         "_rules_version",
+        "cache",
         "connection",
         "has_timed",
         "hints",
-        "kept",
         "now",
         "sql",
         "us",
     )
 
     def __init__(
-        self, connection: sqlite3.Connection, sql: Statements, kept: Kept, now: datetime, hints: Hints
+        self, connection: sqlite3.Connection, sql: Statements, cache: HandleCache, now: datetime, hints: Hints
     ) -> None:
         self.connection = connection
         self.sql = sql
-        self.kept = kept
+        self.cache = cache
         self.now = now
         self.us = micros(now)
         self.hints = hints
         self._execute = connection.execute
         self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
-        self.has_timed = False  # whether a job with a run_at was lined up as ready
+        self.has_timed = False  # whether a job with a run_at became ready
         self._next_seq: int | None = None
         self._rules_version: int | None = None
+        self._has_aliases: bool | None = None
 
     # ------------------------------------------------------------------ statements
 
-    def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+    def execute(self, name: str, /, **values: Any) -> sqlite3.Cursor:
         return self._execute(self.sql[name], values)
 
-    def one(self, name: str, /, **values: Any) -> Any:
+    def fetch_one(self, name: str, /, **values: Any) -> Any:
         """The only row, or None."""
         return self._execute(self.sql[name], values).fetchone()
 
-    def all(self, name: str, /, **values: Any) -> list[Any]:
+    def fetch_all(self, name: str, /, **values: Any) -> list[Any]:
         return self._execute(self.sql[name], values).fetchall()
 
-    def listed(self, name: str, size: int, values: list[Any]) -> None:
-        """A statement with a row of values per job."""
-        self._execute(self.sql.sized(name, size), values)
+    def fetch_pick(self, types: int, /, **values: Any) -> Any:
+        """What `reserve_pick` finds for so many types."""
+        return self._execute(self.sql.pick(types), values).fetchone()
+
+    def execute_rows(
+        self, name: str, width: int, values: list[Any], shared: Sequence[Any] = ()
+    ) -> list[sqlite3.Cursor]:
+        """A statement with a row of `width` values per job, behind what they share; in a few calls."""
+        return self._in_parts(lambda size: self.sql.sized(name, size), width, values, shared)
+
+    def execute_bodies(self, own: int, values: list[Any], shared: Sequence[Any]) -> None:
+        """`enqueue_bodies` for jobs that differ in the columns of these bits of statements.SHARED."""
+        self._in_parts(lambda size: self.sql.bodies(own, size), 3 + own.bit_count(), values, shared)
+
+    def _in_parts(
+        self, text: Callable[[int], str], width: int, values: list[Any], shared: Sequence[Any]
+    ) -> list[sqlite3.Cursor]:
+        cursors = []
+        start, end = 0, len(values)
+        for size in SIZES:
+            part = width * size
+            while end - start >= part:
+                cursors.append(self._execute(text(size), [*shared, *values[start : start + part]]))
+                start += part
+        return cursors
 
     def attempt(self, part: Callable[[], T], path: str) -> tuple[T | None, TaskHarborError | None]:
         """A part of the step that may fail alone: what came before it stays, and it leaves nothing behind."""
@@ -155,18 +184,28 @@ class Step:
             self._begin()
         return self._rules_version or 0
 
-    def look(self, queue: str) -> tuple[bool, bool]:
-        """Whether a lease of a queue ran out, and whether a job of it is due."""
-        is_expired, is_due, self._rules_version = self.one("reserve_look", queue=queue, now=self.us)
-        return is_expired, is_due
+    @property
+    def has_aliases(self) -> bool:
+        if self._has_aliases is None:
+            self._begin()
+        return bool(self._has_aliases)
+
+    @has_aliases.setter
+    def has_aliases(self, value: bool) -> None:
+        self._has_aliases = value
+
+    def look(self, queue: str) -> tuple[bool, bool, bool]:
+        """Whether a lease of a queue has expired, whether a job of it is due, whether a copy waits in it."""
+        *seen, self._rules_version = self.fetch_one("reserve_look", queue=queue, now=self.us)
+        return seen[0], seen[1], seen[2]
 
     def take_seqs(self, count: int) -> int:
-        """The first of `count` seqs that nobody had before."""
+        """The first of `count` seqs that were never issued before."""
         if self._next_seq is None:
             self._begin()
         first = self._next_seq or 0
         self._next_seq = first + count
-        self.run("step_take_seqs", next=self._next_seq)
+        self.execute("step_take_seqs", next=self._next_seq)
         return first
 
     def seqs_undone(self) -> None:
@@ -174,7 +213,7 @@ class Step:
         self._next_seq = None
 
     def _begin(self) -> None:
-        self._next_seq, self._rules_version = self.one("step_begin")
+        self._next_seq, self._rules_version, self._has_aliases = self.fetch_one("step_begin")
 
     # ------------------------------------------------------------------ counting
 
@@ -184,6 +223,10 @@ class Step:
     def count_block(self, queue: str, block: int, state: JobState, by: int) -> None:
         self._counts[queue, block][_INDEX[state]] += by
 
+    def count_seqs(self, queue: str, seqs: Collection[int], state: JobState, by: int = 1) -> None:
+        for block, count in blocks_of(seqs).items() if seqs else ():
+            self._counts[queue, block][_INDEX[state]] += by * count
+
     def count_record(self, job: JobRecord, state: JobState, by: int) -> None:
         """Copies are not listed and not counted."""
         if job.speculates_on is None:
@@ -192,20 +235,20 @@ class Step:
     def finish(self) -> None:
         """Write what was collected. Part of the step: before its commit, or it did not happen."""
         if self.has_timed:
-            self.run("step_timed", now=self.us)
+            self.execute("step_timed", now=self.us)
             self.has_timed = False
         for (queue, block), differences in self._counts.items():
             if any(differences):
-                self.run(
-                    "step_tally", queue=queue, block=block, **dict(zip(PLACES, differences, strict=True))
+                self.execute(
+                    "step_count", queue=queue, block=block, **dict(zip(PLACES, differences, strict=True))
                 )
                 if sum(differences) < 0:
-                    self.run("step_tally_clear", queue=queue, block=block)
+                    self.execute("step_count_clear", queue=queue, block=block)
         self._counts.clear()
 
 
 def _ours(error: Exception, path: str) -> TaskHarborError:
-    """Whatever went wrong, as an error that can stand in an answer."""
+    """Any failure, as an error that an answer can carry."""
     if isinstance(error, TaskHarborError):
         return error
     if isinstance(error, sqlite3.Error):

@@ -3,7 +3,7 @@
     jobs.db.wake/<name>.json   who listens: namespace, worker, queues
     jobs.db.wake/<name>.sock   where a hint goes
 
-A writer tells, after its commit, every listener of the queues where work arrived, with one datagram
+After its commit a writer notifies every listener of the queues where work arrived, with one datagram
 each. Hints may get lost: a full socket, a stale folder, missing rights. Nothing here raises for that;
 polling stays correct.
 """
@@ -57,7 +57,7 @@ class Folder:
         self._descriptor: int | None = None
 
     def make(self) -> None:
-        """Create it if it is missing, for whoever may write the file itself."""
+        """Create it if it is missing, with the rights of the file itself."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path)
             os.chmod(self.path, 0o700 | _others(self._file, 0o070, 0o007))
@@ -70,7 +70,7 @@ class Folder:
         return f"/proc/self/fd/{self._opened()}/{name}"
 
     def share(self, name: str) -> None:
-        """Let whoever may write the file write to this socket."""
+        """Give the socket the rights of the file."""
         os.chmod(os.path.join(self.path, name), 0o600 | _others(self._file, 0o060, 0o006))
 
     def names(self) -> list[str]:
@@ -91,7 +91,7 @@ class Folder:
 
     def _opened(self) -> int:
         if self._descriptor is not None and not _is_same_folder(self._descriptor, self.path):
-            self.close()  # somebody removed the folder and made it anew
+            self.close()  # the folder was removed and made again
         if self._descriptor is None:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         return self._descriptor
@@ -108,7 +108,7 @@ class Bell:
         self._lock = threading.Lock()
 
     def ring(self, hints: Hints) -> None:
-        """Tell whom it concerns. Never raises, and waits for no listener."""
+        """Notify the listeners concerned. Never raises, and waits for no listener."""
         with self._lock, contextlib.suppress(OSError):
             for name, ear in self._listening().items():
                 if ear is not None and ear.namespace == self._namespace:
@@ -167,7 +167,7 @@ class Listener(Inbox):
         try:
             self._listen()
         except OSError:
-            # No socket here, so no hints; whoever waits polls.
+            # No socket here, so no hints; workers poll.
             self._deafen()
 
     async def aclose(self) -> None:
@@ -177,7 +177,7 @@ class Listener(Inbox):
             self._on_close(self)
 
     def _listen(self) -> None:
-        """The socket first, then the file that names it: whoever reads the file can send."""
+        """The socket first, then the file that names it: who reads the file can send."""
         self._folder.make()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -187,7 +187,7 @@ class Listener(Inbox):
         with open(draft, "wb") as file:
             file.write(msgspec.json.encode(self._ear))
         os.replace(draft, os.path.join(self._folder.path, self._name + ".json"))
-        self._loop.add_reader(self._socket.fileno(), self._hear)
+        self._loop.add_reader(self._socket.fileno(), self._receive)
 
     def _deafen(self) -> None:
         if self._socket is not None:
@@ -198,7 +198,7 @@ class Listener(Inbox):
         self._folder.remove(self._name)
         self._folder.close()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while self._socket is not None:
             try:
                 hint = _hint_decoder.decode(self._socket.recv(65_536))

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.sqlite import SqliteDriver
-from taskharbor.drivers.sqlite.commits import Commits, Post
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.looks import Looks
+from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.writer import Writer, WriteRequest
 from taskharbor.errors import DriverClosed
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -30,7 +30,7 @@ class InlineSqlite(SqliteDriver):
     """The SQLite driver in the thread of its caller; its own two threads are there and have nothing to do."""
 
     def __init__(
-        self, location: Location, opened: list[Commits | Looks], *, clock: Clock, entropy: Entropy
+        self, location: Location, opened: list[Writer | Reader], *, clock: Clock, entropy: Entropy
     ) -> None:
         super().__init__(location, clock=clock, entropy=entropy)
         self.capabilities = replace(self.capabilities, wakeups=False)
@@ -42,28 +42,28 @@ class InlineSqlite(SqliteDriver):
 
     async def do_open(self) -> None:
         writer, reader = self._connect()
-        self._commits = Commits(
+        self._writer = Writer(
             writer, self._location, self._sql, self.clock, self.entropy, self._bell.ring, self.orphans
         )
-        self._looks = Looks(reader, self._location, self._sql, self.clock)
-        self._opened += [self._commits, self._looks]
+        self._reader = Reader(reader, self._location, self._sql, self.clock)
+        self._opened += [self._writer, self._reader]
 
     async def do_close(self) -> None:
         """The threads are ended when the world is over: they would answer at a moment of their own."""
 
     async def _write(self, work: Callable[[Step], T], now: datetime | None) -> T:
-        if self._commits is None:
+        if self._writer is None:
             raise DriverClosed
-        return self._commits.do_here(work, now)
+        return self._writer.do_blocking(work, now)
 
-    async def _look(self, look: Callable[[Step], T], now: datetime | None) -> T:
-        if self._looks is None:
+    async def _read(self, look: Callable[[Step], T], now: datetime | None) -> T:
+        if self._reader is None:
             raise DriverClosed
-        post = Post(look, now, None)
-        self._looks._look(post)
-        if post.error is not None:
-            raise post.error
-        answer: T = post.answer
+        request = WriteRequest(look, now, None)
+        self._reader._look(request)
+        if request.error is not None:
+            raise request.error
+        answer: T = request.answer
         return answer
 
 
@@ -72,7 +72,7 @@ class SqliteFile:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="taskharbor-simulation-")
-        self._opened: list[Commits | Looks] = []
+        self._opened: list[Writer | Reader] = []
 
     def driver(self, clock: Clock, entropy: Entropy) -> Driver:
         # Nothing here loses power: a world is over before it could.

@@ -19,14 +19,13 @@ def tables():
 @pytest.mark.parametrize(
     "nonsense",
     [
-        "insert into th_body values (1, 'id', 'q', 't', 'any', 101, 0, null, null, null, x'')",
-        "insert into th_ready values ('q', 'any', -101, 0, 1, 1, 0, 0, 't', null)",
-        "insert into th_ready values ('q', 'any', 0, 0, 1, 1, 2, 0, 't', null)",
-        "insert into th_grant values (1, 'q', 't', 'w', 0, 0, 0, 0, -1, '[]')",
-        "insert into th_grant values (1, 'q', 't', 'w', 0, 0, 0, -1, 1, '[]')",
-        "insert into th_outcome values (1, 1, 'q', 'nonsense', 0, null, null, null)",
-        "insert into th_key values ('q', x'00', 3, 1)",
-        "insert into th_spent values ('execute/q', 0, -1)",
+        "insert into th_job values (1, 'id', 'q', 't', 'any', 101, 0, null, null, null, null, null, x'')",
+        "insert into th_job_state values (1, 1, null, null, 0, 1, 0, 0, null)",
+        "insert into th_waiting values ('q', 'any', 't', -101, 0, 1, 0)",
+        "insert into th_claim values (1, 'q', 't', 'w', 0, 0, 0, 0, 0, '[]')",
+        "insert into th_claim values (1, 'q', 't', 'w', 0, 0, 0, -1, 1, '[]')",
+        "insert into th_finished values (1, 'q', 3, 0, null, null, '[]')",
+        "insert into th_rate_usage values ('execute/q', 0, -1)",
     ],
 )
 def test_nonsense_is_refused(tables, nonsense):

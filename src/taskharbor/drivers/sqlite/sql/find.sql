@@ -1,26 +1,98 @@
--- find: the seqs of one block that fit a listing, oldest first. Copies are never listed.
---   :low :high bounds of seq, both part of it   :queue :type or null   :states JSON array of names, or null
---   :worker_id :failure_kind or null   :key base64 or null   :now   :limit
---   returns seq
-select b.seq
-from th_body b
-left join th_past p on p.seq = b.seq
-left join th_lease l on l.seq = (select max(seq) from th_lease where seq <= b.seq) and l.last >= b.seq
-left join th_grant g on g.no = l.grant_no
-left join th_outcome o on o.seq = (select max(seq) from th_outcome where seq <= b.seq) and o.last >= b.seq
-where b.seq between :low and :high
-  and b.copy_of is null
-  and (:queue is null or b.queue = :queue)
-  and (:type is null or b.type = :type)
-  and (:worker_id is null or g.worker = :worker_id)
-  and (:failure_kind is null or p.failure_kind = :failure_kind)
-  and (:key is null or json_extract(b.traits, '$.key') = :key)
-  and (:states is null or case
-         when o.seq is not null then o.state
-         when l.seq is not null then 'running'
-         when p.blocked = 1 then 'blocked'
-         when coalesce(iif(p.seq is null, b.run_at, p.run_at), 0) > :now then 'scheduled'
-         else 'ready'
+-- Looking: records by id and by seq, page by page, and in numbers.
+
+-- name: get
+-- Whole records; {match} is j.id or j.seq, {payload} and {result} are columns, or nothing in their place.
+select j.seq, j.id, j.queue, j.type, j.lane, j.priority, j.created_at, j.run_at, j.key, j.idempotency_key,
+       j.options, j.copy_of, {payload},
+       s.state, s.flags, s.version, s.fence, s.since, {result}, s.progress,
+       c.no, c.token, c.worker, c.started_at, c.expires_at, c.updated_at, c.extensions,
+       f.started_at, f.token,
+       h.attempts, h.stalls, h.starts, h.run_at, h.started_at, h.settled_token,
+       h.last_error, h.failed_at, h.failure_kind, h.history, h.update_rule
+from json_each(:values) x
+cross join th_job j on {match} = x.value
+left join th_job_state s on s.seq = j.seq
+left join th_claim c on c.no = s.claim
+left join th_finished f on f.no = s.finished
+left join th_job_history h on h.seq = j.seq
+left join th_job_result r on r.seq = j.seq
+
+-- name: get_seqs
+-- The seqs of :ids.
+select id, seq from th_job where id in (select value from json_each(:ids))
+
+-- name: get_aliases
+-- The jobs that :ids lead to.
+select id, seq from th_alias where id in (select value from json_each(:ids))
+
+-- name: find
+-- The seqs of jobs in a range that match; null asks for nothing. {order} is asc or desc.
+select j.seq
+from th_job j
+left join th_job_state s on s.seq = j.seq
+left join th_claim c on c.no = s.claim
+left join th_job_history h on h.seq = j.seq
+where j.seq between :low and :high
+  and j.copy_of is null
+  and (:queue is null or j.queue = :queue)
+  and (:type is null or j.type = :type)
+  and (:key is null or j.key = :key)
+  and (:worker is null or c.worker = :worker)
+  and (:failure_kind is null or h.failure_kind = :failure_kind)
+  and (:states is null or case ifnull(s.state, 0)
+         when 0 then iif(ifnull(iif(h.seq is null, j.run_at, h.run_at), 0) > :now, 'scheduled', 'ready')
+         when 2 then 'blocked' when 3 then 'running' when 4 then 'completed' when 5 then 'failed'
+         else 'cancelled'
        end in (select value from json_each(:states)))
-order by b.seq asc
+order by j.seq {order}
 limit :limit
+
+-- name: find_blocks
+-- The blocks of seqs that hold jobs of these states, of one queue or ({among} empty) of all.
+-- {within} is >= or <=, {order} its direction.
+select distinct block from th_count
+where {among} block {within} :block and (
+    (:scheduled and scheduled > 0) or (:ready and ready > 0) or (:blocked and blocked > 0)
+    or (:running and running > 0) or (:completed and completed > 0) or (:failed and failed > 0)
+    or (:cancelled and cancelled > 0))
+order by block {order}
+limit :limit
+
+-- name: find_due
+-- Whether a job of :queues is due that was not promoted.
+select 1 from th_waiting
+where queue in (select value from json_each(:queues)) and lane = '' and type = '' and rank = 0 and at <= :now
+limit 1
+
+-- name: find_timed_until
+-- The latest clock by which a job with a run_at became ready.
+select timed_until from th_meta
+
+-- name: count
+-- The number of jobs of a queue per state.
+select sum(scheduled), sum(ready), sum(blocked), sum(running), sum(completed), sum(failed), sum(cancelled)
+from th_count where queue = :queue
+
+-- name: count_due
+-- How many scheduled jobs of a queue are due: they read ready.
+select count(*) from th_waiting
+where queue = :queue and lane = '' and type = '' and rank = 0 and at <= :now and flags & 8 = 0
+
+-- name: count_queues
+-- The queues that have jobs.
+with recursive name (queue) as (
+  select min(queue) from th_count
+  union all
+  select (select min(queue) from th_count where queue > name.queue) from name where name.queue is not null
+)
+select queue from name where queue is not null
+
+-- name: queues_next_head
+-- The next lane, type and rank of a queue with ready jobs, and since when the first of them could run.
+select lane, type, rank, at from th_waiting
+where queue = :queue and (lane, type, rank, at) > (:lane, :type, :rank, 9223372036854775807)
+order by lane, type, rank, at limit 1
+
+-- name: queues_oldest_due
+-- The first due job of a queue that was not promoted.
+select min(at) from th_waiting where queue = :queue and lane = '' and type = '' and rank = 0 and at <= :now

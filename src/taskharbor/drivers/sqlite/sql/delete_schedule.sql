@@ -1,3 +1,0 @@
--- delete_schedule: forget a schedule.
---   :name
-delete from th_schedule where name = :name

@@ -1,3 +1,0 @@
--- gate_unset: an unset budget remembers nothing.
---   :name
-delete from th_budget where name = :name

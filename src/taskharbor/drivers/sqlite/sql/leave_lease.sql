@@ -1,3 +1,0 @@
--- leave_lease: end one lease.
---   :seq
-delete from th_lease where seq = :seq

@@ -1,3 +1,0 @@
--- leave_outcome: a job that is over lives again, or goes.
---   :seq
-delete from th_outcome where seq = :seq

@@ -1,3 +1,0 @@
--- schedules: every schedule.
---   returns JSON, by name
-select entry from th_schedule order by name

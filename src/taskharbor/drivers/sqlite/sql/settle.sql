@@ -1,0 +1,72 @@
+-- Attempts end: first-try successes by sets. Ends of any other kind go through put.sql.
+
+-- name: settle_claim
+-- The claim that a job runs under.
+select c.no, c.queue, c.token, c.worker, c.started_at, c.expires_at, c.extensions, c.held
+from th_job_state s join th_claim c on c.no = s.claim
+where s.seq = :seq and s.state = 3
+
+-- name: settle_claims_of
+-- The jobs of :seqs that run, with their claims.
+select s.seq, s.claim from json_each(:seqs) x cross join th_job_state s on s.seq = x.value and s.state = 3
+
+-- name: settle_finished
+-- The batch of jobs that end together.
+insert into th_finished (queue, state, at, started_at, token, seqs)
+values (:queue, :state, :at, :started_at, :token, :seqs)
+
+-- name: settle_completed
+-- Complete those of :seqs that run under claim :no and need no closer look (flags: KEYED, IDEMPOTENT).
+update th_job_state
+set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
+where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~6 = 0
+
+-- name: settle_completed_range
+-- The same for jobs that were enqueued one after the other.
+update th_job_state
+set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
+where seq between :first and :last and claim = :no and state = 3 and flags & ~6 = 0
+
+-- name: settle_results
+-- What completed jobs returned.
+insert into th_job_result (seq, result) values (?, ?) on conflict (seq) do update set result = excluded.result
+
+-- name: settle_done
+-- Those of :seqs that ended in this batch.
+select seq from th_job_state where seq in (select value from json_each(:seqs)) and finished = :finished
+
+-- name: settle_forgotten
+-- A retention of zero: those of :seqs that run under claim :no and need no closer look leave no record.
+delete from th_job_state
+where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~6 = 0
+returning seq
+
+-- name: settle_flags
+-- Which of :seqs have a key or an idempotency key.
+select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 6
+
+-- name: settle_keys
+-- Free the keys of ended jobs, as far as no job is blocked behind them.
+delete from th_job_key where holder in (select value from json_each(:seqs)) and next is null
+
+-- name: settle_next
+-- The jobs that were blocked behind ended ones.
+select next from th_job_key where holder in (select value from json_each(:seqs)) and next is not null
+
+-- name: settle_pass_on
+-- Their keys are theirs now.
+update th_job_key set holder = next, next = null
+where holder in (select value from json_each(:seqs)) and next is not null
+
+-- name: settle_idempotency
+-- The idempotency keys of ended jobs expire.
+update th_idempotency set expires_at = :expires_at
+where id in (select id from th_job where seq in (select value from json_each(:seqs)))
+
+-- name: claim_leave
+-- So many jobs fewer run under a claim that keeps some.
+update th_claim set held = held - :count where no = :no and held > :count
+
+-- name: claim_empty
+-- No job runs under a claim any more.
+delete from th_claim where no = :no

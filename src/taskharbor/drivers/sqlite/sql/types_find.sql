@@ -1,4 +1,0 @@
--- types_find: how long jobs of one type usually take.
---   :name
---   returns JSON
-select info from th_type where name = :name

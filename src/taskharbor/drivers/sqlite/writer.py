@@ -1,0 +1,293 @@
+"""Group commit: all requests that wait go into one transaction, and are answered after its commit.
+
+    verbs ──request──► waiting ──► BEGIN, each step, COMMIT ──► answers, then wake-ups
+
+One connection writes. A thread of its own serves the requests of async callers; a blocking caller takes
+its turn in its own thread, and serves whatever else waits at the same time. So no call pays for a
+hand-over that is not needed, and calls that wait together share one disk flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from datetime import datetime
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from taskharbor.drivers.orphans import Orphans
+from taskharbor.drivers.sqlite.connection import begin
+from taskharbor.drivers.sqlite.faults import translated, translation
+from taskharbor.drivers.sqlite.location import Location
+from taskharbor.drivers.sqlite.room import Room
+from taskharbor.drivers.sqlite.statements import Statements
+from taskharbor.drivers.sqlite.step import HandleCache, Hints, Step
+from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull, TaskHarborError
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
+
+T = TypeVar("T")
+Work = Callable[[Step], Any]
+
+_MOST_IN_ONE_COMMIT = 1000
+
+
+class WriteRequest:
+    """One verb that waits for its turn, and then its answer.
+
+    The first to take the only ticket decides: the writer carries it out, or its caller takes it back.
+    """
+
+    __slots__ = ("answer", "error", "future", "is_answered", "is_done", "loop", "now", "tickets", "work")
+
+    def __init__(self, work: Work, now: datetime | None, future: asyncio.Future[Any] | None) -> None:
+        self.work = work
+        self.now = now
+        self.future = future
+        self.loop = None if future is None else future.get_loop()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.is_answered = False
+        self.tickets = [True]
+
+    def take(self) -> bool:
+        """The ticket, once, whatever threads try at the same time."""
+        try:
+            return self.tickets.pop()
+        except IndexError:
+            return False
+
+
+class Writer:
+    """The writing side of one handle."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        location: Location,
+        sql: Statements,
+        clock: Clock,
+        entropy: Entropy,
+        notify: Callable[[Hints], None],
+        orphans: Orphans,
+    ) -> None:
+        self._connection = connection
+        self._location = location
+        self._sql = sql
+        self._clock = clock
+        self._entropy = entropy
+        self._notify = notify
+        self._orphans = orphans
+        self._cache = HandleCache()
+        self._room = Room(connection, location)
+        self._waiting: deque[WriteRequest] = deque()
+        self._turn = threading.Lock()
+        self._bell: SimpleQueue[Closing | None] = SimpleQueue()  # None: a request waits
+        self._is_closed = False
+        self._pid = os.getpid()
+        threading.Thread(target=self._serve, name="taskharbor-sqlite-writer", daemon=True).start()
+
+    # ------------------------------------------------------------------ in
+
+    async def do(self, work: Callable[[Step], T], now: datetime | None) -> T:
+        """Have this done and committed, from an event loop."""
+        self._check()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        request = WriteRequest(work, now, future)
+        self._waiting.append(request)
+        self._bell.put(None)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not request.take():
+                await _answered(request)
+            raise
+
+    def do_blocking(self, work: Callable[[Step], T], now: datetime | None) -> T:
+        """Have this done and committed, from any thread, without an event loop."""
+        self._check()
+        request = WriteRequest(work, now, None)
+        self._waiting.append(request)
+        with self._turn:
+            while not request.is_done:
+                self._take_turn()
+        if request.error is not None:
+            raise request.error
+        answer: T = request.answer
+        return answer
+
+    async def close(self) -> None:
+        """Serve all requests, then close the file."""
+        self._is_closed = True
+        if os.getpid() != self._pid:  # the thread and the connection belong to the parent
+            return
+        closing = Closing()
+        self._bell.put(closing)
+        await closing.wait()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise DriverClosed
+        if os.getpid() != self._pid:
+            raise DriverClosed(
+                "this handle was opened before the process was forked; open another() in the child instead"
+            )
+
+    # ------------------------------------------------------------------ the thread
+
+    def _serve(self) -> None:
+        while (closing := self._bell.get()) is None:
+            if self._waiting:
+                with self._turn:
+                    self._take_turn()
+        with self._turn:
+            while self._waiting:
+                self._take_turn()
+            self._connection.close()
+        closing.over()
+
+    def _take_turn(self) -> None:
+        """Carry out what waits, as one commit. The caller holds the turn."""
+        requests: list[WriteRequest] = []
+        while self._waiting and len(requests) < _MOST_IN_ONE_COMMIT:
+            requests.append(self._waiting.popleft())
+        if not requests:
+            return
+        hints = Hints()
+        try:
+            self._carry_out(requests, hints)
+        except Exception as error:  # noqa: BLE001 - every caller gets it
+            self._undo()
+            for request in requests:
+                request.error = request.error or error
+        except BaseException:  # Ctrl+C in the thread of a blocking caller: the others only lose their answer
+            self._undo()
+            for request in requests:
+                request.error = request.error or DriverUnavailable(
+                    "interrupted before the answer came", done=None
+                )
+            answer(requests)
+            raise
+        else:
+            self._orphans.note(hints.orphans)
+        answer(requests)
+        if any(isinstance(request.error, StoreFull) for request in requests):
+            self._room.ran_out()
+        if hints:
+            self._notify(hints)
+
+    def _carry_out(self, requests: list[WriteRequest], hints: Hints) -> None:
+        if self._connection.in_transaction:  # what a failing rollback may have left open
+            self._undo()
+        self._room.look()
+        begin(self._connection, self._location, self._entropy)
+        if len(requests) == 1:
+            self._run(requests[0], hints)
+        else:
+            for request in requests:
+                self._run_apart(request, hints)
+        if all(request.error is not None for request in requests):
+            self._undo()
+            return
+        try:
+            with translated(self._location.path, committing=True):
+                self._connection.execute("commit")
+        except TaskHarborError as error:
+            self._undo()
+            for request in requests:
+                request.error = request.error or error
+            hints.clear()
+
+    def _run(self, request: WriteRequest, hints: Hints) -> None:
+        if not request.take():
+            request.error = asyncio.CancelledError()
+            return
+        step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), hints)
+        try:
+            request.answer = request.work(step)
+            step.finish()
+        except sqlite3.Error as error:
+            request.error = translation(error, self._location.path)
+            request.error.__cause__ = error
+        except BaseException as error:  # noqa: BLE001 - the caller's to handle
+            request.error = error
+
+    def _run_apart(self, request: WriteRequest, hints: Hints) -> None:
+        """One of several: when it fails, it fails alone."""
+        mine = Hints()
+        self._connection.execute("savepoint request")
+        self._run(request, mine)
+        if request.error is None:
+            hints.add(mine)
+        else:
+            self._cache.forget()
+            # Fails when SQLite has already undone everything (no room left): then no request was served.
+            with translated(self._location.path):
+                self._connection.execute("rollback to request")
+        self._connection.execute("release request")
+
+    def _undo(self) -> None:
+        self._cache.forget()
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+        except sqlite3.Error:
+            # The connection is of no use any more; the next begin says so.
+            pass
+
+
+class Closing:
+    """How a thread reports its end to the event loop that asked for it.
+
+    Joining it would take one more thread, and at the exit of the interpreter none can start.
+    """
+
+    def __init__(self) -> None:
+        self._request = WriteRequest(lambda _: None, None, asyncio.get_running_loop().create_future())
+
+    def over(self) -> None:
+        """The last word of the thread."""
+        answer([self._request])
+
+    async def wait(self) -> None:
+        if self._request.future is not None:
+            await self._request.future
+
+
+async def _answered(request: WriteRequest) -> None:
+    """A cancelled caller waits for the outcome of its verb: the next one may depend on it."""
+    while not request.is_answered:
+        request.future = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(asyncio.CancelledError, Exception):  # it may have failed: the caller is gone
+            await request.future
+
+
+def answer(requests: list[WriteRequest]) -> None:
+    """One message per event loop, however many wait there."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[WriteRequest]] = defaultdict(list)
+    for request in requests:
+        request.is_done = True
+        if request.loop is not None:
+            by_loop[request.loop].append(request)
+    for loop, mine in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, mine)
+        except RuntimeError:  # that loop is closed: no caller is left
+            continue
+
+
+def _resolve(requests: list[WriteRequest]) -> None:
+    for request in requests:
+        request.is_answered = True
+        if request.future is None or request.future.done():
+            continue
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.answer)
