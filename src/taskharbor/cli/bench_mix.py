@@ -106,7 +106,7 @@ class Mix:
         for one in self._running:
             if one.done():
                 one.result()
-                raise TaskHarborError("a worker was told to stop, and not all jobs were over")
+                raise TaskHarborError("a worker was stopped before all jobs were over")
 
     # ------------------------------------------------------------------ putting in and waiting
 

@@ -110,8 +110,8 @@ def help_text() -> str:
     lines += [
         "",
         "Most commands take --url URL or --app APP, --json, -o FORMAT, --no-color and -v.",
-        "All take --config FILE and --profile NAME; `taskharbor config show` tells what holds.",
-        "taskharbor COMMAND --help tells more about one of them.",
+        "All take --config FILE and --profile NAME; `taskharbor config show` shows the values in use.",
+        "taskharbor COMMAND --help describes one of them.",
         "",
     ]
     return "\n".join(lines)

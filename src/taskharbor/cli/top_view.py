@@ -175,7 +175,7 @@ def _title(title: str, count: int, fits: int) -> Any:
 def _nothing(title: str) -> str:
     return {
         "QUEUES": "no jobs yet",
-        "WORKERS": "nobody is at work: start one with `taskharbor worker APP`",
+        "WORKERS": "no worker is running: start one with `taskharbor worker APP`",
         "WHAT FAILS": "nothing",
     }[title]
 

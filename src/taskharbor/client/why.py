@@ -182,7 +182,7 @@ def _running(at: Situation) -> Why:
     progress = job.progress
     facts = () if progress is None else (f"says it is {progress.fraction:.0%} done {progress.text}".rstrip(),)
     if job.cancel_requested:
-        return _answer(at, Reason.CANCELLING, f"was told to stop; it {since}", facts=facts)
+        return _answer(at, Reason.CANCELLING, f"was asked to stop; it {since}", facts=facts)
     return _answer(at, Reason.RUNNING, since, until=job.lease_expires_at, facts=facts)
 
 
@@ -198,7 +198,7 @@ def _failed(at: Situation) -> Why:
         case "invalid_payload":
             how = "its payload does not fit its handler"
         case _:
-            how = "its handler said that another try is pointless"
+            how = "its handler raised Unrecoverable: no retry"
     text = f"failed {_ago(at, job.failed_at)}: {how}"
     facts = (f"last error: {job.last_error}",) if job.last_error else ()
     return _answer(at, Reason.FAILED, text, facts=facts, hint=f"try it again: taskharbor jobs retry {job.id}")

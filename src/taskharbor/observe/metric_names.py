@@ -72,7 +72,7 @@ ABANDONED = Metric(
     "taskharbor_handlers_abandoned_total",
     "counter",
     ("queue", "task"),
-    "Handlers that were told to stop and run on without a slot.",
+    "Handlers that were asked to stop and still run, without a slot.",
 )
 LOOP_BLOCKED = Metric(
     "taskharbor_loop_blocked_total",
@@ -186,7 +186,7 @@ SCHEDULE_LAG = Metric(
     "taskharbor_schedule_lag_seconds",
     "gauge",
     ("schedule",),
-    "By how much the oldest tick without a job is late; 0 in good order.",
+    "By how much the oldest tick without a job is late; 0 when all is well.",
 )
 
 ALL: dict[str, Metric] = {

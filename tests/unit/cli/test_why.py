@@ -190,7 +190,7 @@ def test_a_running_job_names_its_worker_until_the_lease_is_over() -> None:
         ({"failure_kind": "stalled", "stalls": 3}, "fell silent or died 3 times"),
         ({"failure_kind": "no_handler"}, "no handler"),
         ({"failure_kind": "invalid_payload"}, "payload does not fit"),
-        ({"failure_kind": "unrecoverable"}, "another try is pointless"),
+        ({"failure_kind": "unrecoverable"}, "raised Unrecoverable"),
     ],
 )
 def test_a_failed_job_says_how_it_failed(fields: dict[str, Any], words: str) -> None:

@@ -261,7 +261,7 @@ def _cancel_step(session: Session) -> Step:
 
 
 _CANCEL_NOTES = {
-    CancelResult.REQUESTED: "it runs; its worker is told to stop it",
+    CancelResult.REQUESTED: "it is running; its worker was asked to stop it",
     CancelResult.ALREADY_OVER: "nothing was changed",
 }
 

@@ -18,7 +18,7 @@ from taskharbor.views import plain, queue_view, rules_view
 app = typer.Typer(no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names of queues.")]
-New = Annotated[bool, typer.Option("--new", help="Also queues that nobody has used yet.")]
+New = Annotated[bool, typer.Option("--new", help="Also queues that have never been used.")]
 Harbor = Annotated[bool, typer.Option("--all", help="The whole harbor, whatever queue.")]
 
 

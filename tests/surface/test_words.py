@@ -1,0 +1,80 @@
+"""User-visible text is plain: retired words stay away, and the glossary stays short."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "taskharbor"
+RETIRED = re.compile(
+    r"\b(anew|whoever|in good order|(?<!behind )its like|in the hand|gives back|hear out|heard out)\b",
+    re.IGNORECASE,
+)
+# Decisions and the changelog are never rewritten, results are generated.
+PAGES = [
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if page.parent.name != "decisions"
+    and page.name != "CHANGELOG.md"
+    and not page.name.endswith("-results.md")
+]
+MODULES = [path for path in SOURCE.rglob("*.py") if "testing" not in path.relative_to(SOURCE).parts]
+
+
+def texts_of(path: Path) -> list[tuple[int, str]]:
+    """The texts of a module that users may see: literals with spaces, and the docstrings of commands."""
+    tree = ast.parse(path.read_text("utf-8"))
+    loose = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    is_command = path.parent.name == "commands"
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and " " in node.value
+        and (is_command or id(node) not in loose)
+    ]
+
+
+def test_messages_use_everyday_words():
+    found = [
+        (str(path.relative_to(SOURCE)), line, text)
+        for path in MODULES
+        for line, text in texts_of(path)
+        if RETIRED.search(text)
+    ]
+
+    assert len(MODULES) > 100
+    assert found == []
+
+
+def test_pages_use_everyday_words():
+    found = [
+        (str(page.relative_to(ROOT)), number, line)
+        for page in PAGES
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
+        if RETIRED.search(line)
+    ]
+
+    assert len(PAGES) > 20
+    assert found == []
+
+
+def test_the_glossary_is_short_and_in_order():
+    words = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs/concepts/glossary.md").read_text("utf-8"), re.MULTILINE
+    )
+
+    assert 30 <= len(words) <= 40
+    assert words == sorted(words)
+
+
+def test_it_finds_a_retired_word(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text('"""Said anew."""\n\nraise ValueError(f"made anew by {1}")\n')
+
+    assert [text for _, text in texts_of(module) if RETIRED.search(text)] == ["made anew by "]
