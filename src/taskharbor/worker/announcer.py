@@ -131,9 +131,10 @@ class Announcer:
     def settled(self, leased: LeasedJob, answer: Settled) -> None:
         """The store has accepted it: only now is it counted."""
         self.finished += 1
-        if type(leased.end.value) is Release:
+        end = leased.end
+        if type(end.value) is Release:
             self._rare["released"] += 1
-        outcome = leased.end.outcome
+        outcome = end.outcome
         error = None if type(outcome) is Succeeded else getattr(outcome, "reason", None)
         kind = AttemptFinished if error is None else AttemptWentWrong
         if kind in self._events.heard:

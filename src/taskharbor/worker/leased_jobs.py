@@ -92,8 +92,8 @@ class LeasedJob(msgspec.Struct, eq=False):
 
     record: JobRecord
     lease: LeaseState
-    attempt: AttemptState = msgspec.field(default_factory=AttemptState)
-    end: SettlementState = msgspec.field(default_factory=SettlementState)
+    attempt: AttemptState
+    end: SettlementState
 
     @property
     def newest_lease(self) -> Lease:

@@ -38,7 +38,7 @@ from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.gpus import Gpu, GpuPool
 from taskharbor.worker.heartbeat_loop import HeartbeatTask, HeartbeatThread
-from taskharbor.worker.leased_jobs import LeasedJob, LeasedJobs, LeaseState
+from taskharbor.worker.leased_jobs import AttemptState, LeasedJob, LeasedJobs, LeaseState, SettlementState
 from taskharbor.worker.loop_monitor import LoopMonitor
 from taskharbor.worker.memory_use import resident_memory
 from taskharbor.worker.presence import MAX_SAMPLES, Durations
@@ -270,7 +270,10 @@ class WorkerRun:
     def claimed(self, records: list[JobRecord], sent: float) -> None:
         self.announcer.claimed(records)
         trusted_until = sent + self.options.trust_seconds
-        batch = [LeasedJob(record, LeaseState(sent, trusted_until)) for record in records]
+        batch = [
+            LeasedJob(record, LeaseState(sent, trusted_until), AttemptState(), SettlementState())
+            for record in records
+        ]
         self.leased_jobs.add(batch)
         if self.gpus:
             for leased in batch:

@@ -50,6 +50,8 @@ class Settler:
         self._leased_jobs = run.leased_jobs
         self._announcer = run.announcer
         self._timing = run.timing
+        self._entropy = run.entropy
+        self._durations = run.durations
         self._policy = run.options.retry_policy
         self._max_jobs = run.options.max_jobs
         most = run.options.concurrency + run.options.prefetch
@@ -66,7 +68,7 @@ class Settler:
         """An attempt has its outcome: decide its settlement and keep it for the next call."""
         record, attempt, end = leased.record, leased.attempt, leased.end
         if attempt.started is not None:
-            self._run.durations.append((record.type, attempt.ended - attempt.started))
+            self._durations.append((record.type, attempt.ended - attempt.started))
         if end.acked is not None:
             self._completed(leased, end.acked, outcome)
         elif leased.lease.is_lost:
@@ -77,7 +79,7 @@ class Settler:
         else:
             end.outcome = outcome
             policy = self._policies.get(record.type, self._policy)
-            if self.add(leased, settlement_for(record, outcome, policy, self._run.entropy)):
+            if self.add(leased, settlement_for(record, outcome, policy, self._entropy)):
                 self._run.settle_soon()
 
     def _completed(self, leased: LeasedJob, answer: Settled, outcome: Outcome) -> None:
