@@ -13,7 +13,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.worker.cancellation import HandlerStopper
 from taskharbor.worker.lease_keeper import LeaseKeeper
 from taskharbor.worker.leased_jobs import LeasedJob
-from taskharbor.worker.presence import Presence
+from taskharbor.worker.presence import PresenceReporter
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
@@ -26,7 +26,7 @@ TICK_SECONDS = 0.5  # in real time, while jobs run: progress of handlers, and a 
 class HeartbeatLoop:
     """Extends leases when it is time, reports the worker now and then, and looks at the clock in between."""
 
-    def __init__(self, run: Run, driver: Driver, keeper: LeaseKeeper, presence: Presence) -> None:
+    def __init__(self, run: Run, driver: Driver, keeper: LeaseKeeper, presence: PresenceReporter) -> None:
         self._run = run
         self._driver = driver
         self._keeper = keeper
@@ -114,7 +114,7 @@ class HeartbeatLoop:
 
 
 def new_heartbeat_loop(run: Run, driver: Driver, stopper: HandlerStopper) -> HeartbeatLoop:
-    return HeartbeatLoop(run, driver, LeaseKeeper(run, driver, stopper), Presence(run, driver))
+    return HeartbeatLoop(run, driver, LeaseKeeper(run, driver, stopper), PresenceReporter(run, driver))
 
 
 class HeartbeatThread:

@@ -21,7 +21,7 @@ MAX_RUNNING_SHOWN = 200
 Durations = deque[tuple[str, float]]
 
 
-class Presence:
+class PresenceReporter:
     """Reports one worker every few seconds."""
 
     def __init__(self, run: Run, driver: Driver) -> None:

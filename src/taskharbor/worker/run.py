@@ -45,7 +45,7 @@ from taskharbor.worker.presence import MAX_SAMPLES, Durations
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.wakeup_listener import WakeupListener
+from taskharbor.worker.wakeup_listener import StoreListener
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -214,7 +214,7 @@ class WorkerRun:
         self._heartbeat.start()
         tasks = [self._loop.create_task(self._fetcher.run())]
         if self.driver.capabilities.wakeups:
-            tasks.append(self._loop.create_task(WakeupListener(self).listen()))
+            tasks.append(self._loop.create_task(StoreListener(self).listen()))
         try:
             await self._is_stopping.wait()
             await self._drain()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from taskharbor.worker.run import Run
 
 
-class WakeupListener:
+class StoreListener:
     """Without wake-ups everything is still found, only later: by the poll and by the heartbeat."""
 
     def __init__(self, run: Run) -> None:
