@@ -1,0 +1,89 @@
+"""Which files does one job pass through?
+
+Runs a worker, enqueues one plain job, and lists the files of src/taskharbor with a function that was called
+from the enqueue to the answer of the settlement; starting, stopping and the heartbeat are left out.
+ARCHITECTURE.md has the list.
+
+    python tools/job_way.py                     # memory and SQLite
+    python tools/job_way.py postgresql://… redis://…
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import taskharbor
+from taskharbor import Harbor
+from taskharbor.events import AttemptFinished
+
+_PACKAGE = str(Path(taskharbor.__file__).parent)
+
+
+class Trace:
+    """The files with a function that was called while `is_on`."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.is_on = False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if self.is_on and event == "call" and name.startswith(_PACKAGE) and not _is_beside(frame):
+            self.files.add(name.removeprefix(_PACKAGE + "/"))
+
+
+def _is_beside(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "<module>" or threading.current_thread().name == "taskharbor-heartbeat"
+
+
+async def way_of_a_job(url: str) -> set[str]:
+    """The files that one job passes through on this store."""
+    trace = Trace()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        await _run(url, trace)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return trace.files
+
+
+async def _run(url: str, trace: Trace) -> None:
+    harbor = Harbor(url)
+
+    @harbor.task
+    async def hello(name: str) -> None: ...
+
+    ended = asyncio.Event()
+    harbor.events.listen(lambda _: ended.set(), AttemptFinished)
+    async with harbor:
+        worker = harbor.worker(scheduler=False)
+        working = asyncio.ensure_future(worker.arun())
+        for is_on in (False, True):  # once before: what is made at first use is not the way of a job
+            await asyncio.sleep(0.5)
+            ended.clear()
+            trace.is_on = is_on
+            await hello.aenqueue("Ada")
+            await ended.wait()
+            trace.is_on = False
+        worker.stop()
+        await working
+
+
+def main(urls: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for url in urls or ["memory://", f"sqlite:///{folder}/jobs.db"]:
+            files = asyncio.run(way_of_a_job(url))
+            print(f"{url.partition(':')[0]}: {len(files)} files")
+            print(*(f"    {name}" for name in sorted(files)), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
