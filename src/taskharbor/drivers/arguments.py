@@ -1,4 +1,4 @@
-"""Whole batches as arguments: ids, leases, settlements."""
+"""Checks of batch arguments: ids, leases, settlements, reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from taskharbor.model.settlement import Ack, Release, Retry, Settlement
 
 MAX_PID = 2**31 - 1
 MAX_REPORT_NAMES = 256 * 1024
-"""Letters in all names of queues, lanes and types together: 2,000 queues with long names fit."""
+"""Characters in all names of queues, lanes and types together: 2,000 queues with long names fit."""
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ def check_leases(leases: Sequence[Lease]) -> None:
 
 
 def check_report(report: WorkerReport) -> None:
-    """Every field has a limit: what a worker says is kept, listed and shown to people."""
+    """Every field has a limit: reports are stored, listed and shown to people."""
     check_worker_id(report.worker_id)
     check_text(report.name, "name")
     check_name(report.kind, "kind")

@@ -1,4 +1,4 @@
-"""Connections that belong to the caller, of libraries that we know by name and never import for it."""
+"""Connections that belong to the caller, recognised by class name, without importing their library."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ DJANGO = frozenset({"django.BaseDatabaseWrapper", "django.ConnectionProxy"})
 
 
 def kind_of(tx: Any, known: Iterable[str]) -> str | None:
-    """Which of these names fits, library.Class: of its class, or of one that it stems from."""
+    """The first of these names, library.Class, that matches the object's class or a base class; else None."""
     names = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(tx).__mro__)
     return next((name for name in names if name in known), None)
 
 
 def connection_of(tx: Any) -> Any:
-    """The SQLAlchemy connection behind a connection or session; of an async session a coroutine."""
+    """The SQLAlchemy connection of a connection or session; for an async session a coroutine."""
     return tx if kind_of(tx, _CONNECTIONS) else tx.connection()
 
 
 def refuse_autocommit(connection: Any) -> None:
-    """SQLAlchemy's AUTOCOMMIT looks like a transaction and is none: every statement commits itself."""
+    """Refuse SQLAlchemy's AUTOCOMMIT: it looks like a transaction, but every statement commits itself."""
     if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
         raise no_transaction(
             "tx has the isolation level AUTOCOMMIT, so each of its statements is committed by itself: use a "
@@ -40,7 +40,7 @@ def no_transaction(why: str) -> InvalidArgument:
 
 
 def django_connection(alias: str) -> Any:
-    """The connection of that name, where Django runs."""
+    """The Django connection with this alias."""
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.db import connections

@@ -1,7 +1,7 @@
-"""What a store can do, declared by its driver and believed by everybody else.
+"""What a store can do, declared by its driver.
 
-Nothing asks for a driver's class or name: it asks for an ability. The conformance kit skips a
-case only when the ability it needs is not declared, and fails when a declared one does not hold.
+Code asks for a capability, never for a driver's class or name. The conformance kit skips a case only
+if the capability it needs is not declared, and fails if a declared one does not hold.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The abilities of one driver."""
+    """The capabilities of one driver."""
 
     wakeups: bool = False
     """wakeups() yields hints; without it, callers only poll."""
@@ -25,7 +25,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """enqueue_blocking and enqueue_in join the caller's own transaction; transaction() hands one out."""
 
     one_writer: bool = False
-    """While such a transaction is open nobody else can write, not even to extend a lease."""
+    """While such a transaction is open no one else can write, not even to extend a lease."""
 
     blocking_enqueue: bool = False
     """enqueue_blocking() works without an event loop."""

@@ -1,4 +1,4 @@
-"""Opaque keyset cursors: where a listing stopped, bound to the listing it came from."""
+"""Opaque keyset cursors: where a listing stopped, bound to the query it came from."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _VERSION = 1
 
 
 def cursor_after(query: Query, seq: int) -> str:
-    """A cursor that goes on behind the job with this `seq`."""
+    """A cursor that continues after the job with this `seq`."""
     raw = msgspec.msgpack.encode((_VERSION, _shape(query), seq))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def seq_of(query: Query) -> int | None:
-    """Where to go on, or None for the first page. A cursor of another query is refused."""
+    """The seq to continue after, or None for the first page. A cursor of another query is refused."""
     if query.cursor is None:
         return None
     try:
@@ -48,12 +48,12 @@ def check_query(query: Query) -> None:
         not query.states or any(not isinstance(state, JobState) for state in query.states)
     ):
         raise InvalidArgument("states must be a tuple with at least one JobState")
-    if "\x00" in f"{query.worker_id}{query.failure_kind}":  # which not every store can even be asked for
+    if "\x00" in f"{query.worker_id}{query.failure_kind}":  # some stores cannot even be asked for it
         raise InvalidArgument("no worker and no kind of failure has a NUL in its name")
     seq_of(query)
 
 
 def _shape(query: Query) -> bytes:
-    """A short digest of everything but page size and cursor: a page size may change on the way."""
+    """A short digest of the query without page size and cursor: the page size may change."""
     plain = msgspec.structs.replace(query, limit=1, cursor=None)
     return hashlib.sha256(msgspec.msgpack.encode(plain)).digest()[:8]

@@ -1,4 +1,4 @@
-"""Our errors as data: by name, with what they carry, so that the other side raises what this side raised."""
+"""Our errors as data and back, so that a client raises what the server raised."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Failure(msgspec.Struct, frozen=True, tag=True):
 
 
 def failure_of(error: errors.TaskHarborError) -> Failure:
-    """An error of ours as data; its class by name, its attributes where it has any."""
+    """Encode an error: the name of its class, its message, its attributes."""
     data = {name: getattr(error, name) for name in _CARRIED.get(type(error), ())}
     return Failure(type(error).__name__, str(error), msgspec.to_builtins(data))
 
 
 def error_of(failure: Failure) -> errors.TaskHarborError:
-    """The error that the other side had; a name we do not know is an answer we cannot understand."""
+    """Decode an error; an unknown name becomes DriverMisbehaved."""
     build = _BUILDERS.get(failure.error)
     if build is None:
         return errors.DriverMisbehaved(f"the server answered {failure.error}: {failure.message}")

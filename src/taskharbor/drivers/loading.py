@@ -1,4 +1,4 @@
-"""URL → driver. Built-in and third-party drivers enter by the same door: a name, loaded late."""
+"""URL → driver. Built-in and third-party drivers are both found by name and imported late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskharbor.model.secrets import masked
 ENTRY_POINTS = "taskharbor.drivers"
 DEFAULT_URL = "sqlite:///taskharbor.db"
 
-# scheme → (module:class, the extra that brings what it needs)
+# scheme → (module:class, the extra with its dependencies)
 _BUILT_IN: dict[str, tuple[str, str | None]] = {
     "memory": ("taskharbor.drivers.memory:MemoryDriver", None),
     "sqlite": ("taskharbor.drivers.sqlite:SqliteDriver", None),

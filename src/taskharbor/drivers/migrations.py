@@ -1,8 +1,8 @@
-"""Numbered migrations: find them, put them in order, say what is pending, print them.
+"""Numbered migrations: find them, order them, list what is pending, print them.
 
 A migration is a file `0007_lease_token.sql` in the driver's `sql/migrations`. `.pre` before the ending
-means that it runs before the new code is deployed, `.post` that it runs after. Forward only. How a
-store applies one, and remembers that it did, is its driver's business; what is here is the same for all.
+means that it runs before the new code is deployed, `.post` that it runs after. Forward only. Applying them
+and recording that is up to each driver; what is here is the same for all.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _NAME = re.compile(r"(\d{4})_[a-z0-9_]+(\.pre|\.post)?")
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """One step of a schema."""
+    """One migration."""
 
     number: int
     name: str
     text: str
 
     def statements(self) -> list[str]:
-        """Its statements one by one; each ends with a semicolon at the end of a line."""
+        """Its statements; each ends with a semicolon at the end of a line."""
         parts = re.split(r";[ \t]*(?:--[^\n]*)?$", without_comments(self.text), flags=re.MULTILINE)
         return [part.strip() for part in parts if part.strip()]
 
 
 def find_migrations(package: str, folder: str = "sql/migrations") -> tuple[Migration, ...]:
-    """The migrations of one driver in their order. A gap, a double or an odd name fails here."""
+    """The migrations of one driver in order. A gap, a duplicate or a malformed name fails here."""
     root = folder_of(package) / folder
     found = [_migration(path.stem, path.read_text(encoding="utf-8")) for path in root.glob("*.sql")]
     found.sort(key=lambda migration: migration.number)
@@ -43,7 +43,7 @@ def find_migrations(package: str, folder: str = "sql/migrations") -> tuple[Migra
 
 
 def pending(migrations: Sequence[Migration], applied: Iterable[str]) -> tuple[Migration, ...]:
-    """What a store with these applied still needs. A store that is ahead of this code is refused."""
+    """The migrations that a store still needs. A store that is newer than this code is refused."""
     done = set(applied)
     known = {migration.name for migration in migrations}
     if unknown := sorted(done - known):
@@ -55,7 +55,7 @@ def pending(migrations: Sequence[Migration], applied: Iterable[str]) -> tuple[Mi
 
 
 def printed(migrations: Sequence[Migration]) -> str:
-    """The migrations as one script, to be read or run by hand."""
+    """The migrations as one script, to read or to run by hand."""
     return "\n".join(
         f"-- migration {migration.name}\n{migration.text.rstrip()}\n" for migration in migrations
     )

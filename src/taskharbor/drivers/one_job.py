@@ -1,8 +1,8 @@
-"""The one-job forms: the same verbs for a single job, raising instead of returning.
+"""The one-job forms: the same verbs for a single job, raising instead of returning errors.
 
-They are the interface that TaskHarbor's first documents describe, written once on top of the batch
-verbs, so that every driver has them. A refused lease is looked up once more, so that the error says who
-holds the job. The batch verbs do not: a heartbeat that waits for one more answer loses its other leases.
+Written once on top of the batch verbs, so that every driver has them. A refused lease is read again, so that
+the error names who holds the job. The batch verbs do not do that: a heartbeat that waits for another
+answer could lose its other leases.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class OneJobForms:
         lease_for: timedelta,
         worker_id: str = "one-job",
     ) -> JobRecord | None:
-        """The next job of one queue under a fresh lease, or None when nothing can run."""
+        """The next job of one queue under a new lease, or None if nothing can run."""
         claim = Claim(queues=(queue,), worker_id=worker_id, limit=1, lease_for=lease_for)
         jobs = (await self.reserve(claim, now=now)).jobs
         return jobs[0] if jobs else None
 
     async def ack(self: _Verbs, job_id: str, token: str, now: datetime | None) -> Settled:
-        """Completed; raises the lease error."""
+        """Complete the job; raises the lease error."""
         return await _settled(self, Ack(Lease(job_id, token)), now)
 
     async def retry(
         self: _Verbs, job_id: str, token: str, now: datetime | None, update: RetryUpdate
     ) -> Settled:
-        """Waiting again, with attempts, run_at, last_error and failed_at stored as given."""
+        """Let it wait again, with attempts, run_at, last_error and failed_at stored as given."""
         retry = Retry(
             Lease(job_id, token),
             reason=update.last_error,
@@ -77,13 +77,13 @@ class OneJobForms:
         return await _settled(self, retry, now)
 
     async def fail(self: _Verbs, job_id: str, token: str, now: datetime | None, reason: str) -> Settled:
-        """Failed for good: in the dead letters."""
+        """Fail for good: the job is a dead letter."""
         return await _settled(self, Fail(Lease(job_id, token), reason), now)
 
     async def extend_lease(
         self: _Verbs, job_id: str, token: str, now: datetime | None, lease_for: timedelta
     ) -> Lease:
-        """The lease to use from now on."""
+        """Returns the lease to use from now on."""
         [answer] = await self.extend_leases([Lease(job_id, token)], lease_for, now=now)
         if isinstance(answer, LeaseLost):
             raise await _explained(self, answer, now)
@@ -98,8 +98,8 @@ async def _settled(driver: _Verbs, settlement: Settlement, now: datetime | None)
 
 
 async def _explained(driver: _Verbs, error: LeaseLost, now: datetime | None) -> LeaseLost:
-    """The error with who holds the job and the state it is in, where the store can say."""
-    with suppress(TaskHarborError):  # the refusal is known, and that is what counts
+    """The error with owner and state of the job, if the store can be read."""
+    with suppress(TaskHarborError):  # the refusal itself is certain
         [record] = await driver.get([error.job_id], now=now, payloads=False)
         if record is not None:
             owner = record.worker_id if record.state is JobState.RUNNING else None

@@ -1,7 +1,7 @@
-"""Entries of a store that lead to no job: dropped by whoever meets them, told once, counted.
+"""Entries of a store that lead to no job: dropped when found, logged once, counted.
 
-No step of ours leaves one behind. They are what is left when somebody, or an accident, took records out
-of a store and not what points to them. One that stayed would stand in the way of every claim and sweep.
+Our own steps never leave one. They remain when records were deleted from the store by hand or by accident.
+Left in place, they would block every claim and sweep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMED = 10
 
 
 class Orphans:
-    """The entries that this handle dropped and nobody has counted yet. Safe from any thread."""
+    """Entries that this handle dropped and that were not counted yet. Thread-safe."""
 
     def __init__(self) -> None:
         self._uncounted = 0
@@ -24,7 +24,7 @@ class Orphans:
         return self._uncounted > 0
 
     def note(self, names: Sequence[str]) -> None:
-        """Say that these were dropped, by what is left of their names. Once, for they are gone."""
+        """Log and count dropped entries, by what is left of their names."""
         if not names:
             return
         self._uncounted += len(names)
@@ -38,6 +38,6 @@ class Orphans:
         )
 
     def take(self) -> int:
-        """How many since the last time; from now on they are the caller's to count."""
+        """The number since the last call, which the caller counts from now on."""
         count, self._uncounted = self._uncounted, 0
         return count

@@ -1,8 +1,8 @@
-"""A store that does not answer, logged once for a whole process.
+"""A store that does not answer, logged once for the whole process.
 
-Worker, heartbeat, scheduler, wake-ups and server meet the same outage, each many times a minute. They all
-say so here, and whoever gets an answer says that: one line when it goes, few while it is away, one when
-it is back. A store that comes and goes within seconds is not told each time.
+Worker, heartbeat, scheduler, wake-ups and server meet the same outage many times a minute. They all report
+failures and successes here: one line when the store goes away, a few while it is away, one when it is
+back. A store that comes and goes within seconds is not logged each time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from taskharbor.model.clock import Clock
 _log = logging.getLogger("taskharbor.store")
 
 REMINDERS_SECONDS = (10.0, 60.0)
-"""After how long it is logged again, and then each time the last of these has passed five times more."""
+"""When it is logged again; after the last of these, at intervals five times as long."""
 QUIET_SECONDS = 10.0
-"""An outage that begins so soon after the last one is logged only when it lasts as long as that."""
+"""An outage that begins this soon after the last one is logged only if it lasts as long."""
 
 
 class Outage:
-    """Whether a store answers, shared by all handles that come from one. From any thread."""
+    """Tracks whether a store answers; shared by all handles of one store. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Outage:
         return self._since is not None
 
     def failed(self, what: str, error: BaseException) -> None:
-        """A call found no store; `what` it was."""
+        """A call (`what`) failed because the store did not answer."""
         said = str(error) or type(error).__name__
         with self._lock:
             now = self._clock.monotonic()
@@ -54,8 +54,8 @@ class Outage:
             _log.log(level, words, away, self._failed, what, said)
 
     def answered(self) -> None:
-        """A call got through."""
-        if self._since is None:  # on the way of every claim: the usual case must cost nothing
+        """A call was answered."""
+        if self._since is None:  # every claim comes by here: the usual case must cost nothing
             return
         with self._lock:
             if self._since is None:

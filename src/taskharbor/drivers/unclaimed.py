@@ -1,4 +1,4 @@
-"""Jobs that wait for a worker that is not there: nobody alive takes their queue, lane or type."""
+"""Ready jobs that no live worker can claim: none serves their queue, lane or type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskharbor.model.presence import WorkerInfo, takes
 from taskharbor.model.state import JobState
 
 Want = tuple[str, str, str]
-"""What a job needs of a worker: its queue, lane and type."""
+"""What a job needs of a worker: queue, lane, type."""
 
 
 async def unclaimed(
@@ -23,7 +23,7 @@ async def unclaimed(
     page: int = 200,
     now: datetime | None = None,
 ) -> dict[Want, str]:
-    """What is wanted and not there, each with a job that wants it: of jobs that were ready at `before`."""
+    """The unmet needs, each with one job that has it, among jobs that were ready at `before`."""
     query = Query(queue=queue, states=(JobState.READY,), limit=page, payloads=False)
     found: dict[Want, str] = {}
     for job in (await driver.find(query, now=now)).jobs:

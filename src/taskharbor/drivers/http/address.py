@@ -1,4 +1,4 @@
-"""http://token@host:port/path?option=… → where the server is, and what to show it."""
+"""The URL of a server: host, path, token and options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authority(self) -> str:
-        """The host as a request names it; the port only where it is not the usual one."""
+        """The host as requests name it; the port only if it is not the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
@@ -47,11 +47,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exposes_token(self) -> bool:
-        """Whether the token would cross a network in the clear."""
+        """True if the token would cross a network unencrypted."""
         return self.token is not None and not self.is_tls and not _is_loopback(self.host)
 
     def tls(self) -> ssl.SSLContext | None:
-        """Certificates are always checked, against those of the system or of `ca`."""
+        """Certificates are always verified, with those of the system or of `ca`."""
         if not self.is_tls:
             return None
         try:
@@ -88,7 +88,7 @@ def address_of(url: str, environ: Mapping[str, str] = os.environ) -> Address:
 
 
 def _path(path: str) -> str:
-    """Where the server is mounted; whoever copies the address of the API itself means the same place."""
+    """The path where the server is mounted; the address of its API is accepted, too."""
     path = path.rstrip("/").removesuffix("/api")
     if not _HEADER_VALUE.fullmatch(path or "/"):
         raise ConfigurationError("the path of the server's URL has characters that need to be %-encoded")

@@ -1,7 +1,7 @@
-"""Calls of blocking code, from any thread: the same requests and answers over plain sockets.
+"""Calls of blocking code, from any thread: the same requests and responses over plain sockets.
 
-A thread takes a socket that waits or makes a new one, and gives it back. Enqueueing is all that is
-done this way; a job's id makes it safe to send again.
+A thread takes an idle socket or opens a new one, and returns it. Only enqueues are made this way; a job's id
+makes it safe to send one again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECE = 256 * 1024
 
 
 class Blocking:
-    """The blocking side of one handle."""
+    """Blocking calls of one handle."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None, requests: Requests) -> None:
         self._address = address
@@ -36,7 +36,7 @@ class Blocking:
         self._is_closed = False
 
     def call(self, verb: str, body: bytes) -> Any:
-        """What the verb gives; after a lost reply it is asked once more."""
+        """Call a verb and return its answer; after a lost reply it is called once more."""
         call = self._requests.next_call()
         sent = self._clock.monotonic()
         try:
@@ -45,7 +45,10 @@ class Blocking:
             again = repeat_of(UNKNOWN_BOOT, self._clock.monotonic() - sent)
             try:
                 response = self._response(self._requests.request(verb, body, call, again), fresh=True)
-            except (Lost, DriverUnavailable) as error:  # also where nobody is there now: somebody was
+            except (
+                Lost,
+                DriverUnavailable,
+            ) as error:  # also if the server is gone now: the first call reached it
                 raise unanswered(error, self._address) from error
         return decoding.read(verb, response, self._address)
 

@@ -1,7 +1,7 @@
-"""Calls of one handle: sent, sent once more after a lost reply, and heard out when their caller gave up.
+"""The calls of one handle: sent, sent again after a lost reply, and awaited even if the caller was cancelled.
 
 call ──► answered
-  │ the connection broke: nobody knows whether it was done
+  │ the connection broke: it is unknown whether the call was done
   └──► the same call again, with the same id ──► answered: done once, whatever happened before
             │ the server cannot tell, or is not there
             └──► DriverUnavailable, done=None
@@ -23,14 +23,14 @@ from taskharbor.drivers.http.response import NotHttp, ResponseParser
 from taskharbor.errors import DriverUnavailable
 
 _HEAR_OUT_SECONDS = 5.0
-_ORDER_SECONDS = 2.0  # how long a later call waits for it: order is worth something, but no lease
+_ORDER_SECONDS = 2.0  # how long a later call waits for it: order matters, but less than a lease
 
 Unheard = Callable[[str, Any], Awaitable[None]]
-"""What to do with the answer to a call whose caller has given up: its verb and what it gave."""
+"""Called with the answer to a call whose caller was cancelled: its verb and the answer."""
 
 
 class Calls:
-    """What one handle asks of its server."""
+    """Calls verbs on the server for one handle."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Calls:
         self._on_unheard = on_unheard
         self._loop = asyncio.get_running_loop()
         self._unheard: set[asyncio.Task[None]] = set()
-        self._has_many_servers = False  # something in between spreads the calls of one line
+        self._has_many_servers = False  # a load balancer spreads the calls of one connection
 
     async def call(self, verb: str, body: bytes) -> Any:
-        """What the verb gives. A call that was given up is over before a later one is sent."""
+        """Call a verb and return its answer. Waits first for calls whose caller was cancelled."""
         if self._unheard:
             await asyncio.wait(tuple(self._unheard), timeout=_ORDER_SECONDS)
         return await self.send(verb, body)
 
     async def send(self, verb: str, body: bytes) -> Any:
-        """The same without regard to what was given up."""
+        """The same without waiting for those."""
         call = self._requests.next_call()
         sent = self._loop.time()
         connection = await self._pool.take()
@@ -69,7 +69,7 @@ class Calls:
         return self._read(verb, response)
 
     async def close(self) -> None:
-        """Hear out what was given up, but not for long."""
+        """Wait for calls whose caller was cancelled, but not for long."""
         if self._unheard:
             await asyncio.wait(tuple(self._unheard), timeout=_HEAR_OUT_SECONDS)
             for task in self._unheard:
@@ -106,7 +106,7 @@ class Calls:
     async def _hear_out(
         self, connection: Connection, verb: str, rest: asyncio.Future[ResponseParser]
     ) -> None:
-        """Nobody waits for it, but it happens: what it took must not be lost, and its order must hold."""
+        """Await the response of a cancelled caller: claimed jobs must not be lost, and order must hold."""
         try:
             async with asyncio.timeout(_HEAR_OUT_SECONDS):
                 response = await rest

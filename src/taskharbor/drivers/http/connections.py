@@ -1,7 +1,7 @@
-"""Lines to the server: connections that are kept and used again, one call at a time on each.
+"""Connections to the server, kept and reused, one call at a time on each.
 
-take ──► a line that waits, or a new one ──► call ──► answer ──► give back ──► waits
-                                              │ lost, too slow: dropped, never used again
+take ──► an idle connection, or a new one ──► call ──► response ──► give back ──► idle
+                                               │ lost, too slow: dropped, never used again
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskharbor.drivers.wire import BOOT_HEADER
 from taskharbor.errors import DriverClosed
 
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 55.0  # firewalls forget quiet connections, the usual proxy after a minute, without a word
+IDLE_SECONDS = 55.0  # firewalls and proxies drop idle connections silently, usually after a minute
 _BOOT = BOOT_HEADER.lower()
 
 
@@ -37,9 +37,9 @@ class Connection(asyncio.Protocol):
         """Which start of which server answered here last."""
 
     async def call(self, request: bytes, seconds: float) -> ResponseParser:
-        """Send and wait. Raises Lost, TooSlow or NotHttp, and the line is of no use then.
+        """Send a request and wait. Raises Lost, TooSlow or NotHttp; the connection cannot be used after that.
 
-        When the caller gives up, the answer still comes: see `rest_of_call`.
+        If the caller is cancelled, the response still arrives: see `rest_of_call`.
         """
         self._response = ResponseParser()
         self._error = None
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
             timer.cancel()
 
     def rest_of_call(self) -> asyncio.Future[ResponseParser]:
-        """The answer to a call whose caller has given up."""
+        """The response to a call whose caller was cancelled."""
         self._waiter = waiter = self._loop.create_future()
         if self._error is not None:
             waiter.set_exception(self._error)
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     def drop(self) -> None:
         self.is_open = False
         if self._transport is not None:
-            with suppress(RuntimeError):  # its loop has been closed
+            with suppress(RuntimeError):  # its loop was closed
                 self._transport.abort()
 
     # ------------------------------------------------------------------ what the loop calls
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """The lines of one handle."""
+    """The connections of one handle."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
         self._address = address
@@ -121,7 +121,7 @@ class ConnectionPool:
         self._is_closed = False
 
     async def take(self, *, fresh: bool = False) -> Connection:
-        """A line for one call, to be given back. Raises DriverUnavailable or StoreRefused."""
+        """A connection for one call, to be given back. Raises DriverUnavailable or StoreRefused."""
         await self._places.acquire()
         try:
             if self._is_closed:
@@ -152,7 +152,7 @@ class ConnectionPool:
         self._idle.clear()
 
     def _waiting(self) -> Connection | None:
-        """The one that was used last: the others may grow old and be dropped."""
+        """The connection used last, so that the others age and are dropped."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and self._loop.time() - connection.idle_since < IDLE_SECONDS:

@@ -1,4 +1,4 @@
-"""An answer → what the verb gives, or the error that says what is wrong and what to do about it."""
+"""Decodes a response: the verb's answer, or the error to raise."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WE_SPEAK = str(wire.PROTOCOL)
 
 
 class ResponseTooLarge(InvalidArgument):
-    """The server would have to say more than it may at once: ask for less."""
+    """The answer would exceed the server's limit: ask for less."""
 
 
 class _Problem(msgspec.Struct):
-    """What we read of problem+json. `failure` is the error itself, where the verb had one."""
+    """The parts of problem+json that we read. `failure` is the verb's own error, if it had one."""
 
     type: str = ""
     detail: str = ""
@@ -39,7 +39,7 @@ class _Problem(msgspec.Struct):
 
 
 def read(verb: str, response: ResponseParser, address: Address) -> Any:
-    """What the verb gives. Raises what it raises, and what a server or a proxy may say instead."""
+    """The verb's answer. Raises the verb's error, or the error of a server or proxy."""
     body = response.take_body()
     if is_success(response):
         try:
@@ -50,12 +50,12 @@ def read(verb: str, response: ResponseParser, address: Address) -> Any:
 
 
 def is_success(response: ResponseParser) -> bool:
-    """Whether a server that speaks like us says that it was done."""
+    """True for a success of a server that speaks our protocol."""
     return response.status == 200 and response.headers.get(_PROTOCOL) == _WE_SPEAK
 
 
 def error_in(response: ResponseParser, body: bytes, address: Address) -> TaskHarborError:
-    """What an answer that is no success means."""
+    """The error for a response that is no success."""
     problem = _problem_in(response, body)
     spoken = response.headers.get(_PROTOCOL)
     if problem is not None and problem.failure is not None:

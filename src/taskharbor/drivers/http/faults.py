@@ -1,4 +1,4 @@
-"""What can go wrong between here and the server, as errors of ours."""
+"""Errors between client and server, translated into ours."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from taskharbor.errors import DriverError, DriverUnavailable, StoreRefused
 
 
 class Lost(Exception):
-    """The connection ended before the answer did; nobody knows whether the call was done."""
+    """The connection ended before the response did; it is unknown whether the call was done."""
 
 
 class TooSlow(Exception):
-    """No whole answer within the time of a call."""
+    """No complete response within the timeout."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer within {seconds:g} s")
 
 
 def ours(error: OSError, address: Address) -> DriverError:
-    """Why no connection could be made. Nothing was sent."""
+    """Our error for a failed connect. Nothing was sent."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(
             f"the certificate of {address.shown} is not trusted ({error.verify_message}); nothing was sent. "
@@ -38,7 +38,7 @@ def ours(error: OSError, address: Address) -> DriverError:
 
 
 def unanswered(error: Exception, address: Address) -> DriverUnavailable:
-    """Why a call that was sent has no answer."""
+    """Our error for a call that was sent and not answered."""
     return DriverUnavailable(
         f"{address.shown} took the call and did not answer: {error}; it may have been done", done=None
     )

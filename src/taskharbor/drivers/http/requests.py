@@ -1,4 +1,4 @@
-"""Calls as bytes: what every request of one handle begins with, and what tells one call from another."""
+"""Requests as bytes, with a number that identifies each call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN_BOOT = "?"
 
 
 class Requests:
-    """Writes the requests of one handle. Safe to use from any thread."""
+    """Encodes the requests of one handle. Thread-safe."""
 
     def __init__(self, address: Address, handle_id: str) -> None:
         self._start = f"POST {address.path}/api/driver/".encode()
@@ -31,18 +31,18 @@ class Requests:
         self._numbers = itertools.count(1)
 
     def next_call(self) -> int:
-        """The number of a call, never used before by this handle."""
+        """A call number that this handle has not used before."""
         return next(self._numbers)
 
     def request(self, verb: str, body: bytes, call: int, repeat: str = "") -> bytes:
-        """The whole request. `repeat` stands on a call that is sent again: see REPEAT_HEADER."""
+        """The whole request. `repeat` is set on a call that is sent again: see REPEAT_HEADER."""
         again = f"\r\n{REPEAT_HEADER}: {repeat}" if repeat else ""
         end = f"{call}{again}\r\nContent-Length: {len(body)}\r\n\r\n"
         return b"".join((self._start, verb.encode(), self._middle, end.encode(), body))
 
 
 def repeat_of(boot: str, seconds: float) -> str:
-    """Who was asked first, and how long ago that was at the most."""
+    """The value of REPEAT_HEADER: which server was asked first, and at most how long ago."""
     return f"{boot or UNKNOWN_BOOT} {seconds:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""One answer of an HTTP/1.1 server, read piece by piece. No input or output: both kinds of callers use it.
+"""A parser for one HTTP/1.1 response, fed piece by piece. No I/O: async and blocking callers share it.
 
 status line ─► headers ─┬─ Content-Length ──► so many bytes ──► complete
                         ├─ chunked ─────────► size, bytes, size, bytes … 0, trailers ──► complete
@@ -10,17 +10,17 @@ from __future__ import annotations
 MAX_HEAD = 64 * 1024
 MAX_LINE = 4 * 1024
 MAX_BODY = 64 * 1024 * 1024
-"""Whatever a server says: it must not fill our memory. Servers of ours stay far below it."""
+"""A limit against servers that would fill our memory; ours stay far below it."""
 _MOST_DIGITS = 18
 _JOINED = 64 * 1024
 
 
 class NotHttp(Exception):
-    """What came is no answer of an HTTP server."""
+    """The bytes are not an HTTP response."""
 
 
 class ResponseParser:
-    """An answer as it arrives. `take_body` empties what has come so far, for answers without an end."""
+    """A response as it arrives. `take_body` removes what has arrived so far, for endless responses."""
 
     __slots__ = (
         "_body",
@@ -43,7 +43,7 @@ class ResponseParser:
         self._body: list[bytes | bytearray] = []
         self._size = 0
         self._trailer_bytes = 0
-        self._left: int | None = None  # bytes of the body that are still to come; None: until the end
+        self._left: int | None = None  # bytes of the body still to come; None: until the connection ends
         self._is_chunked = False
         self._chunk_left = -2  # -2: before a size, -1: in the trailers
 
@@ -53,7 +53,7 @@ class ResponseParser:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the connection can carry another call after this answer."""
+        """True if the connection can carry another call after this response."""
         is_bounded = self._is_chunked or self._left is not None
         return is_bounded and "close" not in self.headers.get("connection", "").lower()
 
@@ -63,7 +63,7 @@ class ResponseParser:
         return body
 
     def feed(self, data: bytes) -> None:
-        """The next bytes. Raises NotHttp."""
+        """Feed the next bytes. Raises NotHttp."""
         if self.is_complete:
             raise NotHttp("more came than was announced")
         data = self._rest + data if self._rest else data
@@ -81,7 +81,7 @@ class ResponseParser:
             self._feed_plain(data)
 
     def end(self) -> bool:
-        """The connection has ended; whether that was the end of the answer."""
+        """The connection ended. Returns True if that completes the response."""
         if self.has_begun and not self._is_chunked and self._left is None:
             self.is_complete = True
         return self.is_complete
@@ -99,7 +99,7 @@ class ResponseParser:
         code = rest[:3]
         if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()) or len(code) < 3:
             raise NotHttp(f"it began with {lines[0][:40]!r}")
-        if code[0] == "1":  # only says that the answer is on its way
+        if code[0] == "1":  # an interim response
             return
         headers = self.headers
         for line in lines[1:]:
@@ -133,7 +133,7 @@ class ResponseParser:
         self.is_complete = self._left == 0
 
     def _feed_chunks(self, data: bytes) -> None:
-        at = 0  # the data itself is not cut: a copy of the rest per chunk would be quadratic
+        at = 0  # slicing off every chunk would copy the rest each time: quadratic
         while at < len(data) and not self.is_complete:
             if self._chunk_left > 0:
                 piece = data[at : at + self._chunk_left]
@@ -151,7 +151,7 @@ class ResponseParser:
             at = end + 2
 
     def _grow(self, piece: bytes) -> None:
-        """Keep a piece of the body. Small ones are put together: alone each takes far more than its size."""
+        """Keep a piece of the body. Small pieces are joined: each object costs far more than its bytes."""
         self._size += len(piece)
         if self._size > MAX_BODY:
             raise NotHttp(f"it has more than {MAX_BODY} bytes")
@@ -164,7 +164,7 @@ class ResponseParser:
             self._body.append(piece)
 
     def _read_line(self, line: bytes) -> None:
-        """The end of a chunk's bytes, the size of the next one, or a trailer."""
+        """Read the end of a chunk, the size of the next one, or a trailer."""
         if self._chunk_left == 0:
             if line:
                 raise NotHttp("a chunk of it is longer than announced")

@@ -1,7 +1,7 @@
-"""Wake-ups over HTTP: an answer that does not end, one hint per line, asked for again when it breaks.
+"""Wake-ups over HTTP: an endless response with one hint per line, requested again when it breaks.
 
-The server tells everybody who begins to listen to look once, and of the cancels they may have missed;
-so nothing is lost while the way to it is.
+A new listener gets one hint per queue, and the cancels it may have missed; so nothing is lost while the
+connection is down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from taskharbor.model.entropy import Entropy
 
 _log = logging.getLogger("taskharbor.drivers.http")
 
-SILENCE_SECONDS = 35.0  # the server gives a sign of life every ten
+SILENCE_SECONDS = 35.0  # the server sends a sign of life every ten
 LONGEST_PAUSE = 5.0
 LONGEST_LINE = 16 * 1024
 MOST_UNREAD = 10_000
@@ -55,7 +55,7 @@ class RemoteWakeups(Inbox):
 
     def put(self, hint: Wakeup) -> None:
         if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
-            del self._unread[next(iter(self._unread))]  # may be lost: a look finds the job
+            del self._unread[next(iter(self._unread))]  # may be lost: a poll finds the job
         super().put(hint)
 
     async def __anext__(self) -> Wakeup:
@@ -77,7 +77,7 @@ class RemoteWakeups(Inbox):
     # ------------------------------------------------------------------ the stream
 
     async def _follow(self) -> None:
-        """For ever; only a server that will never answer ends it."""
+        """Listen for ever; ends only if the server will never answer."""
         pause = 0.1
         while True:
             try:
@@ -94,7 +94,7 @@ class RemoteWakeups(Inbox):
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _read_once(self) -> None:
-        """Until the server ends it. Raises when it breaks, or never began."""
+        """Read until the server ends the stream. Raises if it breaks or never began."""
         reader, writer = await self._connected()
         try:
             writer.write(self._request())
@@ -139,7 +139,7 @@ class RemoteWakeups(Inbox):
             self.put(wire.read_answer("wakeups", line))
 
     async def _refusal(self, response: ResponseParser, reader: asyncio.StreamReader) -> TaskHarborError:
-        """The error of an answer that is no stream, once all of it is there."""
+        """The error for a response that is no stream, once it is complete."""
         async with asyncio.timeout(self._address.timeout_seconds):
             while not response.is_complete:
                 data = await reader.read(65536)
