@@ -408,6 +408,15 @@ class Revoked(RightsApi):
         self.clock.advance(timedelta(seconds=5))
 
 
+async def until_listening(api: RightsApi) -> None:
+    """Until the stream listens to the store, and a moment more for its first line."""
+    driver: Any = await api.harbor.client.adriver()
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while not driver._store.listeners._all:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+
+
 async def test_a_long_wait_for_a_result_ends_with_its_token(tmp_path: Path) -> None:
     api = Revoked(tmp_path)
     await (await api.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
@@ -429,7 +438,7 @@ async def test_a_stream_of_hints_ends_with_its_token(tmp_path: Path, monkeypatch
     api = Revoked(tmp_path)
     token = api.tokens["worker"]
     stream = asyncio.ensure_future(api.verb("wakeups", token, {"queues": ["mail"], "worker_id": "w-new"}))
-    await asyncio.sleep(0.1)
+    await until_listening(api)
     assert not stream.done()
     api.revoke(token)
     await (await api.harbor.client.adriver()).enqueue([NewJob(id=MINE, type="t", queue="mail")])
@@ -450,7 +459,7 @@ async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(api: R
     stream = asyncio.ensure_future(
         api.verb("wakeups", api.narrow["worker"], {"queues": ["mail"], "worker_id": "w-theirs"})
     )
-    await asyncio.sleep(0.1)
+    await until_listening(api)
     await driver.cancel([after.id])
     await asyncio.sleep(0.1)
     api.app.stop()
