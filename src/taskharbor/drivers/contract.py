@@ -98,7 +98,7 @@ NO_PROGRESS: Mapping[str, Progress] = {}
 
 
 class Driver(OneJobForms, DriverSteps):
-    """A handle on one store. It belongs to the event loop that opened it; `another()` gives more."""
+    """A handle on one store. It belongs to the event loop that opened it; `another()` makes more."""
 
     def __init__(
         self,
@@ -109,14 +109,14 @@ class Driver(OneJobForms, DriverSteps):
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
         self.capabilities = capabilities
-        """What this store can do. Where only the server knows, `do_open` replaces it."""
+        """What this store can do. If only the server knows, `do_open` replaces it."""
         self.clock: Clock = clock or SystemClock()
         self.entropy = entropy or Entropy()
         self.max_payload = max_payload
         self.orphans = Orphans()
-        """Entries without a record that verbs of this handle met and dropped, until counted."""
+        """Entries without a record that verbs of this handle dropped, until they are counted."""
         self.outage = Outage(self.clock)
-        """Where failed calls are told, once for all handles: see `of_the_same_store`."""
+        """Where failed calls are reported, shared by all handles of a store: see `of_the_same_store`."""
         self._is_open = False
 
     # ------------------------------------------------------------------ open and close
@@ -133,14 +133,14 @@ class Driver(OneJobForms, DriverSteps):
         return self
 
     async def open_unmigrated(self) -> Self:
-        """Open whatever the schema is like, to see what is pending and to migrate; nothing else works then.
+        """Open with any schema, to list pending migrations and to migrate; nothing else works then.
 
         A store that migrates itself at open just opens.
         """
         return await self.open()
 
     async def open_to_look(self) -> Self:
-        """Open without a trace: nothing is made, migrated or written, and nothing but looking works then.
+        """Open read-only: nothing is created, migrated or written, and only reading works then.
 
         Raises:
             StoreRefused: there is no store of ours.
@@ -149,7 +149,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.open()
 
     async def close(self) -> None:
-        """Let go of the store. Leases stay as they are. Closing twice is fine."""
+        """Close the store. Leases stay as they are. Safe to call twice."""
         if self._is_open:
             self._is_open = False
             await self.do_close()
@@ -161,14 +161,14 @@ class Driver(OneJobForms, DriverSteps):
         await self.close()
 
     def check_tx(self, tx: Any) -> None:
-        """Before this handle is opened for an enqueue with `tx`: raise InvalidArgument if it cannot be."""
+        """Called before the handle is opened for an enqueue with `tx`; raises InvalidArgument if bad."""
 
     @abstractmethod
     def another(self) -> Driver:
         """A second handle on the same store, not opened yet: for another thread, loop or process."""
 
     def of_the_same_store(self, other: Driver) -> Self:
-        """What `another()` does last: an outage is logged once, whichever handle meets it."""
+        """Called last by `another()`: an outage is logged once, whichever handle meets it."""
         self.outage = other.outage
         return self
 
@@ -257,7 +257,7 @@ class Driver(OneJobForms, DriverSteps):
         progress: Mapping[str, Progress] = NO_PROGRESS,
         now: datetime | None = None,
     ) -> list[Extended | LeaseLost]:
-        """Count each lease anew from `now`, shorter or longer, and say whether a cancel was requested.
+        """Extend each lease, counted from `now`, shorter or longer; answers if a cancel was requested.
 
         `progress`, by job id, is stored with the lease. The answer carries the lease to use from
         now on. An expired lease is never revived.
@@ -373,7 +373,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_cancel(ids, now) if ids else []
 
     async def cancel_waiting(self, queue: str, key: bytes, *, now: datetime | None = None) -> bool:
-        """Cancel the waiting or blocked job of a key, leave a running one alone; was there one?"""
+        """Cancel the waiting or blocked job of a key, never a running one. True if there was one."""
         now = self._check(now)
         check_name(queue, "queue")
         check_key(key, "key")
@@ -435,7 +435,7 @@ class Driver(OneJobForms, DriverSteps):
     async def configure_queue(self, settings: QueueSettings, *, now: datetime | None = None) -> QueueRules:
         """Store settings of a queue, or of the harbor under `*`; obeyed from the next claim on.
 
-        A field left out stays as it is, None takes it away. Answers what holds now on that level.
+        A field left out stays as it is, None removes it. Returns the settings now in force on that level.
         """
         now = self._check(now)
         check_settings(settings)
@@ -444,13 +444,13 @@ class Driver(OneJobForms, DriverSteps):
     async def speculate(
         self, job_id: str, *, head_start: HeadStart | None = None, now: datetime | None = None
     ) -> Speculated | JobNotFound | ConflictError:
-        """Start one copy of a running job for another worker; see `settle` for who wins.
+        """Start one copy of a running job for another worker; see `settle` for which run wins.
 
         Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
         copy, one copy still lives, or this run (the claim that holds now) already had one, however
-        that ended. The copy has its original's place in the line. The workers that `head_start` calls
-        slower are not given it before the span is over, counted from now. Copies count against
-        max_running and execute rates, not against enqueue rates; find and count do not show them.
+        that ended. The copy has its original's position in the queue. Workers in `head_start.slower`
+        cannot claim the copy until `head_start.span` has passed. Copies count against max_running and
+        execute rates, not against enqueue rates; find and count do not show them.
         """
         now = self._check(now)
         check_id(job_id)
@@ -463,9 +463,9 @@ class Driver(OneJobForms, DriverSteps):
     async def get(
         self, ids: Sequence[str], *, payloads: bool = True, now: datetime | None = None
     ) -> list[JobRecord | None]:
-        """The records of these ids, in this order; unknown → None. An alias gives the job it stands for.
+        """The records of these ids, in this order; unknown → None. An alias returns its job.
 
-        `payloads=False` leaves payloads and results where they are, as in a Query.
+        `payloads=False` leaves payloads and results unread, as in a Query.
         """
         now = self._check(now)
         check_ids(ids)
@@ -488,7 +488,7 @@ class Driver(OneJobForms, DriverSteps):
     async def count(
         self, queues: Sequence[str] | None = None, *, now: datetime | None = None
     ) -> dict[str, Counts]:
-        """How many jobs stand where, per queue, in bounded time; None: every queue with a job."""
+        """The number of jobs per state and queue, in bounded time; None: every queue with a job."""
         now = self._check(now)
         for queue in queues or ():
             check_name(queue, "queue")
@@ -500,7 +500,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_queues(now)
 
     async def info(self) -> DriverInfo:
-        """What the store is, where, how durable, and what time it has."""
+        """What the store is, where, how durable, and its time."""
         self._check(None)
         return await self.do_info()
 
@@ -514,7 +514,7 @@ class Driver(OneJobForms, DriverSteps):
         *,
         now: datetime | None = None,
     ) -> None:
-        """Say that a worker lives for `ttl`, and fold its durations into its average and its types'."""
+        """Report a worker as alive for `ttl`, and fold its durations into its average and its types'."""
         now = self._check(now)
         check_report(report)
         check_ttl(ttl)
@@ -522,13 +522,13 @@ class Driver(OneJobForms, DriverSteps):
         await self.do_report_worker(report, samples, ttl, now)
 
     async def forget_worker(self, worker_id: str, *, now: datetime | None = None) -> bool:
-        """Drop a worker's report, as it does when it leaves; was there one?"""
+        """Delete a worker's report, as it does when it leaves. True if there was one."""
         now = self._check(now)
         check_worker_id(worker_id)
         return await self.do_forget_worker(worker_id, now)
 
     async def workers(self, *, now: datetime | None = None) -> list[WorkerInfo]:
-        """The workers whose report has not lapsed, fastest first."""
+        """The workers whose report has not expired, fastest first."""
         now = self._check(now)
         return await self.do_workers(now)
 
@@ -543,7 +543,7 @@ class Driver(OneJobForms, DriverSteps):
         """Take or keep a role until `now + ttl`, or learn who has it.
 
         The term is issued by the store: the same while one holder keeps the role without a gap,
-        higher each time it is taken anew, never reused.
+        higher each time it is taken again, never reused.
         """
         now = self._check(now)
         check_name(role, "role")
@@ -553,7 +553,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_hold_role(role, holder, ttl, now)
 
     async def release_role(self, role: str, holder: str, *, now: datetime | None = None) -> bool:
-        """Give a role up before its time; did this holder have it?"""
+        """Give a role up early. True if this holder had it."""
         now = self._check(now)
         check_name(role, "role")
         check_worker_id(holder)
@@ -583,9 +583,9 @@ class Driver(OneJobForms, DriverSteps):
     async def advance_schedule(
         self, name: str, tick: datetime, *, fired: bool = True, now: datetime | None = None
     ) -> bool:
-        """Remember that every tick up to `tick` was dealt with; never goes back. Is there such a schedule?
+        """Record that every tick up to `tick` was handled; never goes back. True if the schedule exists.
 
-        `fired` is whether that tick made a job; one that was missed or fell into a pause did not.
+        `fired`: that tick made a job; one that was missed or fell into a pause did not.
         """
         now = self._check(now)
         check_name(name, "schedule name")
@@ -593,7 +593,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_advance_schedule(name, utc(tick), fired, now)
 
     async def delete_schedule(self, name: str, *, now: datetime | None = None) -> bool:
-        """Forget a schedule; was there one?"""
+        """Delete a schedule. True if there was one."""
         now = self._check(now)
         check_name(name, "schedule name")
         return await self.do_delete_schedule(name, now)
@@ -615,7 +615,7 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_pending_migrations()
 
     async def migrate(self) -> list[str]:
-        """Apply what is pending, once however many try at the same time; answers what this call applied."""
+        """Apply what is pending, once however many try at the same time; returns what this call applied."""
         self._check(None)
         return await self.do_migrate()
 
@@ -626,7 +626,7 @@ class Driver(OneJobForms, DriverSteps):
             raise InvalidArgument("this store cannot join a transaction of yours; enqueue without tx")
 
     def _check(self, now: datetime | None) -> datetime | None:
-        """Closed comes before everything else; then the clock that was given, from here on in UTC."""
+        """Check that the driver is open before anything else; then convert the given clock to UTC."""
         if not self._is_open:
             raise DriverClosed
         if now is None:

@@ -1,4 +1,4 @@
-"""What goes into the verbs of a driver and what comes back, besides jobs and settlements."""
+"""What the verbs of a driver take and return, besides jobs and settlements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EnqueueResult(StrEnum):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What became of one job of an enqueue: `id` is the job that now carries it."""
+    """What happened to one enqueued job: `id` is the job that now carries it."""
 
     id: str
     result: EnqueueResult
@@ -37,9 +37,9 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for: up to `limit` jobs of these queues and lanes, each in this order.
+    """A worker's request: up to `limit` jobs of these queues and lanes, each in this order.
 
-    `types` narrows it to the types the worker knows. `rate` is the worker's own execute budget.
+    `types` narrows it to the types the worker knows. `rate` is the worker's own execute rate.
     """
 
     queues: tuple[str, ...]
@@ -52,7 +52,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_claim(claim: Claim) -> None:
-    """A claim that can be served; the lease is checked first, as it is in every verb."""
+    """Check a claim; the lease first, as in every verb."""
     check_lease_for(claim.lease_for)
     check_worker_id(claim.worker_id)
     check_count(claim.limit, "limit", least=1, most=MAX_BATCH)
@@ -74,7 +74,7 @@ def _check_names(names: tuple[str, ...], what: str, one: str) -> None:
 
 
 class Extended(msgspec.Struct, frozen=True, tag=True):
-    """A lease that was lengthened; use this one from now on. `cancel_requested`: stop the handler."""
+    """A lease that was extended; use this one from now on. `cancel_requested`: stop the handler."""
 
     lease: Lease
     cancel_requested: bool
@@ -83,7 +83,7 @@ class Extended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A settlement that was stored, and the state it led to."""
+    """A settlement that was stored, and the resulting state."""
 
     id: str
     state: JobState
@@ -99,7 +99,7 @@ class ReclaimResult(StrEnum):
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
-    """One expired lease that this call, and no other, dealt with."""
+    """One expired lease that this call, and no other, ended."""
 
     id: str
     queue: str
@@ -158,7 +158,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 class CancelResult(StrEnum):
     CANCELLED = "cancelled"
-    REQUESTED = "requested"  # it runs; its worker will be told
+    REQUESTED = "requested"  # it runs; its worker will be notified
     ALREADY_OVER = "already_over"
     NOT_FOUND = "not_found"
 
@@ -190,7 +190,7 @@ class Deleted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Speculated(msgspec.Struct, frozen=True, tag=True):
-    """A copy that was started beside a straggler."""
+    """A copy that was started beside a slow run."""
 
     id: str
     copy_id: str
@@ -211,8 +211,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
     cursor: str | None = None
     payloads: bool = True
-    """False leaves payloads and results where they are: the jobs come with none. For whoever shows neither:
-    they may be a megabyte each."""
+    """False leaves payloads and results unread, which may be a megabyte each; the jobs come without them."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -226,7 +225,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a queue stand where, as they read at `now`."""
+    """The number of jobs of a queue per state, as they read at `now`."""
 
     scheduled: int = 0
     ready: int = 0
@@ -246,9 +245,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue: its own rules, its numbers, and since when its oldest ready job could run.
+    """One queue: its own rules, its counts, and since when its oldest ready job could run.
 
-    `throttled_until` is when its spent execute rate has room again; None when it has now.
+    `throttled_until` is when its used-up execute rate has room again; None if it has now.
     """
 
     queue: str
@@ -272,21 +271,21 @@ class Wakeup(msgspec.Struct, frozen=True):
 
 
 class Wakeups(Protocol):
-    """Hints as they come. It listens from the moment it is made until it is closed."""
+    """Hints as they come. It listens from creation until it is closed."""
 
     def __aiter__(self) -> Self: ...
 
     async def __anext__(self) -> Wakeup: ...
 
     async def aclose(self) -> None:
-        """Stop listening. Closing twice is fine."""
+        """Stop listening. Safe to call twice."""
         ...
 
 
 class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver says about its store.
+    """What a driver reports about its store.
 
-    `durability` goes from D0, gone with the process, to D3, there after a power loss.
+    `durability` goes from D0, gone with the process, to D3, safe after a power loss.
     """
 
     driver: str

@@ -1,6 +1,6 @@
-"""What a driver writes: one `do_` method per verb of the contract, next to no arguments to check.
+"""What a driver implements: one `do_` method per verb of the contract, with checked arguments.
 
-The promise of each stands at the public verb of the same name in contract.py. A driver may rely on
+The promise of each is at the public verb of the same name in contract.py. A driver may rely on
 arguments that were checked, on batches that are not empty, and on being open.
 """
 

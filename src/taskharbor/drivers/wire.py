@@ -51,11 +51,11 @@ PROTOCOL = 1
 
 PROTOCOL_HEADER = "TaskHarbor-Protocol"
 CALL_HEADER = "TaskHarbor-Call"
-"""The id of a call: one that is sent again after a lost reply has the same."""
+"""The id of a call; a call that is sent again after a lost reply keeps it."""
 REPEAT_HEADER = "TaskHarbor-Repeat"
-"""On a call that is sent again: `BOOT SECONDS`, who was asked first and how long ago."""
+"""On a call that is sent again: `BOOT SECONDS`, which server was asked first and how long ago."""
 BOOT_HEADER = "TaskHarbor-Boot"
-"""In every answer: which start of which server gave it."""
+"""In every response: which start of which server sent it."""
 
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
 AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release
