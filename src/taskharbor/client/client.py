@@ -38,7 +38,7 @@ from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
 from taskharbor.model.state import JobState
-from taskharbor.tasks.request import JobRequest, as_key, said_by, template_of
+from taskharbor.tasks.request import JobRequest, as_key, template_key, template_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Client:
     def _new_job(self, request: JobRequest) -> NewJob:
         """Turn a request into a job: fill in defaults, encode the payload, make an id."""
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
-        _, payload = said_by(request, self.codec)
+        _, payload = template_key(request, self.codec)
         if payload is None:
             payload = self.codec.encode(request.payload)
         return msgspec.structs.replace(template, id=request.id or self._new_id(), payload=payload)
@@ -135,12 +135,12 @@ class Client:
         asked = list(requests)
         ids = self._new_ids(len(asked))
         jobs: list[NewJob] = []
-        template, said = None, None
+        template, last = None, None
         for request, job_id in zip(asked, ids, strict=True):
-            says, payload = said_by(request, self.codec)
-            if template is None or says is None or (says is not said and says != said):
+            key, payload = template_key(request, self.codec)
+            if template is None or key is None or (key is not last and key != last):
                 template = template_of(request, default_queue=self._default_queue, codec=self.codec)
-                said = says
+                last = key
             if payload is None:
                 payload = self.codec.encode(request.payload)
             jobs.append(msgspec.structs.replace(template, id=request.id or job_id, payload=payload))

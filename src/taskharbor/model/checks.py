@@ -267,6 +267,6 @@ def check_backoff(low: timedelta | None, high: timedelta | None) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value as it may stand in a message: quoted, escaped, short."""
+    """A value for a message: quoted, escaped, short."""
     text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."

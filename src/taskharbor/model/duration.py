@@ -21,10 +21,10 @@ _MAX_TEXT = 64
 
 
 def duration(value: Duration, what: str = "duration") -> timedelta:
-    """The span of time that `value` says.
+    """The span of time of `value`.
 
     Raises:
-        InvalidArgument: it says none; `what` is named in the message.
+        InvalidArgument: it is none; `what` is named in the message.
     """
     if isinstance(value, timedelta):
         return value

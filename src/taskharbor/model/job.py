@@ -13,7 +13,7 @@ RunAtRule = bool | Literal["if_later", "if_earlier"]
 
 NO_TIME = timedelta(0)
 DEFAULT_QUEUE = "default"
-DEFAULT_MAX_STALLS = 3  # what the client writes when the user says nothing; a driver adds nothing
+DEFAULT_MAX_STALLS = 3  # what the client writes by default; a driver adds nothing
 FAILURE_TYPE = "taskharbor.failed"
 
 
@@ -95,7 +95,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a running handler says it is: a fraction from 0 to 1, and a word about it."""
+    """The progress that a running handler reports: a fraction from 0 to 1, and a text."""
 
     fraction: float
     text: str = ""

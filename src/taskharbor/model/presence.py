@@ -15,7 +15,7 @@ ALPHA = 0.2
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about itself with each report."""
+    """What a worker reports about itself."""
 
     worker_id: str
     name: str = ""
@@ -133,5 +133,5 @@ def serves(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bo
 
 
 def lanes_of(report: WorkerReport) -> tuple[str, ...]:
-    """The lanes it says, or those that follow from its kind."""
+    """Its own lanes, or those that follow from its kind."""
     return report.lanes or (("any",) if report.kind == "any" else (report.kind, "any"))

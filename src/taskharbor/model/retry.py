@@ -24,11 +24,11 @@ ErrorKind = type[BaseException] | str
 """An exception, or its name with or without its module."""
 
 
-def error_kinds(said: ErrorKind | Iterable[ErrorKind] | None) -> tuple[ErrorKind, ...]:
+def error_kinds(given: ErrorKind | Iterable[ErrorKind] | None) -> tuple[ErrorKind, ...]:
     """One exception or several, as a policy keeps them."""
-    if said is None:
+    if given is None:
         return ()
-    return (said,) if isinstance(said, str | type) or not isinstance(said, Iterable) else tuple(said)
+    return (given,) if isinstance(given, str | type) or not isinstance(given, Iterable) else tuple(given)
 
 
 def name_of_error(kind: ErrorKind) -> str:

@@ -26,7 +26,7 @@ Misfire = Literal["latest", "skip", "all"]
 MAX_CATCH_UP = 100
 """How many missed ticks `all` makes up for; older ones are dropped."""
 SKIP_AFTER = timedelta(seconds=60)
-"""With `skip`, a tick older than this when the leader comes to it is dropped."""
+"""With `skip`, a tick that is older than this when the leader sees it is dropped."""
 
 UNDECLARED_AFTER = timedelta(hours=1)
 """How long a schedule of the code outlives the last program that declares it, at the least."""

@@ -87,9 +87,9 @@ Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release
 def decide(
     job: JobRecord, outcome: Outcome, *, limit: int, backoff: Backoff, tries_again: TriesAgain = _always
 ) -> Settlement:
-    """Say what one finished attempt does to its job. Pure: no clock, no store.
+    """What one finished attempt does to its job. Pure: no clock, no store.
 
-    `limit` is the number of executions that this job may have (see `attempts_allowed`). `tries_again` says
+    `limit` is the number of executions that this job may have (see `attempts_allowed`). `tries_again` decides
     whether an error is worth another try; time limits and stalls are no errors of the handler's.
     """
     lease = job.lease

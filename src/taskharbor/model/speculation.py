@@ -1,6 +1,6 @@
 """When a run counts as a straggler, and who gets a head start for its copy.
 
-The rule of a type is carried in the headers of its jobs. A copy's record says which workers may not run it
+The rule of a type is in the headers of its jobs. A copy's record lists the workers that may not run it
 (`Avoid`), and every store checks that inside its claim.
 """
 

@@ -27,7 +27,7 @@ LANES_WITHOUT_GPU = ("any", "cpu")
 
 
 def _option(default: Any, meaning: str, *, short: str = "", least: int | None = None, unit: str = "") -> Any:
-    """A field that is also a flag: `unit` says what its text is, where the type does not."""
+    """A field that is also a flag: `unit` names the format of its text, if the type does not show it."""
     return field(default=default, metadata={"help": meaning, "short": short, "least": least, "unit": unit})
 
 

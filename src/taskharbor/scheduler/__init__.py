@@ -1,4 +1,4 @@
-"""What the passing of time does to jobs: duties, run by one leader among any number of schedulers."""
+"""What happens by the clock: duties, run by one leader among any number of schedulers."""
 
 from taskharbor.scheduler.duty import Duty
 from taskharbor.scheduler.scheduler import Scheduler

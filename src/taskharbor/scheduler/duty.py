@@ -1,4 +1,4 @@
-"""A duty: something to do every so often, and the clock it goes by."""
+"""A duty: something to do periodically, and the clock of the duties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Duty(Protocol):
     def every_seconds(self) -> float: ...
 
     async def run_once(self) -> int:
-        """Do what is due; answers how many things were done."""
+        """Do what is due; returns how many things were done."""
         ...
 
 
@@ -37,5 +37,5 @@ class Now:
         return self._clock.now() if self._is_virtual else None
 
     async def read(self) -> datetime:
-        """What time it is where it counts."""
+        """The time of the clock that counts."""
         return self._clock.now() if self._is_virtual else (await self._driver.info()).at

@@ -1,8 +1,7 @@
-"""Schedules become jobs: exactly one per tick, whoever leads and however often it is tried.
+"""Schedules become jobs: exactly one per tick, whichever scheduler leads and however often it tries.
 
 Each tick is enqueued under an idempotency key of its own. A leader that dies between the enqueue and
-the note that the tick was dealt with leaves a tick that the next leader tries again, and the store
-answers `duplicate`.
+the update of the schedule leaves a tick that the next leader tries again, and the store answers `duplicate`.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class FireCron:
         self._now = now
         self._entropy = entropy
         self.every_seconds = every_seconds
-        self._troubles: dict[str, str] = {}  # by schedule: told once, not every second
-        self._held: set[str] = set()  # schedules whose code is gone, told once as well
+        self._troubles: dict[str, str] = {}  # by schedule: logged once, not every second
+        self._held: set[str] = set()  # schedules whose code is gone, logged once as well
 
     async def run_once(self) -> int:
         entries = await self._driver.schedules(now=self._now.given)
@@ -67,7 +66,7 @@ class FireCron:
             return await self._fire(entry, now)
         except DriverUnavailable:
             raise  # the others would fare no better
-        except Exception as error:  # noqa: BLE001 - a row that nobody can read must not stop every other
+        except Exception as error:  # noqa: BLE001 - one unreadable row must not stop the others
             why = str(error) or type(error).__name__
             level = logging.DEBUG if self._troubles.get(name) == why else logging.WARNING
             self._troubles[name] = why

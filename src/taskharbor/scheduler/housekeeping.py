@@ -1,4 +1,4 @@
-"""The plain duties: give expired jobs back, make due jobs ready, forget old ones."""
+"""The plain duties: reclaim expired jobs, make due jobs ready, delete old ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskharbor.scheduler.duty import Duty, Now
 class Batches:
     """A verb that deals with a batch per call, called until a batch comes back short.
 
-    Paging on is what keeps old entries from hiding behind a full first page.
+    Without the further pages, entries behind a full first page would wait for ever.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ def sweep(
     batch: int = 100,
     events: EventBus | None = None,
 ) -> Duty:
-    """Give jobs whose lease ran out back to their queue, or bury them, and say so."""
+    """Return jobs whose lease ran out to their queue, or fail them, and report it."""
 
     async def reclaim(limit: int) -> int:
         answers = await driver.reclaim(limit, now=now.given)

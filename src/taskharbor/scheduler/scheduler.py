@@ -1,4 +1,4 @@
-"""Scheduler: hold the leader role, and run the duties while it is ours.
+"""Scheduler: hold the leader role, and run the duties while it leads.
 
     follow ──the role is free──► lead ──the role is lost, or its time nearly over──► follow
 
@@ -75,7 +75,7 @@ class Scheduler:
         self._stopping = True
 
     async def arun(self) -> None:
-        """Lead when nobody else does, until stopped."""
+        """Lead when no other scheduler does, until stopped."""
         try:
             while not self._stopping:
                 await self.run_once()
@@ -84,7 +84,7 @@ class Scheduler:
             await self._step_down()
 
     async def run_once(self) -> int:
-        """Keep or seek the role; as leader, run every duty that is due. Answers how much was done."""
+        """Keep or seek the role; as leader, run every duty that is due. Returns how much was done."""
         self._is_away = False
         try:
             await self._keep_role()
@@ -114,7 +114,7 @@ class Scheduler:
             # From before the question was sent, and a quarter early: never trusted too long.
             self._trusted_until = asked_at + self._ttl.total_seconds() * 0.75
             return
-        # Many may stand by: asking is a write on some stores, so each asks a few times per term only.
+        # There may be many followers, and asking is a write on some stores: each asks a few times per term.
         self._ask_again_at = asked_at + self._ttl.total_seconds() * self._entropy.between(0.15, 0.25)
         if self.term is not None:
             _log.info("scheduler %s no longer leads; %s does", self.holder, lease.holder)

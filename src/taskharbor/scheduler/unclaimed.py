@@ -1,4 +1,4 @@
-"""Say aloud that jobs wait for a worker that does not exist: nobody alive takes their queue, lane or task."""
+"""Warn about ready jobs that no live worker can claim: none serves their queue, lane or task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WarnUnclaimed:
         self._now = now
         self._patience = patience
         self._page = page
-        self._told: set[Want] = set()
+        self._warned: set[Want] = set()
         self.every_seconds = every_seconds
 
     async def run_once(self) -> int:
@@ -49,9 +49,9 @@ class WarnUnclaimed:
         found: dict[Want, str] = {}
         for queue in waiting:
             found |= await self._unclaimed(queue.queue, workers, now)
-        for want in found.keys() - self._told:
+        for want in found.keys() - self._warned:
             _log.warning("%s", _words(want, found[want], has_workers=bool(workers)))
-        self._told = set(found)
+        self._warned = set(found)
         return len(found)
 
     def _has_waited(self, queue: QueueInfo, now: datetime) -> bool:

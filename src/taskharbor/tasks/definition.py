@@ -133,7 +133,7 @@ class TaskDefinition(Generic[P, R]):
         """Jobs carry the rule of second runs, so that a scheduler needs no app for it; keyed ones never."""
         if self.speculate is None:
             return request
-        headers = {name: said for name, said in (request.headers or {}).items() if name != SPECULATE_HEADER}
+        headers = {name: value for name, value in (request.headers or {}).items() if name != SPECULATE_HEADER}
         if request.key is None:
             headers[SPECULATE_HEADER] = header_of(self.speculate)
         return msgspec.structs.replace(request, headers=headers)
@@ -160,7 +160,7 @@ class TaskDefinition(Generic[P, R]):
         return self.signature.arguments(job.payload, context, codec)
 
     def read_result(self, data: bytes) -> R:
-        """A stored result, as the function's return annotation says."""
+        """A stored result, in the type of the function's return annotation."""
         result: R = self._codec.decode(data, self._result_type)
         return result
 

@@ -1,4 +1,4 @@
-"""Failure jobs: what a queue's `fail_queue` is told about a job that failed for good."""
+"""Failure jobs: what a queue's `fail_queue` gets about a job that failed for good."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskharbor.errors import ConfigurationError
 
 
 class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed for good, as its failure job tells it."""
+    """A job that failed for good, as its failure job describes it."""
 
     id: str
     type: str

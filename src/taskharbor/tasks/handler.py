@@ -119,10 +119,10 @@ def recycle_names(recycle_on: RecycleOn | Iterable[RecycleOn], run_in: RunIn, wh
     """
     if isinstance(recycle_on, str | type) or not isinstance(recycle_on, Iterable):
         recycle_on = (recycle_on,)
-    said = tuple(recycle_on)
-    if said and run_in != "process":
+    names = tuple(recycle_on)
+    if names and run_in != "process":
         raise ConfigurationError(f'{what}: recycle_on needs a process to replace: say run_in="process" too')
-    return tuple(_exception_name(item, what) for item in said)
+    return tuple(_exception_name(item, what) for item in names)
 
 
 def _exception_name(item: object, what: str) -> str:

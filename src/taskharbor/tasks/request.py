@@ -1,4 +1,4 @@
-"""JobRequest: what somebody asks for; and the one place that makes a NewJob of it."""
+"""JobRequest: a job as it is asked for, and the one place that makes a NewJob of it."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _ENCODED = "encoded"
 def encoded_request(asked: JobRequest, payload: Any, codec: Codec, data: bytes) -> JobRequest:
     """What was asked for, with this payload, which `codec` has encoded already.
 
-    The bytes lie beside the fields: they are no part of what the request says, and a changed copy
-    goes without them.
+    The bytes are kept beside the fields: they are no part of the request, and a changed copy does not have
+    them.
     """
     request = msgspec.structs.replace(asked, payload=payload)
     vars(request)[_ENCODED] = asked, codec, data
     return request
 
 
-def said_by(request: JobRequest, codec: Codec) -> tuple[Any, bytes | None]:
+def template_key(request: JobRequest, codec: Codec) -> tuple[Any, bytes | None]:
     """What is equal for two requests that share a template, and the payload if `codec` has encoded it.
 
-    Nothing is said by what is no plain request: it needs a look of its own.
+    Subclasses of JobRequest return None: they are never grouped.
     """
     if type(request) is not JobRequest:
         return None, None
@@ -71,7 +71,7 @@ def said_by(request: JobRequest, codec: Codec) -> tuple[Any, bytes | None]:
 
 
 options_of = attrgetter(*(name for name in JobRequest.__struct_fields__ if name not in ("id", "payload")))
-"""What a request says about its job but for id and payload: equal for two, they have the same template."""
+"""All fields but id and payload: two requests with equal ones share a template."""
 
 
 def template_of(request: JobRequest, *, default_queue: str, codec: Codec) -> NewJob:
@@ -111,8 +111,8 @@ def as_key(key: str | bytes | None, what: str) -> bytes | None:
 
 
 def _headers(headers: Mapping[str, str] | None, codec: Codec) -> dict[str, str]:
-    """The caller's headers, and the codec's name unless it is JSON, which goes without saying."""
-    said = dict(headers) if headers else {}
+    """The caller's headers, and the codec's name unless it is JSON, the default."""
+    given = dict(headers) if headers else {}
     if codec.name != "json":
-        said[CODEC_HEADER] = codec.name
-    return said
+        given[CODEC_HEADER] = codec.name
+    return given

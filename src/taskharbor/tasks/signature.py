@@ -218,7 +218,7 @@ def _payload_type(
 
 
 def _class_name(hint: Any) -> str:
-    """The class that somebody wrote for a parameter, or `One or Other`; nothing for plain types."""
+    """The class in the annotation of a parameter, or `One or Other`; nothing for plain types."""
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
     names = [part.__name__ for part in parts if isinstance(part, type) and part.__module__ != "builtins"]
     return " or ".join(names)
