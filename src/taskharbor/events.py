@@ -1,7 +1,7 @@
-"""What the system says while it works: small records, and the bus that carries them.
+"""Events: small records of what happens, and the bus that delivers them.
 
-Logs, metrics and traces are listeners. An event that nobody listens for is never built: whoever
-emits on a hot path asks `JobStarted in bus.heard` first.
+Logs, metrics and traces are listeners. An event without listeners is never built: code on a hot path
+checks `JobStarted in bus.heard` first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger("taskharbor.events")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The root of every event; listen to it to hear everything."""
+    """The base of every event; listen to it to receive all of them."""
 
 
 # ------------------------------------------------------------------ jobs
 
 
 class JobEnqueued(Event, frozen=True, kw_only=True):
-    """A client handed a job over; `result` is created, updated, blocked or duplicate."""
+    """A client enqueued a job; `result` is created, updated, blocked or duplicate."""
 
     job_id: str
     type: str
@@ -72,16 +72,16 @@ class AttemptFinished(Event, frozen=True, kw_only=True):
 
 
 class AttemptWentWrong(AttemptFinished, frozen=True, kw_only=True):
-    """One that did not succeed: retried, failed, stalled or cancelled; `error` says why.
+    """An attempt that did not succeed: retried, failed, stalled or cancelled; `error` says why.
 
-    Whoever listens to this alone costs a job that goes well nothing.
+    A listener for this event alone costs nothing for jobs that succeed.
     """
 
 
 class LeaseWasLost(Event, frozen=True, kw_only=True):
-    """A worker no longer owns a job it ran; whatever the handler did was thrown away.
+    """A worker lost the lease of a job it was running; what the handler did was discarded.
 
-    `cause` is refused (the store said so), deadline (no extension was answered in time) or settle
+    `cause` is refused (by the store), deadline (no extension was answered in time) or settle
     (the result was refused).
     """
 
@@ -96,9 +96,9 @@ class LeaseWasLost(Event, frozen=True, kw_only=True):
 
 
 class JobGivenUp(Event, frozen=True, kw_only=True):
-    """A job is a dead letter because its lease ran out once more than allowed.
+    """A job is a dead letter because its lease expired once more than allowed.
 
-    Told by whoever came by, and once: a worker whose claim found it, with its kind, or the leading
+    Emitted once, by the one that found it: a worker during its claim, with its kind, or the leading
     scheduler, which has none.
     """
 
@@ -111,9 +111,9 @@ class JobGivenUp(Event, frozen=True, kw_only=True):
 
 
 class RanTwice(Event, frozen=True, kw_only=True):
-    """A handler did its work to the end although its lease was gone: another run of the job counts.
+    """A handler finished although its lease was lost: another run of the job counts.
 
-    Told only of types that did not ask for second runs themselves.
+    Not emitted for types that ask for second runs themselves.
     """
 
     job_id: str
@@ -124,7 +124,7 @@ class RanTwice(Event, frozen=True, kw_only=True):
 
 
 class HandlerAbandoned(Event, frozen=True, kw_only=True):
-    """A handler did not stop when its time was over; it runs on, and its slot was given away."""
+    """A handler did not stop when asked; it continues, and its slot was given to another job."""
 
     job_id: str
     type: str
@@ -180,7 +180,7 @@ class DriverTrouble(Event, frozen=True, kw_only=True):
 
 
 class LoopBlocked(Event, frozen=True, kw_only=True):
-    """A handler keeps the event loop busy; other jobs of this process wait for it."""
+    """A handler blocks the event loop; other jobs of this process wait for it."""
 
     worker_id: str
     seconds: float
@@ -197,7 +197,7 @@ class DutyRan(Event, frozen=True, kw_only=True):
 
 
 class SpeculationStarted(Event, frozen=True, kw_only=True):
-    """A straggler got a second run."""
+    """A slow run got a second run."""
 
     job_id: str
     copy_id: str
@@ -207,7 +207,7 @@ class SpeculationStarted(Event, frozen=True, kw_only=True):
 
 
 class SpeculationWatched(Event, frozen=True, kw_only=True):
-    """The leading scheduler met a running job of this kind that may get a second run; told once a kind."""
+    """The leading scheduler saw a running job that may get a second run; emitted once per kind."""
 
     type: str
     queue: str
@@ -232,10 +232,10 @@ class ScheduleFailed(Event, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listener hears that counts every job and must cost next to nothing.
+    """A batch for listeners that count every job and must cost next to nothing.
 
-    No Event, so that listening to everything does not include it: it holds the worker's own objects,
-    payloads and tokens too. Read it while it is told, and keep nothing of it.
+    It is no Event, so listening to everything does not include it: it holds the worker's own objects,
+    payloads and tokens too. Read it during the call, and keep nothing of it.
     """
 
     worker_id: str
@@ -243,7 +243,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsClaimed(Batch, frozen=True, kw_only=True):
-    """A claim brought these jobs, as the store handed them out."""
+    """A claim returned these jobs."""
 
     jobs: Sequence[JobRecord]
 
@@ -266,19 +266,18 @@ Kind = type[Event] | type[Batch]
 
 
 class EventBus:
-    """Carries events to whoever listens, in the thread that emits them.
+    """Delivers events to listeners, in the thread that emits them.
 
-    A listener must be quick and safe to call from any thread. One that raises is reported and
-    hurts nobody else.
+    A listener must be quick and thread-safe. One that raises is logged and does not affect the others.
     """
 
     def __init__(self) -> None:
         self._listeners: dict[Kind, tuple[Listener, ...]] = {}
         self.heard: frozenset[Kind] = frozenset()
-        """The kinds of events that somebody listens to."""
+        """The kinds of events that have listeners."""
 
     def listen(self, listener: Listener, *kinds: Kind) -> Callable[[], None]:
-        """Call `listener` with every event of these kinds, or with all; answers how to stop it."""
+        """Call `listener` with events of these kinds, or with all; returns a function that removes it."""
         wanted = {kind for one in kinds or (Event,) for kind in (one, *_below(one))}
         for kind in wanted:
             self._listeners[kind] = (*self._listeners.get(kind, ()), listener)

@@ -37,7 +37,7 @@ around_every_enqueue: list[EnqueueMiddleware] = []
 from outside."""
 
 running: ContextVar[Any] = ContextVar("taskharbor_running")
-"""The context of the attempt that runs here, for whoever stands outside of its handler: logs."""
+"""The context of the attempt that runs here, for code outside of its handler, such as logs."""
 
 
 def compose(

@@ -1,4 +1,4 @@
-"""QueueControl: one queue in the hand: its settings, its numbers, pause and resume."""
+"""QueueControl: settings, counts, pause and resume of one queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTINGS = tuple(name for name in QueueSettings.__struct_fields__ if name != "q
 
 
 class QueueControl:
-    """What can be done with one queue, or with the whole harbor under the name `*`."""
+    """The controls of one queue, or of the whole harbor under the name `*`."""
 
     def __init__(self, client: Client, name: str) -> None:
         if name != EVERY_QUEUE:
@@ -30,9 +30,9 @@ class QueueControl:
     def configure(
         self, settings: QueueSettings | None = None, **changes: Unpack[QueueKeywords]
     ) -> QueueRules:
-        """Store settings: `configure(max_running=4)` or a whole QueueSettings; answers what holds now.
+        """Store settings: `configure(max_running=4)` or a whole QueueSettings; returns those now in force.
 
-        What is left out stays, None takes a setting away. Workers obey from their next claim on.
+        Settings left out stay, None removes one. Workers obey from their next claim on.
         """
         return self._client._block(self.aconfigure, settings, **changes)
 
@@ -44,21 +44,21 @@ class QueueControl:
         return await driver.configure_queue(wanted, now=self._client._now())
 
     def pause(self) -> QueueRules:
-        """Let no more jobs of this queue start; those that run go on."""
+        """Start no more jobs of this queue; running ones continue."""
         return self._client._block(self.apause)
 
     async def apause(self) -> QueueRules:
         return await self.aconfigure(paused=True)
 
     def resume(self) -> QueueRules:
-        """Let the jobs of this queue start again."""
+        """Start jobs of this queue again."""
         return self._client._block(self.aresume)
 
     async def aresume(self) -> QueueRules:
         return await self.aconfigure(paused=False)
 
     def rules(self) -> QueueRules:
-        """What is set on this queue itself; the harbor's own settings are under `*`."""
+        """The settings of this queue itself; those of the harbor are under `*`."""
         return self._client._block(self.arules)
 
     async def arules(self) -> QueueRules:
@@ -67,7 +67,7 @@ class QueueControl:
         return next((info.rules for info in found if info.queue == self.name), QueueRules())
 
     def counts(self) -> Counts:
-        """How many of its jobs stand where; under `*` those of all queues."""
+        """Number of jobs per state; under `*` those of all queues."""
         return self._client._block(self.acounts)
 
     async def acounts(self) -> Counts:
@@ -78,7 +78,7 @@ class QueueControl:
         return found.get(self.name, Counts())
 
     def cancel_waiting(self, key: str | bytes) -> bool:
-        """Cancel the waiting or blocked job of a key, and leave a running one alone; was there one?"""
+        """Cancel the waiting or blocked job of a key, never a running one. True if there was one."""
         return self._client.cancel_waiting(self.name, key)
 
     async def acancel_waiting(self, key: str | bytes) -> bool:

@@ -73,7 +73,7 @@ class Meter:
     # ------------------------------------------------------------------ what to listen to
 
     def listen(self, events: EventBus) -> Callable[[], None]:
-        """Count what this bus carries from now on; answers how to stop it."""
+        """Count what this bus carries from now on; returns a function that stops it."""
         stops = [
             events.listen(self._claimed, JobsClaimed),
             events.listen(self._answered, AttemptsAnswered),

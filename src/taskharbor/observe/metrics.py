@@ -67,7 +67,7 @@ class Exposition:
         return encode(self.registry), content_type
 
     def serve(self, host: str, port: int) -> Callable[[], None]:
-        """Answer on a port of its own, from a thread; answers how to stop it.
+        """Answer on a port of its own, from a thread; returns a function that stops it.
 
         Raises:
             ConfigurationError: the port cannot be used.

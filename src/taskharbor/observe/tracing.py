@@ -43,7 +43,7 @@ _clock = SystemClock()
 def trace_jobs(
     *, tracer_provider: Any = None, meter_provider: Any = None, parent: bool = False, sizes: bool = False
 ) -> Callable[[], None]:
-    """Trace every job that this process puts in or runs from now on; answers how to stop it.
+    """Trace every job that this process puts in or runs from now on; returns a function that stops it.
 
     A run starts a trace of its own that links to where its job came from; with `parent` it is a child of
     that span. `sizes` adds the size of payloads; nothing else of them is ever told.
