@@ -29,7 +29,7 @@ from taskharbor.errors import DriverError, DriverUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.tasks import JobRequest
-from taskharbor.testing.history import Event, Terms, Verdict, check, read_history
+from taskharbor.testing.history import HistoryEvent, Terms, Verdict, check, read_history
 from tests.chaos import app
 from tests.chaos.proxy import Proxy
 from tests.chaos.stores import Store
@@ -433,7 +433,7 @@ async def _answer(is_so: Callable[[], Any]) -> Any:
         return False  # the store is down, which is what some cases are about
 
 
-def _unanswered(told: list[Event]) -> list[Event]:
+def _unanswered(told: list[HistoryEvent]) -> list[HistoryEvent]:
     """Whoever was killed in the middle of a call could not write down that he does not know."""
     answered = {(one.process, one.call, one.op, one.job) for one in told if one.kind != "invoke"}
     return [

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskharbor.testing.history import Event, Facts, Terms, check
+from taskharbor.testing.history import Facts, HistoryEvent, Terms, check
 
 JOBS_PER_CLAIM = 10
 EVENTS = 1_000_000
 
 
-def long_history(events: int) -> Iterator[Event]:
+def long_history(events: int) -> Iterator[HistoryEvent]:
     """Jobs that are enqueued, handed out ten at a time, run, extended and completed."""
     written = at = 0
     while written < events:
@@ -24,13 +24,15 @@ def long_history(events: int) -> Iterator[Event]:
         at += 1000
 
 
-def _arrive(names: list[str], at: int) -> list[Event]:
+def _arrive(names: list[str], at: int) -> list[HistoryEvent]:
     facts = Facts(type="work", queue="q", digest="d", max_attempts=3, max_stalls=3)
     history = []
     for name in names:
-        history.append(Event(kind="invoke", op="enqueue", process="p", call=at, t=at, job=name, facts=facts))
         history.append(
-            Event(
+            HistoryEvent(kind="invoke", op="enqueue", process="p", call=at, t=at, job=name, facts=facts)
+        )
+        history.append(
+            HistoryEvent(
                 kind="ok", op="enqueue", process="p", call=at, t=at, job=name, at=at, version=1,
                 result="created", facts=facts,
             )
@@ -38,8 +40,8 @@ def _arrive(names: list[str], at: int) -> list[Event]:
     return history
 
 
-def _claim(names: list[str], at: int) -> list[Event]:
-    claim = Event(
+def _claim(names: list[str], at: int) -> list[HistoryEvent]:
+    claim = HistoryEvent(
         kind="invoke", op="reserve", process="w", call=at, t=at, worker="w", queues=("q",), lanes=("any",),
         limit=JOBS_PER_CLAIM, span=30_000,
     )  # fmt: skip
@@ -47,28 +49,30 @@ def _claim(names: list[str], at: int) -> list[Event]:
         type="work", queue="q", digest="d", max_attempts=3, max_stalls=3, starts=1, fence=at,
     )  # fmt: skip
     history = [
-        Event(
+        HistoryEvent(
             kind="ok", op="grant", process="w", call=at, t=at, job=name, at=at, version=2, token=f"t{at}",
             worker="w", queue="q", until=at + 30_000, span=30_000, facts=facts,
         )
         for name in names
     ]  # fmt: skip
-    over = Event(kind="ok", op="reserve", process="w", call=at, t=at, at=at, version=len(names))
+    over = HistoryEvent(kind="ok", op="reserve", process="w", call=at, t=at, at=at, version=len(names))
     return [claim, *history, over]
 
 
-def _finish(names: list[str], at: int) -> list[Event]:
+def _finish(names: list[str], at: int) -> list[HistoryEvent]:
     history = []
     for name in names:
-        history.append(Event(kind="invoke", op="run", process="w", t=at, job=name, version=at - 100))
-        history.append(Event(kind="ok", op="run", process="w", t=at, job=name, version=at - 100))
-        ack = Event(kind="invoke", op="ack", process="w", call=at, t=at, job=name, token=f"t{at - 100}")
+        history.append(HistoryEvent(kind="invoke", op="run", process="w", t=at, job=name, version=at - 100))
+        history.append(HistoryEvent(kind="ok", op="run", process="w", t=at, job=name, version=at - 100))
+        ack = HistoryEvent(
+            kind="invoke", op="ack", process="w", call=at, t=at, job=name, token=f"t{at - 100}"
+        )
         history += [ack, _acked(name, at)]
     return history
 
 
-def _acked(name: str, at: int) -> Event:
-    return Event(
+def _acked(name: str, at: int) -> HistoryEvent:
+    return HistoryEvent(
         kind="ok", op="ack", process="w", call=at, t=at, job=name, token=f"t{at - 100}", at=at, version=3,
         state="completed",
     )  # fmt: skip

@@ -78,3 +78,18 @@ def test_it_finds_a_retired_word(tmp_path):
     module.write_text('"""Said anew."""\n\nraise ValueError(f"made anew by {1}")\n')
 
     assert [text for _, text in texts_of(module) if RETIRED.search(text)] == ["made anew by "]
+
+
+def test_two_classes_share_a_name_only_if_they_are_the_same_idea():
+    """In several drivers a name is the same idea for several stores. `Connection` is one everywhere."""
+    homes: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).parts
+        home = "drivers" if parts[0] == "drivers" and len(parts) > 2 else str(path.relative_to(SOURCE))
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(home)
+
+    assert {name: sorted(where) for name, where in homes.items() if len(where) > 1} == {
+        "Connection": ["drivers", "web/connection_limits.py"]
+    }

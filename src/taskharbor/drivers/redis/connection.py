@@ -31,7 +31,7 @@ def packed(command: Command) -> bytes:
     return wire
 
 
-class Reply:
+class PendingReply:
     """The reply to one command, awaited by one task, which resumes in the same loop turn that reads it.
 
     An asyncio future would resume the task one turn later, and each turn costs a system call.
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray(_READ_BYTES)
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._waiting: deque[Reply] = deque()
+        self._waiting: deque[PendingReply] = deque()
         self._transport: asyncio.Transport | None = None
         self._timeout = timeout
         self._watch: asyncio.TimerHandle | None = None
@@ -124,16 +124,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ calls
 
-    def call(self, command: Command, *, writes: bool = True) -> Reply:
-        """Send a command; await the returned Reply. An error of the server is raised as it is.
+    def call(self, command: Command, *, writes: bool = True) -> PendingReply:
+        """Send a command; await the returned reply. An error of the server is raised as it is.
 
         `writes`: True if a lost reply may hide a change.
         """
         return self.send(packed(command), writes=writes)
 
-    def send(self, command: bytes, *, writes: bool = True) -> Reply:
+    def send(self, command: bytes, *, writes: bool = True) -> PendingReply:
         """The same for an encoded command."""
-        reply = Reply(self._loop, writes)
+        reply = PendingReply(self._loop, writes)
         if not self.is_open or self._transport is None:
             reply.set_exception(faults.lost(self._gone, done=False))
             return reply
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         reader, waiting = self._reader, self._waiting
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # its stub knows bytes alone
         self._quiet_since = self._loop.time()
-        arrived: list[tuple[Reply, Any]] = []
+        arrived: list[tuple[PendingReply, Any]] = []
         try:
             while (value := reader.gets()) is not _NOTHING:
                 arrived.append((waiting.popleft(), value))

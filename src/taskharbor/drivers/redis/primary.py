@@ -21,7 +21,7 @@ from taskharbor.drivers.redis.connection import (
     Connection,
     Connections,
     Part,
-    Reply,
+    PendingReply,
     ServerError,
     connect,
 )
@@ -203,7 +203,7 @@ class Primary:
         asked.add_done_callback(self._note_replication, context=contextvars.copy_context())
         return connection
 
-    def _note_replication(self, reply: Reply) -> None:
+    def _note_replication(self, reply: PendingReply) -> None:
         try:
             self._failover.check(reply.result(), self.address.shown)
         except (ServerError, DriverError) as error:  # the user may not run INFO, or the server is gone again

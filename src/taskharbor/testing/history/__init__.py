@@ -7,8 +7,8 @@ assert verdict.is_sound, verdict
 
 from taskharbor.testing.history.checker import check
 from taskharbor.testing.history.events import (
-    Event,
     Facts,
+    HistoryEvent,
     digest_of,
     facts_of,
     facts_of_new,
@@ -21,8 +21,8 @@ from taskharbor.testing.history.verdict import PROMISES, Terms, Verdict, Violati
 
 __all__ = [
     "PROMISES",
-    "Event",
     "Facts",
+    "HistoryEvent",
     "Recorded",
     "Recorder",
     "Terms",

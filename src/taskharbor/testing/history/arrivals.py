@@ -7,7 +7,7 @@ from collections import defaultdict
 from taskharbor.model.clock import span_micros
 from taskharbor.model.job import FAILURE_TYPE
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
-from taskharbor.testing.history.events import Event, Facts
+from taskharbor.testing.history.events import Facts, HistoryEvent
 from taskharbor.testing.history.findings import Findings
 
 _Content = tuple[str, str, str, str]  # type, queue, payload, headers
@@ -23,17 +23,17 @@ class Arrivals:
         self._sent_to_key: dict[tuple[str, str], set[_Content]] = defaultdict(set)
         self._edited: set[str] = set()
         self._copied: dict[str, str] = {}
-        self._first_of: dict[tuple[str, str], Event] = {}  # by idempotency key
+        self._first_of: dict[tuple[str, str], HistoryEvent] = {}  # by idempotency key
         self._ended: dict[str, int] = {}
         self._alive: dict[str, int] = {}  # when it was last certainly not over
-        self._doubted: dict[str, Event] = {}  # the job that came after it, though its end was not seen
+        self._doubted: dict[str, HistoryEvent] = {}  # the job that came after it, though its end was not seen
         self._requeued: set[str] = set()
         self._began: int | None = None
-        self._stored: dict[str, Event] = {}
-        self._refused: dict[str, Event] = {}
-        self._claims: dict[tuple[str, int], Event] = {}
+        self._stored: dict[str, HistoryEvent] = {}
+        self._refused: dict[str, HistoryEvent] = {}
+        self._claims: dict[tuple[str, int], HistoryEvent] = {}
 
-    def walk(self, history: list[Event]) -> None:
+    def walk(self, history: list[HistoryEvent]) -> None:
         for event in history:
             if event.kind == "invoke":
                 self._invoked(event)
@@ -42,7 +42,7 @@ class Arrivals:
             elif event.op == "enqueue" and event.kind == "fail":
                 self._refused.setdefault(event.job, event)
 
-    def _invoked(self, event: Event) -> None:
+    def _invoked(self, event: HistoryEvent) -> None:
         if event.op == "reserve":
             self._claims[event.process, event.call] = event
         elif event.op == "enqueue" and event.facts is not None:
@@ -55,7 +55,7 @@ class Arrivals:
             if event.result == "edited":
                 self._edited.add(event.job)
 
-    def _answered(self, event: Event) -> None:
+    def _answered(self, event: HistoryEvent) -> None:
         if event.op == "enqueue":
             self._refused.pop(event.token or event.job, None)
             self._stored_once(event)
@@ -72,7 +72,7 @@ class Arrivals:
             self._began = event.at if self._began is None else min(self._began, event.at)
             self._note_end(event, event.at)
 
-    def _note_end(self, event: Event, at: int) -> None:
+    def _note_end(self, event: HistoryEvent, at: int) -> None:
         """A job whose last lease ran out ends without a word: a look finds it, some time afterwards."""
         if event.state in ("completed", "failed", "cancelled"):
             ended = self._alive.get(event.job, at) if event.op == "look" else at
@@ -86,7 +86,7 @@ class Arrivals:
 
     # ------------------------------------------------------------------ in
 
-    def _stored_once(self, event: Event) -> None:
+    def _stored_once(self, event: HistoryEvent) -> None:
         if event.result not in ("created", "blocked"):
             return
         if event.job in self._stored:
@@ -97,7 +97,7 @@ class Arrivals:
             self._findings.blame("I12", f"was stored although {event.token} was sent", event.job, event)
         self._stored[event.job] = event
 
-    def _same_for_one_key(self, event: Event) -> None:
+    def _same_for_one_key(self, event: HistoryEvent) -> None:
         facts = event.facts
         if facts is None or not facts.idempotency_key:
             return
@@ -114,7 +114,7 @@ class Arrivals:
             message = f"the key {facts.idempotency_key!r} gave {first.job} before"
             self._findings.blame(name, message, event.job, first, event)
 
-    def _is_over(self, first: Event, event: Event) -> bool:
+    def _is_over(self, first: HistoryEvent, event: HistoryEvent) -> bool:
         """Whether the key is free again, or may be when the end of the job was not seen."""
         ended = self._ended.get(first.job)
         earliest = ended if ended is not None else self._alive.get(first.job, self._began)
@@ -124,7 +124,7 @@ class Arrivals:
             self._doubted[first.job] = event
         return True
 
-    def _was_not_over(self, event: Event) -> None:
+    def _was_not_over(self, event: HistoryEvent) -> None:
         doubted = self._doubted.pop(event.job, None)
         if doubted is not None and event.job not in self._requeued:
             message = f"a second job for a key that {event.job} still had"
@@ -132,7 +132,7 @@ class Arrivals:
 
     # ------------------------------------------------------------------ out
 
-    def _came_out(self, event: Event, facts: Facts) -> None:
+    def _came_out(self, event: HistoryEvent, facts: Facts) -> None:
         if event.op == "grant":
             self._asked_for(event, facts)
         if facts.type == FAILURE_TYPE:
@@ -152,7 +152,7 @@ class Arrivals:
                 "I13" if differs else "I1b", "came out other than it went in", event.job, event
             )
 
-    def _asked_for(self, event: Event, facts: Facts) -> None:
+    def _asked_for(self, event: HistoryEvent, facts: Facts) -> None:
         claim = self._claims.get((event.process, event.call))
         if claim is None:
             return
@@ -165,7 +165,7 @@ class Arrivals:
             self._findings.blame("I19", message, event.job, claim, event)
 
 
-def _name_of(event: Event) -> str:
+def _name_of(event: HistoryEvent) -> str:
     is_tick = event.facts is not None and event.facts.idempotency_key.startswith("schedule/")
     return "I18" if is_tick else "I12"
 
@@ -174,6 +174,6 @@ def _content(facts: Facts) -> _Content:
     return facts.type, facts.queue, facts.digest, facts.headers
 
 
-def _may_be_merged(first: Event) -> bool:
+def _may_be_merged(first: HistoryEvent) -> bool:
     """A keyed job may have been merged into another one; its id is then an alias."""
     return first.facts is not None and bool(first.facts.key)

@@ -24,22 +24,22 @@ from taskharbor.model.edit import NO_EDIT
 from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.settlement import Settlement
-from taskharbor.testing.history.events import Event, Kind, facts_of, facts_of_new
+from taskharbor.testing.history.events import HistoryEvent, Kind, facts_of, facts_of_new
 
 
-def questions(verb: str, args: tuple[Any, ...]) -> list[Event]:
+def questions(verb: str, args: tuple[Any, ...]) -> list[HistoryEvent]:
     """One `invoke` per thing that this call asks for; none for verbs that are about no job."""
     ask = _QUESTIONS.get(verb)
     return [] if ask is None else ask(*args)
 
 
-def answers(verb: str, asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def answers(verb: str, asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     """The events of an answered call. `at` is the store's time where the answer does not say it."""
     tell = _ANSWERS.get(verb)
     return [] if tell is None else tell(asked, answer, at)
 
 
-def refusals(asked: list[Event], error: BaseException, at: int | None) -> list[Event]:
+def refusals(asked: list[HistoryEvent], error: BaseException, at: int | None) -> list[HistoryEvent]:
     """The events of a call that raised: certainly not done, or unknown."""
     name, kind = type(error).__name__, _kind_of(error)
     return [replace(event, kind=kind, result=name, at=at, facts=None) for event in asked]
@@ -54,13 +54,13 @@ def _kind_of(error: BaseException) -> Kind:
 # ------------------------------------------------------------------ what is asked
 
 
-def _ask_enqueue(jobs: Sequence[NewJob]) -> list[Event]:
-    return [Event(kind="invoke", op="enqueue", job=job.id, facts=facts_of_new(job)) for job in jobs]
+def _ask_enqueue(jobs: Sequence[NewJob]) -> list[HistoryEvent]:
+    return [HistoryEvent(kind="invoke", op="enqueue", job=job.id, facts=facts_of_new(job)) for job in jobs]
 
 
-def _ask_reserve(claim: Claim) -> list[Event]:
+def _ask_reserve(claim: Claim) -> list[HistoryEvent]:
     return [
-        Event(
+        HistoryEvent(
             kind="invoke",
             op="reserve",
             worker=claim.worker_id,
@@ -74,20 +74,21 @@ def _ask_reserve(claim: Claim) -> list[Event]:
     ]
 
 
-def _ask_extend(leases: Sequence[Lease], lease_for: timedelta, _: object) -> list[Event]:
+def _ask_extend(leases: Sequence[Lease], lease_for: timedelta, _: object) -> list[HistoryEvent]:
     span = span_micros(lease_for)
     return [
-        Event(kind="invoke", op="extend", job=lease.job_id, token=lease.token, span=span) for lease in leases
+        HistoryEvent(kind="invoke", op="extend", job=lease.job_id, token=lease.token, span=span)
+        for lease in leases
     ]
 
 
-def _ask_settle(settlements: Sequence[Settlement]) -> list[Event]:
+def _ask_settle(settlements: Sequence[Settlement]) -> list[HistoryEvent]:
     return [_ask_one(settlement) for settlement in settlements]
 
 
-def _ask_one(settlement: Settlement) -> Event:
+def _ask_one(settlement: Settlement) -> HistoryEvent:
     delay: timedelta | None = getattr(settlement, "delay", None)
-    return Event(
+    return HistoryEvent(
         kind="invoke",
         op=type(settlement).__name__.lower(),
         job=settlement.lease.job_id,
@@ -98,17 +99,17 @@ def _ask_one(settlement: Settlement) -> Event:
     )
 
 
-def _ask_ids(op: str) -> Callable[..., list[Event]]:
-    return lambda ids, *_: [Event(kind="invoke", op=op, job=job_id) for job_id in ids]
+def _ask_ids(op: str) -> Callable[..., list[HistoryEvent]]:
+    return lambda ids, *_: [HistoryEvent(kind="invoke", op=op, job=job_id) for job_id in ids]
 
 
 def _ask_requeue(
     ids: Sequence[str], edit: object, resets: bool, run_at: datetime | None, delay: timedelta | None
-) -> list[Event]:
+) -> list[HistoryEvent]:
     span = None if delay is None else span_micros(delay)
     result = "" if edit == NO_EDIT else "edited"
     return [
-        Event(
+        HistoryEvent(
             kind="invoke",
             op="requeue",
             job=job_id,
@@ -121,21 +122,23 @@ def _ask_requeue(
     ]
 
 
-_QUESTIONS: dict[str, Callable[..., list[Event]]] = {
+_QUESTIONS: dict[str, Callable[..., list[HistoryEvent]]] = {
     "enqueue": _ask_enqueue,
     "reserve": _ask_reserve,
     "extend_leases": _ask_extend,
     "settle": _ask_settle,
     "exchange": lambda settlements, claim: _ask_settle(settlements) + _ask_reserve(claim),
-    "reclaim": lambda limit: [Event(kind="invoke", op="sweep", limit=limit)],
+    "reclaim": lambda limit: [HistoryEvent(kind="invoke", op="sweep", limit=limit)],
     "cancel": _ask_ids("cancel"),
     "cancel_waiting": lambda queue, key: [
-        Event(kind="invoke", op="cancel_waiting", queue=queue, result=key.decode("utf-8", "backslashreplace"))
+        HistoryEvent(
+            kind="invoke", op="cancel_waiting", queue=queue, result=key.decode("utf-8", "backslashreplace")
+        )
     ],
     "requeue": _ask_requeue,
     "delete": _ask_ids("delete"),
-    "speculate": lambda job_id, _head_start: [Event(kind="invoke", op="speculate", job=job_id)],
-    "configure_queue": lambda settings: [Event(kind="invoke", op="configure", queue=settings.queue)],
+    "speculate": lambda job_id, _head_start: [HistoryEvent(kind="invoke", op="speculate", job=job_id)],
+    "configure_queue": lambda settings: [HistoryEvent(kind="invoke", op="configure", queue=settings.queue)],
     "get": _ask_ids("look"),
 }
 
@@ -143,7 +146,7 @@ _QUESTIONS: dict[str, Callable[..., list[Event]]] = {
 # ------------------------------------------------------------------ what was answered
 
 
-def _told_enqueue(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_enqueue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -160,19 +163,19 @@ def _told_enqueue(asked: list[Event], answer: Any, at: int | None) -> list[Event
     ]
 
 
-def _told_reserve(asked: list[Event], answer: Claimed, at: int | None) -> list[Event]:
+def _told_reserve(asked: list[HistoryEvent], answer: Claimed, at: int | None) -> list[HistoryEvent]:
     return _granted(asked, answer.jobs, at)
 
 
-def _granted(asked: list[Event], jobs: list[JobRecord], at: int | None) -> list[Event]:
+def _granted(asked: list[HistoryEvent], jobs: list[JobRecord], at: int | None) -> list[HistoryEvent]:
     [claim] = asked
     granted = [_grant(claim, record, at) for record in jobs]
     when = granted[0].at if granted else at
     return [*granted, replace(claim, kind="ok", at=when, version=len(granted))]
 
 
-def _grant(claim: Event, record: JobRecord, at: int | None) -> Event:
-    return Event(
+def _grant(claim: HistoryEvent, record: JobRecord, at: int | None) -> HistoryEvent:
+    return HistoryEvent(
         kind="ok",
         op="grant",
         process=claim.process,
@@ -189,7 +192,7 @@ def _grant(claim: Event, record: JobRecord, at: int | None) -> Event:
     )
 
 
-def _told_extend(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_extend(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -205,7 +208,7 @@ def _told_extend(asked: list[Event], answer: Any, at: int | None) -> list[Event]
     ]
 
 
-def _told_settle(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_settle(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(event, kind="ok", at=_first(at, reply.at), version=reply.version, state=reply.state.value)
         if isinstance(reply, Settled)
@@ -214,14 +217,14 @@ def _told_settle(asked: list[Event], answer: Any, at: int | None) -> list[Event]
     ]
 
 
-def _told_exchange(asked: list[Event], answer: Exchanged, at: int | None) -> list[Event]:
+def _told_exchange(asked: list[HistoryEvent], answer: Exchanged, at: int | None) -> list[HistoryEvent]:
     settled = _told_settle(asked[:-1], answer.settled, at)
     if answer.error is not None:
         return settled + refusals(asked[-1:], answer.error, at)
     return settled + _granted(asked[-1:], answer.claimed, at)
 
 
-def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> list[Event]:
+def _told_sweep(asked: list[HistoryEvent], answer: list[Reclaimed], at: int | None) -> list[HistoryEvent]:
     [sweep] = asked
     reply = [
         replace(
@@ -238,7 +241,7 @@ def _told_sweep(asked: list[Event], answer: list[Reclaimed], at: int | None) -> 
     return [*reply, replace(sweep, kind="ok", at=at, version=len(reply))]
 
 
-def _told_cancel(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_cancel(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -253,7 +256,7 @@ def _told_cancel(asked: list[Event], answer: Any, at: int | None) -> list[Event]
     ]
 
 
-def _told_requeue(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_requeue(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         replace(
             event,
@@ -269,7 +272,7 @@ def _told_requeue(asked: list[Event], answer: Any, at: int | None) -> list[Event
     ]
 
 
-def _told_delete(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_delete(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     return [
         _refused(event, reply, at)
         if isinstance(reply, TaskHarborError)
@@ -278,7 +281,7 @@ def _told_delete(asked: list[Event], answer: Any, at: int | None) -> list[Event]
     ]
 
 
-def _told_speculate(asked: list[Event], answer: Any, at: int | None) -> list[Event]:
+def _told_speculate(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
     [event] = asked
     if not isinstance(answer, Speculated):
         return [_refused(event, answer, at)]
@@ -287,7 +290,9 @@ def _told_speculate(asked: list[Event], answer: Any, at: int | None) -> list[Eve
     ]
 
 
-def _told_get(asked: list[Event], answer: list[JobRecord | None], at: int | None) -> list[Event]:
+def _told_get(
+    asked: list[HistoryEvent], answer: list[JobRecord | None], at: int | None
+) -> list[HistoryEvent]:
     return [
         replace(event, kind="ok", at=at, result=event.job)
         if record is None
@@ -307,14 +312,14 @@ def _told_get(asked: list[Event], answer: list[JobRecord | None], at: int | None
     ]
 
 
-def snapshot(records: Sequence[JobRecord], at: int, call: int, t: int) -> list[Event]:
+def snapshot(records: Sequence[JobRecord], at: int, call: int, t: int) -> list[HistoryEvent]:
     """A look at everything in the store, as the test itself takes it."""
-    asked = [Event(kind="invoke", op="look", job=record.id, call=call, t=t) for record in records]
+    asked = [HistoryEvent(kind="invoke", op="look", job=record.id, call=call, t=t) for record in records]
     looks = _told_get(asked, list(records), at)
-    return [*looks, Event(kind="ok", op="snapshot", call=call, at=at, t=t, version=len(looks))]
+    return [*looks, HistoryEvent(kind="ok", op="snapshot", call=call, at=at, t=t, version=len(looks))]
 
 
-_ANSWERS: dict[str, Callable[[list[Event], Any, int | None], list[Event]]] = {
+_ANSWERS: dict[str, Callable[[list[HistoryEvent], Any, int | None], list[HistoryEvent]]] = {
     "enqueue": _told_enqueue,
     "reserve": _told_reserve,
     "extend_leases": _told_extend,
@@ -331,7 +336,7 @@ _ANSWERS: dict[str, Callable[[list[Event], Any, int | None], list[Event]]] = {
 }
 
 
-def _refused(event: Event, error: BaseException, at: int | None) -> Event:
+def _refused(event: HistoryEvent, error: BaseException, at: int | None) -> HistoryEvent:
     return replace(event, kind="fail", at=at, result=type(error).__name__)
 
 

@@ -15,7 +15,7 @@ from taskharbor.testing.history.ends import (
     check_runs,
     check_snapshots,
 )
-from taskharbor.testing.history.events import CHANGES, SETTLEMENTS, Event
+from taskharbor.testing.history.events import CHANGES, SETTLEMENTS, HistoryEvent
 from taskharbor.testing.history.findings import Findings, Interval
 from taskharbor.testing.history.limits import check_keys, check_max_running, check_rates
 from taskharbor.testing.history.one_job import Doubts, OneJob, check_order_of_versions
@@ -23,7 +23,7 @@ from taskharbor.testing.history.order import Order
 from taskharbor.testing.history.verdict import BY_THE_CLOCK, NO_TERMS, Terms, Verdict, Violation
 
 
-def check(events: Iterable[Event], terms: Terms = NO_TERMS) -> Verdict:
+def check(events: Iterable[HistoryEvent], terms: Terms = NO_TERMS) -> Verdict:
     """Judge a history.
 
     Events of several recorders may be thrown together, sorted by `t`. In an exact history
@@ -60,8 +60,8 @@ def _is_judged(violation: Violation, terms: Terms) -> bool:
     return not (terms.clock_goes_back and violation.promise in BY_THE_CLOCK)
 
 
-def _check_each_job(history: list[Event], findings: Findings) -> None:
-    by_job: dict[str, list[Event]] = defaultdict(list)
+def _check_each_job(history: list[HistoryEvent], findings: Findings) -> None:
+    by_job: dict[str, list[HistoryEvent]] = defaultdict(list)
     invoked: dict[tuple[str, int], int] = {}
     unknown_claims = 0
     for event in history:
@@ -83,7 +83,7 @@ def _check_each_job(history: list[Event], findings: Findings) -> None:
         OneJob(job, findings, Doubts(events, unknown_claims)).walk(events)
 
 
-def _end_with_copies(history: list[Event], findings: Findings) -> None:
+def _end_with_copies(history: list[HistoryEvent], findings: Findings) -> None:
     """The Ack of a copy ends the lease of its original, and whatever ends the original ends its copy."""
     copies = [lease for lease in findings.intervals if lease.grant.facts and lease.grant.facts.speculates_on]
     if not copies:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from taskharbor.testing.history.events import CHANGES, Event
+from taskharbor.testing.history.events import CHANGES, HistoryEvent
 from taskharbor.testing.history.findings import Findings
 
 _UNAVAILABLE = "DriverUnavailable"
 
 
-def check_denials(history: list[Event], findings: Findings) -> None:
+def check_denials(history: list[HistoryEvent], findings: Findings) -> None:
     """I1: what was acknowledged before a call was sent, and is there after its answer, was there meanwhile.
 
     It holds in any order of the events, so real histories are judged by it, too.
@@ -38,19 +38,19 @@ def check_denials(history: list[Event], findings: Findings) -> None:
             findings.blame("I1", f"was not found by a {event.op}, and is there afterwards", event.job, event)
 
 
-def _is_denial(event: Event) -> bool:
+def _is_denial(event: HistoryEvent) -> bool:
     if event.op == "cancel":
         return event.kind == "ok" and event.result == "not_found"
     return event.op in ("delete", "requeue") and event.kind == "fail" and event.result == "JobNotFound"
 
 
-def _is_sighting(event: Event) -> bool:
+def _is_sighting(event: HistoryEvent) -> bool:
     if event.kind != "ok" or _is_denial(event):
         return False
     return bool(event.state) if event.op == "look" else event.op in CHANGES
 
 
-def check_failures(history: list[Event], findings: Findings) -> None:
+def check_failures(history: list[HistoryEvent], findings: Findings) -> None:
     """L9: a store that nothing was done to carries every call out."""
     if not findings.terms.faults_are_marked:
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from taskharbor.model.job import FAILURE_TYPE
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
-from taskharbor.testing.history.events import SETTLEMENTS, Event, Facts
+from taskharbor.testing.history.events import SETTLEMENTS, Facts, HistoryEvent
 from taskharbor.testing.history.findings import Findings
 from taskharbor.testing.history.one_job import REFUSED_LEASE, TERMINAL, WAITING
 
@@ -16,12 +16,12 @@ _NEWS = {"enqueue", "reclaim", "requeue", *SETTLEMENTS}
 _MOST_IN_VAIN = {"reserve": 40, "extend": 8}  # within a second, besides one for each piece of news
 
 
-def check_dead_letters(history: list[Event], findings: Findings) -> None:
+def check_dead_letters(history: list[HistoryEvent], findings: Findings) -> None:
     """I11: one failure job for each failure in a queue with a fail_queue, with the same bytes."""
     rules: dict[str, QueueRules] = {}
     known: dict[str, Facts] = {}
     expected: Counter[str] = Counter()
-    reported: dict[str, dict[str, Event]] = defaultdict(dict)
+    reported: dict[str, dict[str, HistoryEvent]] = defaultdict(dict)
     for event in history:
         if event.kind != "ok":
             continue
@@ -37,7 +37,7 @@ def check_dead_letters(history: list[Event], findings: Findings) -> None:
         _compare(job, expected[job], reported[job], known.get(job), findings)
 
 
-def _is_death(event: Event) -> bool:
+def _is_death(event: HistoryEvent) -> bool:
     if event.op == "reclaim":
         return event.result == "failed"
     return event.op in SETTLEMENTS and event.state == "failed"
@@ -51,7 +51,7 @@ def _has_fail_queue(rules: dict[str, QueueRules], facts: Facts | None) -> bool:
 
 
 def _compare(
-    job: str, expected: int, reported: dict[str, Event], facts: Facts | None, findings: Findings
+    job: str, expected: int, reported: dict[str, HistoryEvent], facts: Facts | None, findings: Findings
 ) -> None:
     if len(reported) < expected and findings.terms.is_drained:
         findings.blame("I11", f"failed {expected} times; its fail queue got {len(reported)}", job)
@@ -62,9 +62,9 @@ def _compare(
             findings.blame("I11", "its failure job carries other bytes", job, event)
 
 
-def check_snapshots(history: list[Event], findings: Findings) -> None:
+def check_snapshots(history: list[HistoryEvent], findings: Findings) -> None:
     """I6b: in the whole store, one waiting and one running job per key, and none blocked for nothing."""
-    looks: list[Event] = []
+    looks: list[HistoryEvent] = []
     for event in history:
         if event.kind == "ok" and event.op == "look":
             looks.append(event)
@@ -73,8 +73,8 @@ def check_snapshots(history: list[Event], findings: Findings) -> None:
             looks = []
 
 
-def _check_keys_at_rest(looks: list[Event], findings: Findings) -> None:
-    by_key: dict[tuple[str, str], list[Event]] = defaultdict(list)
+def _check_keys_at_rest(looks: list[HistoryEvent], findings: Findings) -> None:
+    by_key: dict[tuple[str, str], list[HistoryEvent]] = defaultdict(list)
     for look in looks:
         if look.facts is not None and look.facts.key and look.state not in TERMINAL:
             by_key[look.facts.queue, look.facts.key].append(look)
@@ -92,12 +92,12 @@ def _check_keys_at_rest(looks: list[Event], findings: Findings) -> None:
             )
 
 
-def check_all_ended(history: list[Event], findings: Findings) -> None:
+def check_all_ended(history: list[HistoryEvent], findings: Findings) -> None:
     """I1, L1 and L3 at the end: every job that was stored is there, and over."""
     if not findings.terms.is_drained:
         return
-    last: dict[str, Event] = {}
-    stored: dict[str, Event] = {}
+    last: dict[str, HistoryEvent] = {}
+    stored: dict[str, HistoryEvent] = {}
     gone: set[str] = set()
     for event in history:
         if event.kind != "ok":
@@ -117,7 +117,9 @@ def check_all_ended(history: list[Event], findings: Findings) -> None:
         _check_end(job, event, last.get(job), job in gone, findings)
 
 
-def _check_end(job: str, stored: Event, look: Event | None, is_gone: bool, findings: Findings) -> None:
+def _check_end(
+    job: str, stored: HistoryEvent, look: HistoryEvent | None, is_gone: bool, findings: Findings
+) -> None:
     if is_gone or (look is not None and look.state in TERMINAL):
         return
     if look is None or not look.state:
@@ -133,11 +135,11 @@ def _check_end(job: str, stored: Event, look: Event | None, is_gone: bool, findi
 # ------------------------------------------------------------------ runs
 
 
-def check_runs(history: list[Event], findings: Findings) -> None:
+def check_runs(history: list[HistoryEvent], findings: Findings) -> None:
     """Runs fit their grants and their settlements; a handler that returned was not counted as a failure."""
     fences = {(lease.grant.job, lease.grant.facts.fence) for lease in findings.intervals if lease.grant.facts}
-    started: dict[tuple[str, int], Event] = {}
-    ended: dict[tuple[str, int], Event] = {}
+    started: dict[tuple[str, int], HistoryEvent] = {}
+    ended: dict[tuple[str, int], HistoryEvent] = {}
     for event in history:
         if event.op != "run":
             continue
@@ -156,7 +158,7 @@ def check_runs(history: list[Event], findings: Findings) -> None:
 
 
 def _check_settlements(
-    history: Iterable[Event], findings: Findings, ended: dict[tuple[str, int], Event]
+    history: Iterable[HistoryEvent], findings: Findings, ended: dict[tuple[str, int], HistoryEvent]
 ) -> None:
     fence_of = {
         (lease.grant.job, lease.grant.token): lease.grant.facts.fence
@@ -172,7 +174,7 @@ def _check_settlements(
             findings.blame("I4", f"{event.op} counts a failure of a handler that {how}", event.job, event)
 
 
-def check_expiries(history: list[Event], findings: Findings) -> None:
+def check_expiries(history: list[HistoryEvent], findings: Findings) -> None:
     """Z6: a lease runs out only when something was done to its worker or to the store."""
     faults: dict[str, list[int]] = defaultdict(list)
     noticed: dict[str, list[int]] = defaultdict(list)
@@ -198,7 +200,7 @@ def check_expiries(history: list[Event], findings: Findings) -> None:
             )
 
 
-def _has_reason(until: int, grant: Event, faults: dict[str, list[int]], noticed: list[int]) -> bool:
+def _has_reason(until: int, grant: HistoryEvent, faults: dict[str, list[int]], noticed: list[int]) -> bool:
     """A fault of its process, or of everybody, from shortly before the grant to when the end was noticed."""
     after = bisect_right(noticed, grant.t)
     last = noticed[-1] if after >= len(noticed) else max(noticed[after:])
@@ -209,7 +211,7 @@ def _has_reason(until: int, grant: Event, faults: dict[str, list[int]], noticed:
     )
 
 
-def check_flurries(history: Iterable[Event], findings: Findings) -> None:
+def check_flurries(history: Iterable[HistoryEvent], findings: Findings) -> None:
     """L8: no busy polling: no repeated calls when there is nothing, or when the answer cannot change.
 
     Whatever came in or ended may have been a reason to claim, for everybody: others were faster then.
@@ -232,7 +234,7 @@ def check_flurries(history: Iterable[Event], findings: Findings) -> None:
             seen.clear()
 
 
-def _asked_in_vain(event: Event) -> str:
+def _asked_in_vain(event: HistoryEvent) -> str:
     if event.op == "reserve" and event.kind == "ok" and not event.version:
         return f"{event.process} claimed in vain"
     if event.op == "extend" and event.kind == "fail" and event.result in REFUSED_LEASE:

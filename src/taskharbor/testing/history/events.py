@@ -66,7 +66,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     about_digest: str = ""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event. Which fields are filled depends on `op`; empty means not known or not meant."""
 
     kind: Kind
@@ -146,24 +146,24 @@ def digest_of(payload: bytes) -> str:
     return hashlib.blake2b(payload, digest_size=8).hexdigest()
 
 
-def write_history(events: Iterable[Event], path: Path) -> None:
+def write_history(events: Iterable[HistoryEvent], path: Path) -> None:
     """One JSON object per line."""
     with path.open("wb") as file:
         for event in events:
             file.write(event_line(event))
 
 
-def event_line(event: Event) -> bytes:
+def event_line(event: HistoryEvent) -> bytes:
     return _encoder.encode(event) + b"\n"
 
 
-def read_history(*paths: Path) -> Iterator[Event]:
+def read_history(*paths: Path) -> Iterator[HistoryEvent]:
     """The events of these files, in the order of their `t`: one file per process is the usual case."""
     events = [_decoder.decode(line) for path in paths for line in _whole_lines(path)]
     return iter(sorted(events, key=lambda event: event.t))
 
 
-def history_hash(events: Iterable[Event]) -> str:
+def history_hash(events: Iterable[HistoryEvent]) -> str:
     """One name for a whole history: equal hashes, equal runs."""
     digest = hashlib.sha256()
     for event in events:
@@ -202,5 +202,5 @@ def _text(key: bytes | None) -> str:
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Event)
+_decoder = msgspec.json.Decoder(HistoryEvent)
 _note_decoder = msgspec.json.Decoder(_FailureNote)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 from taskharbor.testing.history.verdict import Terms, Violation
 
 
@@ -12,7 +12,7 @@ from taskharbor.testing.history.verdict import Terms, Violation
 class Interval:
     """One lease from its grant to its end, half open: [start, end)."""
 
-    grant: Event
+    grant: HistoryEvent
     start: int
     end: int  # of what is certain: a lease that may have ended earlier counts only up to there
     until: int  # when it would run out, after the last accepted extension
@@ -36,6 +36,6 @@ class Findings:
     runs: int = 0
     has_deletes: bool = False
 
-    def blame(self, promise: str, message: str, job: str = "", *events: Event) -> None:
+    def blame(self, promise: str, message: str, job: str = "", *events: HistoryEvent) -> None:
         if len(self.violations) < self.terms.most_violations:
             self.violations.append(Violation(promise=promise, message=message, job=job, events=events))

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 from taskharbor.testing.history.findings import Findings, Interval
 
-_Moment = tuple[int, int, int, Interval | Event]  # at, rank, place in the history
+_Moment = tuple[int, int, int, Interval | HistoryEvent]  # at, rank, place in the history
 
 
 def check_keys(findings: Findings) -> None:
@@ -29,14 +29,14 @@ def check_keys(findings: Findings) -> None:
             newest[lease.key] = lease
 
 
-def check_max_running(history: list[Event], findings: Findings) -> None:
+def check_max_running(history: list[HistoryEvent], findings: Findings) -> None:
     """I7: at each grant, the unexpired leases of its queue and of the harbor, itself included."""
     if not any(event.rules is not None and event.op == "configure" for event in history):
         return
     rules: dict[str, QueueRules] = {}
     live: dict[str, int] = defaultdict(int)
     for at, rank, _, what in sorted(_moments(history, findings.intervals), key=lambda moment: moment[:3]):
-        if isinstance(what, Event):
+        if isinstance(what, HistoryEvent):
             rules[what.queue] = what.rules or NO_RULES
             continue
         step = -1 if rank == 0 else 1
@@ -52,7 +52,7 @@ def check_max_running(history: list[Event], findings: Findings) -> None:
                 )
 
 
-def _moments(history: list[Event], leases: list[Interval]) -> Iterator[_Moment]:
+def _moments(history: list[HistoryEvent], leases: list[Interval]) -> Iterator[_Moment]:
     """Ends come before what happens at the same instant; all else keeps the order of the history."""
     places = {id(event): place for place, event in enumerate(history)}
     for lease in leases:
@@ -65,7 +65,7 @@ def _moments(history: list[Event], leases: list[Interval]) -> Iterator[_Moment]:
             yield event.at, 1, places[id(event)], event
 
 
-def check_rates(history: Iterable[Event], findings: Findings) -> None:
+def check_rates(history: Iterable[HistoryEvent], findings: Findings) -> None:
     """I8: starts per queue, harbor and worker, and arrivals per queue and harbor, in every window."""
     windows: dict[tuple[str, str], _Window] = {}
     for event in history:
@@ -99,7 +99,7 @@ def _set(windows: dict[tuple[str, str], _Window], what: str, name: str, rate: Ra
 
 
 def _spend(
-    windows: dict[tuple[str, str], _Window], where: tuple[str, str], event: Event, findings: Findings
+    windows: dict[tuple[str, str], _Window], where: tuple[str, str], event: HistoryEvent, findings: Findings
 ) -> None:
     window = windows.get(where)
     if window is None or event.at is None:

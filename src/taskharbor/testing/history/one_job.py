@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import ClassVar
 
-from taskharbor.testing.history.events import Event, Facts
+from taskharbor.testing.history.events import Facts, HistoryEvent
 from taskharbor.testing.history.findings import Findings, Interval
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -29,7 +29,7 @@ REFUSED_LEASE = frozenset({"JobNotInflight", "LeaseMismatch", "LeaseExpired"})
 class Doubts:
     """What is uncertain about one job: calls without an answer that may have been carried out."""
 
-    def __init__(self, events: list[Event], unknown_claims: int) -> None:
+    def __init__(self, events: list[HistoryEvent], unknown_claims: int) -> None:
         unknown = [event for event in events if event.kind == "unknown"]
         self.ends = {event.token for event in unknown if event.op in _LEADS_TO}
         self.extensions = {event.token for event in unknown if event.op == "extend"}
@@ -48,7 +48,7 @@ class OneJob:
         self._is_exact = findings.terms.is_exact
         self.state = ""
         self.version = 0
-        self.last: Event | None = None
+        self.last: HistoryEvent | None = None
         self.lease: Interval | None = None  # the newest, over or not
         self.token = ""  # of the lease that is not settled yet
         self.fence = 0
@@ -68,7 +68,7 @@ class OneJob:
         self.ended_at: int | None = None
         self.settings: Facts | None = None
 
-    def walk(self, events: list[Event]) -> None:
+    def walk(self, events: list[HistoryEvent]) -> None:
         for event in events:
             if event.kind == "ok":
                 if event.op in self._STEPS:
@@ -80,7 +80,7 @@ class OneJob:
 
     # ------------------------------------------------------------------ in
 
-    def _enqueue(self, event: Event) -> None:
+    def _enqueue(self, event: HistoryEvent) -> None:
         facts = event.facts
         if event.result == "duplicate":
             return
@@ -104,7 +104,7 @@ class OneJob:
         if facts is not None and not self.is_keyed and event.at is not None:
             self.not_before = facts.run_at if facts.delay is None else event.at + facts.delay
 
-    def _speculate(self, event: Event) -> None:
+    def _speculate(self, event: HistoryEvent) -> None:
         if event.kind == "ok" and event.token == self.id:
             self.has_copy = True  # which may complete it, without a call of its own
             return
@@ -113,7 +113,7 @@ class OneJob:
 
     # ------------------------------------------------------------------ leases
 
-    def _grant(self, event: Event) -> None:
+    def _grant(self, event: HistoryEvent) -> None:
         facts, at = event.facts, event.at or 0
         if self.is_cancelled:
             self._blame("I10", "was handed out after it was cancelled", event)
@@ -135,7 +135,7 @@ class OneJob:
         self.token = event.token
         self._findings.intervals.append(self.lease)
 
-    def _after_the_last_lease(self, event: Event, at: int) -> None:
+    def _after_the_last_lease(self, event: HistoryEvent, at: int) -> None:
         """What must be true of the lease before this one."""
         lease = self.lease
         if lease is None:
@@ -165,7 +165,7 @@ class OneJob:
     def _is_as_long(self, lasts: int, asked: int) -> bool:
         return asked <= lasts <= asked * (1 + self._findings.terms.longer_leases)
 
-    def _extend(self, event: Event) -> None:
+    def _extend(self, event: HistoryEvent) -> None:
         self._check_owner(event)
         at = event.at or 0
         if event.until is not None and event.span is not None and event.until != at + event.span:
@@ -174,7 +174,7 @@ class OneJob:
         if self.lease is not None and event.until is not None:
             self.lease.end = self.lease.until = event.until
 
-    def _settle(self, event: Event) -> None:
+    def _settle(self, event: HistoryEvent) -> None:
         self._check_owner(event)
         if event.state not in _LEADS_TO[event.op]:
             self._blame("I20", f"{event.op} led to {event.state}", event)
@@ -193,7 +193,7 @@ class OneJob:
         self.may_be_reset |= self.is_keyed
         self._waits(event)
 
-    def _waits(self, event: Event) -> None:
+    def _waits(self, event: HistoryEvent) -> None:
         """The earliest next start that this settlement asked for."""
         if event.op == "retry" and event.state in WAITING and not self.is_keyed:
             if event.until is not None:
@@ -205,7 +205,7 @@ class OneJob:
         elif event.op == "stalled":
             self.not_before = None
 
-    def _check_death(self, event: Event) -> None:
+    def _check_death(self, event: HistoryEvent) -> None:
         settings = self.settings
         if event.op != "stalled" or settings is None or self.is_keyed or self.may_be_reset:
             return
@@ -213,7 +213,7 @@ class OneJob:
         if event.state in WAITING and is_last:
             self._blame("I5", f"lives on after stall {self.stalls} of {settings.max_stalls}", event)
 
-    def _reclaim(self, event: Event) -> None:
+    def _reclaim(self, event: HistoryEvent) -> None:
         lease, at = self.lease, event.at or 0
         if lease is None or not self.token:
             if self.reclaims_unheard == self._doubts.claims:  # each claim whose answer was lost explains one
@@ -236,7 +236,7 @@ class OneJob:
 
     # ------------------------------------------------------------------ control
 
-    def _cancel(self, event: Event) -> None:
+    def _cancel(self, event: HistoryEvent) -> None:
         if event.result == "not_found":
             if self.version and not self.is_gone and self._is_exact and not self._may_be_pruned(event):
                 self._blame("I1", "was not found by a cancel", event)
@@ -253,7 +253,7 @@ class OneJob:
             self._moves_to(event, "running")
         self.is_cancelled = True
 
-    def _requeue(self, event: Event) -> None:
+    def _requeue(self, event: HistoryEvent) -> None:
         if self.state not in TERMINAL and self._is_exact and not self._can_have_ended(event):
             self._blame("I20", f"was requeued while it was {self.state}", event)
         if self.token and self.has_copy and self.lease is not None:  # its copy completed it
@@ -271,14 +271,14 @@ class OneJob:
             self.settings = None
         self.not_before = event.until if event.span is None else (event.at or 0) + event.span
 
-    def _delete(self, event: Event) -> None:
+    def _delete(self, event: HistoryEvent) -> None:
         if self._is_exact and self.state not in TERMINAL and not self._can_have_ended(event):
             self._blame("I20", f"was deleted while it was {self.state}", event)
         self.is_gone = True
 
     # ------------------------------------------------------------------ looking
 
-    def _look(self, event: Event) -> None:
+    def _look(self, event: HistoryEvent) -> None:
         facts = event.facts
         if not event.state:
             if self.version and not (self.is_gone or self._may_be_pruned(event) or self._may_be_merged()):
@@ -297,10 +297,10 @@ class OneJob:
             if event.state == "failed" and not facts.failure_kind:
                 self._blame("I11", "failed without saying why", event)
 
-    def _is_same(self, event: Event) -> bool:
+    def _is_same(self, event: HistoryEvent) -> bool:
         return {self.state, event.state} <= WAITING or (self.state in WAITING and event.state in WAITING)
 
-    def _hidden_change(self, event: Event) -> None:
+    def _hidden_change(self, event: HistoryEvent) -> None:
         """Its record moved on without a call of its own: an expiry, its key, its copy, or a lost answer."""
         before = self.state
         self._doubt_the_last_end()
@@ -317,13 +317,13 @@ class OneJob:
         if before in TERMINAL and event.state not in TERMINAL and "requeue" not in self._doubts.verbs:
             self._blame("I20", f"was {before} and is {event.state} again", event)
 
-    def _was_won(self, event: Event) -> bool:
+    def _was_won(self, event: HistoryEvent) -> bool:
         """Completed by its speculative copy, while it still ran: one change; after its lease ended: two."""
         return event.state == "completed" and self.has_copy and event.version == self.version + 1
 
     # ------------------------------------------------------------------ the checks
 
-    def _check_owner(self, event: Event) -> None:
+    def _check_owner(self, event: HistoryEvent) -> None:
         """An accepted write needs the newest token and an unexpired lease."""
         lease = self.lease
         if lease is None or event.token != self.token or not self.token:
@@ -335,7 +335,7 @@ class OneJob:
             message = f"{event.op} was accepted at {event.at}; the lease ended at {lease.until}"
             self._blame(promise, message, event)
 
-    def _refusal(self, event: Event) -> None:
+    def _refusal(self, event: HistoryEvent) -> None:
         """A lease that was valid must not be refused."""
         lease = self.lease
         if lease is None or not self.token or event.token != self.token or event.at is None:
@@ -349,12 +349,12 @@ class OneJob:
                 "I2b", f"{event.op} was refused at {event.at}; the lease ends at {lease.until}", event
             )
 
-    def _check_fence(self, event: Event, facts: Facts) -> None:
+    def _check_fence(self, event: HistoryEvent, facts: Facts) -> None:
         if facts.fence <= self.fence and not self.is_copy:
             self._blame("I3", f"its fence fell from {self.fence} to {facts.fence}", event)
         self.fence = max(self.fence, facts.fence)
 
-    def _check_counts(self, event: Event, facts: Facts) -> None:
+    def _check_counts(self, event: HistoryEvent, facts: Facts) -> None:
         slack = 0 if self._is_exact else self._doubts.count + self._doubts.claims
         for name in ("starts", "attempts", "stalls"):
             reported, counted = getattr(facts, name), getattr(self, name)
@@ -365,7 +365,7 @@ class OneJob:
         self.may_be_reset = False
         self.settings = facts
 
-    def _check_bounds(self, event: Event, facts: Facts) -> None:
+    def _check_bounds(self, event: HistoryEvent, facts: Facts) -> None:
         if self.is_keyed or facts.key or self.counts_were_kept or self.is_copy:
             return
         if 0 < facts.max_attempts <= facts.attempts:
@@ -377,14 +377,14 @@ class OneJob:
         if facts.max_attempts and facts.max_stalls and ran > most and self._is_exact:
             self._blame("I5", f"is handed out for the {ran}th time; at most {most} are allowed", event)
 
-    def _check_start(self, event: Event, facts: Facts, at: int) -> None:
+    def _check_start(self, event: HistoryEvent, facts: Facts, at: int) -> None:
         due = max(facts.run_at or 0, self.not_before or 0)
         if at < due:
             self._blame("I14", f"was handed out at {at}, {due - at} µs before its time", event)
 
     # ------------------------------------------------------------------ versions and states
 
-    def _moves_to(self, event: Event, state: str, hidden: int = 0) -> None:
+    def _moves_to(self, event: HistoryEvent, state: str, hidden: int = 0) -> None:
         """Every change is one version; an unreported one must have a cause."""
         if event.version <= self.version:
             self._blame("I3n", f"{event.op} answered version {event.version} after {self.version}", event)
@@ -402,7 +402,7 @@ class OneJob:
         """Its key may have freed it, a copy may have completed it."""
         return 1 if self.is_keyed or self.has_copy or self.state == "blocked" else 0
 
-    def _can_have_ended(self, event: Event) -> bool:
+    def _can_have_ended(self, event: HistoryEvent) -> bool:
         """Without a call of its own: the third stall, a cancelled lease that ran out, a copy that won."""
         return event.version != self.version or self.state in ("", "running")
 
@@ -410,7 +410,7 @@ class OneJob:
         """A blocked job that was merged into another one is deleted with it."""
         return self._findings.has_deletes and self.is_keyed and self.state not in TERMINAL
 
-    def _may_be_pruned(self, event: Event) -> bool:
+    def _may_be_pruned(self, event: HistoryEvent) -> bool:
         kept = self._findings.terms.completed_kept
         if kept is None or self.state not in TERMINAL:
             return False
@@ -420,11 +420,11 @@ class OneJob:
             or event.at >= self.ended_at + kept.total_seconds() * 1e6
         )
 
-    def _blame(self, promise: str, message: str, event: Event) -> None:
+    def _blame(self, promise: str, message: str, event: HistoryEvent) -> None:
         shown = (event,) if self.last is None else (self.last, event)
         self._findings.blame(promise, message, self.id, *shown)
 
-    _STEPS: ClassVar[dict[str, Callable[[OneJob, Event], None]]] = {
+    _STEPS: ClassVar[dict[str, Callable[[OneJob, HistoryEvent], None]]] = {
         "enqueue": _enqueue,
         "speculate": _speculate,
         "grant": _grant,
@@ -439,7 +439,7 @@ class OneJob:
 
 
 def check_order_of_versions(
-    events: list[Event], invoked: dict[tuple[str, int], int], findings: Findings
+    events: list[HistoryEvent], invoked: dict[tuple[str, int], int], findings: Findings
 ) -> None:
     """What returned before another call was sent has the lower version."""
     changes = [event for event in events if event.kind == "ok" and event.version and event.op != "look"]

@@ -13,7 +13,7 @@ from collections import defaultdict
 import msgspec
 
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES
-from taskharbor.testing.history.events import SETTLEMENTS, Event
+from taskharbor.testing.history.events import SETTLEMENTS, HistoryEvent
 from taskharbor.testing.history.findings import Findings
 
 _Rank = tuple[int, int, int, str]  # −priority, eligible at, place, job
@@ -49,10 +49,10 @@ class Order:
         self._later: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self._leases: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self._gated: set[str] = set()
-        self._claims: dict[tuple[str, int], Event] = {}
+        self._claims: dict[tuple[str, int], HistoryEvent] = {}
         self._begun: tuple[str, int] | None = None
 
-    def walk(self, history: list[Event]) -> None:
+    def walk(self, history: list[HistoryEvent]) -> None:
         for place, event in enumerate(history):
             if event.kind == "invoke":
                 if event.op == "reserve":
@@ -60,7 +60,7 @@ class Order:
             elif event.kind == "ok":
                 self._step(event, place)
 
-    def _step(self, event: Event, place: int) -> None:
+    def _step(self, event: HistoryEvent, place: int) -> None:
         if event.op == "grant":
             self._begin(event)
             self._granted(event)
@@ -86,7 +86,7 @@ class Order:
 
     # ------------------------------------------------------------------ what waits
 
-    def _arrived(self, event: Event, place: int) -> None:
+    def _arrived(self, event: HistoryEvent, place: int) -> None:
         facts = event.facts
         if event.result != "created" or facts is None or facts.key or event.at is None:
             return
@@ -131,7 +131,7 @@ class Order:
 
     # ------------------------------------------------------------------ claims
 
-    def _begin(self, event: Event) -> None:
+    def _begin(self, event: HistoryEvent) -> None:
         """The first event of a claim: reclaim and promote, as the store does."""
         claim = self._claims.get((event.process, event.call))
         if self._begun == (event.process, event.call) or claim is None or event.at is None:
@@ -169,7 +169,7 @@ class Order:
         else:
             self._wait(job, None)
 
-    def _granted(self, event: Event) -> None:
+    def _granted(self, event: HistoryEvent) -> None:
         claim = self._claims.get((event.process, event.call))
         job = self._jobs.get(event.job)
         if job is None or event.facts is None:
@@ -181,7 +181,7 @@ class Order:
         if event.until is not None:
             heapq.heappush(self._leases[job.queue], (event.until, job.id))
 
-    def _check_order(self, job: _Job, rank: _Rank, claim: Event, event: Event) -> None:
+    def _check_order(self, job: _Job, rank: _Rank, claim: HistoryEvent, event: HistoryEvent) -> None:
         lanes = claim.lanes[: claim.lanes.index(job.lane) + 1] if job.lane in claim.lanes else ()
         for lane in lanes:
             for better in self._due[job.queue, lane][:_LOOKED_AT]:
@@ -189,7 +189,7 @@ class Order:
                     break
                 self._passed_over(better[3], claim, event, f"before {job.id}")
 
-    def _claim_over(self, event: Event) -> None:
+    def _claim_over(self, event: HistoryEvent) -> None:
         """A claim that had room for more must have left nothing that it could have had."""
         claim = self._claims.pop((event.process, event.call), None)
         if claim is None or event.version >= claim.limit or EVERY_QUEUE in self._gated:
@@ -202,7 +202,7 @@ class Order:
                     for rank in self._due[queue, lane][:_LOOKED_AT]:
                         self._passed_over(rank[3], claim, event, "in a claim that had room")
 
-    def _passed_over(self, job_id: str, claim: Event, event: Event, where: str) -> None:
+    def _passed_over(self, job_id: str, claim: HistoryEvent, event: HistoryEvent, where: str) -> None:
         job = self._jobs[job_id]
         if claim.types is not None and job.type not in claim.types:
             return
@@ -213,13 +213,13 @@ class Order:
 
     # ------------------------------------------------------------------ ends and control
 
-    def _extended(self, event: Event) -> None:
+    def _extended(self, event: HistoryEvent) -> None:
         job = self._jobs.get(event.job)
         if job is not None and event.until is not None and job.until is not None:
             job.until = event.until
             heapq.heappush(self._leases[job.queue], (event.until, job.id))
 
-    def _settled(self, event: Event) -> None:
+    def _settled(self, event: HistoryEvent) -> None:
         job = self._jobs.get(event.job)
         if job is None:
             return
@@ -233,12 +233,12 @@ class Order:
         else:  # its old run_at may stay, and is not known here any more
             self._forget(event.job)
 
-    def _reclaimed(self, event: Event) -> None:
+    def _reclaimed(self, event: HistoryEvent) -> None:
         job = self._jobs.get(event.job)
         if job is not None and job.until is not None:
             self._stall(job)
 
-    def _swept(self, event: Event) -> None:
+    def _swept(self, event: HistoryEvent) -> None:
         """A sweep that came back short must have left no expired lease."""
         at = event.at
         if at is None or event.version >= event.limit:
@@ -253,7 +253,7 @@ class Order:
                     )
                     self._forget(job_id)
 
-    def _controlled(self, event: Event) -> None:
+    def _controlled(self, event: HistoryEvent) -> None:
         job = self._jobs.get(event.job)
         if event.op == "cancel" and event.result == "requested" and job is not None:
             job.is_cancelled = True
@@ -262,7 +262,7 @@ class Order:
         elif event.op in ("cancel", "requeue", "delete"):
             self._forget(event.job)
 
-    def _configured(self, event: Event) -> None:
+    def _configured(self, event: HistoryEvent) -> None:
         rules = event.rules or NO_RULES
         is_gate = rules.paused or rules.max_running is not None or rules.execute_rate is not None
         (self._gated.add if is_gate else self._gated.discard)(event.queue)

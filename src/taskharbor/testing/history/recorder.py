@@ -15,9 +15,9 @@ from taskharbor.drivers.relay import Relay
 from taskharbor.model.clock import Clock, SystemClock, micros
 from taskharbor.model.job import Job, NewJob
 from taskharbor.testing.history.calls import answers, questions, refusals
-from taskharbor.testing.history.events import Event, event_line
+from taskharbor.testing.history.events import HistoryEvent, event_line
 
-Write = Callable[[Event], None]
+Write = Callable[[HistoryEvent], None]
 
 
 class Recorder:
@@ -32,12 +32,12 @@ class Recorder:
         self._clock = clock or SystemClock()
         self._calls = 0
 
-    def asked(self, events: list[Event]) -> list[Event]:
+    def asked(self, events: list[HistoryEvent]) -> list[HistoryEvent]:
         """Write the questions of one call down, under a number of their own."""
         self._calls += 1
         return [self.note(event, call=self._calls) for event in events]
 
-    def note(self, event: Event, **changes: Any) -> Event:
+    def note(self, event: HistoryEvent, **changes: Any) -> HistoryEvent:
         """Write one event down, with the time and the name of this process."""
         t = round(self._clock.monotonic() * 1_000_000)
         event = replace(event, process=self.process, t=t, **changes)
@@ -47,7 +47,7 @@ class Recorder:
     def mark(self, op: str, process: str = "", result: str = "") -> None:
         """A word of the test itself: `fault` done to a process, `heal`, `drained`."""
         t = round(self._clock.monotonic() * 1_000_000)
-        self._write(Event(kind="ok", op=op, process=process or self.process, t=t, result=result))
+        self._write(HistoryEvent(kind="ok", op=op, process=process or self.process, t=t, result=result))
 
 
 class Recorded(Relay):
@@ -82,7 +82,7 @@ class Recorded(Relay):
         self._note_all(answers("enqueue", asked, answer, at))
         return answer
 
-    def _note_all(self, events: list[Event]) -> None:
+    def _note_all(self, events: list[HistoryEvent]) -> None:
         for event in events:
             self._recorder.note(event)
 
@@ -94,7 +94,7 @@ def recorded_runs(recorder: Recorder) -> Callable[..., Any]:
     """
 
     async def note(ctx: Any, job: Job, call_next: Callable[..., Any]) -> Any:
-        run = Event(kind="invoke", op="run", job=job.id, version=ctx.fence)
+        run = HistoryEvent(kind="invoke", op="run", job=job.id, version=ctx.fence)
         [run] = recorder.asked([run])
         try:
             result = await call_next(ctx, job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 
 PROMISES = {
     "I1": "no acknowledged job is lost",
@@ -51,7 +51,7 @@ class Violation:
     promise: str
     message: str
     job: str = ""
-    events: tuple[Event, ...] = ()
+    events: tuple[HistoryEvent, ...] = ()
 
     def __str__(self) -> str:
         where = f" (job {self.job})" if self.job else ""

@@ -7,12 +7,12 @@
 """
 
 from taskharbor.testing.simulator.actors import Producer
-from taskharbor.testing.simulator.apps import App, HarborApp, UsualApp
+from taskharbor.testing.simulator.apps import HarborApp, SimulatedApp, UsualApp
 from taskharbor.testing.simulator.plan import FAULTS, FEATURES, Plan, plan_of
 from taskharbor.testing.simulator.world import Outcome, World
 
 
-def simulate(plan: Plan, app: App | None = None) -> Outcome:
+def simulate(plan: Plan, app: SimulatedApp | None = None) -> Outcome:
     """Run one world to its end and judge it. Equal plans give equal histories."""
     return World(plan, app).run()
 
@@ -20,11 +20,11 @@ def simulate(plan: Plan, app: App | None = None) -> Outcome:
 __all__ = [
     "FAULTS",
     "FEATURES",
-    "App",
     "HarborApp",
     "Outcome",
     "Plan",
     "Producer",
+    "SimulatedApp",
     "UsualApp",
     "World",
     "plan_of",

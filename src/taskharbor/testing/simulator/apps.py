@@ -21,7 +21,7 @@ from taskharbor.worker.context import JobContext
 from taskharbor.worker.worker import Worker
 
 
-class App(Protocol):
+class SimulatedApp(Protocol):
     """What a world works on."""
 
     def queues(self, plan: Plan) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.relay import Relay
 from taskharbor.errors import DriverMisbehaved, DriverUnavailable, TaskHarborError
 from taskharbor.testing.history.calls import answers, questions, refusals
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 from taskharbor.testing.simulator.loop import SECOND, Process
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Network:
         line: Link,
         verb: str,
         args: tuple[Any, ...],
-        asked: list[Event],
+        asked: list[HistoryEvent],
         fate: Fate,
         reply: asyncio.Future[Any] | None,
         now: datetime | None,
@@ -168,7 +168,7 @@ class Network:
         line: Link,
         verb: str,
         args: tuple[Any, ...],
-        asked: list[Event],
+        asked: list[HistoryEvent],
         fate: Fate,
         reply: asyncio.Future[Any] | None,
         answer: Any,
@@ -190,7 +190,9 @@ class Network:
                 self._loop.us + self._choices.whole(0, SECOND), line, verb, args, asked, again, None, None
             )
 
-    def _note(self, process: Process, verb: str, asked: list[Event], answer: Any, *, is_lost: bool) -> None:
+    def _note(
+        self, process: Process, verb: str, asked: list[HistoryEvent], answer: Any, *, is_lost: bool
+    ) -> None:
         recorder = self._world.recorder_of(process.name)
         at = self._world.store_clock.now_us()
         if isinstance(answer, TaskHarborError):
@@ -201,7 +203,7 @@ class Network:
             recorder.note(event, is_lost=is_lost)
             self._remember(event)
 
-    def _remember(self, event: Event) -> None:
+    def _remember(self, event: HistoryEvent) -> None:
         """The instants at which something will come to its end: arrivals are moved onto them."""
         if event.kind != "ok":
             return

@@ -18,7 +18,7 @@ from taskharbor.errors import DriverError
 from taskharbor.model.job import FailureKind, JobRecord, Lease
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
 from taskharbor.model.settlement import Settlement, attempts_allowed, decide
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 from taskharbor.testing.simulator.actors import RETRY, Actor
 from taskharbor.testing.simulator.loop import Process
 
@@ -176,7 +176,7 @@ class RudeWorker(Actor):
         outcome = WasCancelled("asked for") if held.is_cancelled else self._outcome()
         if isinstance(outcome, Failed):
             [run] = self._recorder.asked(
-                [Event(kind="invoke", op="run", job=held.record.id, version=held.record.fence)]
+                [HistoryEvent(kind="invoke", op="run", job=held.record.id, version=held.record.fence)]
             )
             self._recorder.note(run, kind="fail", result="ValueError")
         limit = attempts_allowed(held.record.max_attempts, RETRY.max_attempts)

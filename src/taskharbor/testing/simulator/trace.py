@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from taskharbor.testing.history.events import Event
+from taskharbor.testing.history.events import HistoryEvent
 from taskharbor.testing.simulator.loop import SECOND
 
 
@@ -22,7 +22,7 @@ class Names:
         return self._names.get(long, "")
 
 
-def trace_lines(events: Iterable[Event], job: str = "") -> Iterator[str]:
+def trace_lines(events: Iterable[HistoryEvent], job: str = "") -> Iterator[str]:
     """The lines of a trace; with `job`, only those about that job."""
     names = Names()
     for event in events:
@@ -31,13 +31,13 @@ def trace_lines(events: Iterable[Event], job: str = "") -> Iterator[str]:
             yield line
 
 
-def _is_wanted(event: Event, job: str) -> bool:
+def _is_wanted(event: HistoryEvent, job: str) -> bool:
     if job:
         return event.op == "fault" or job in (event.job, event.token)
     return event.op not in ("snapshot", "look")
 
 
-def _line(event: Event, names: Names) -> str:
+def _line(event: HistoryEvent, names: Names) -> str:
     parts = [
         f"{event.t / SECOND:11.6f}",
         f"{event.process or 'store':<13}",
@@ -49,7 +49,7 @@ def _line(event: Event, names: Names) -> str:
     return " ".join([*parts, *_details(event)]).rstrip()
 
 
-def _details(event: Event) -> Iterator[str]:
+def _details(event: HistoryEvent) -> Iterator[str]:
     if event.version:
         yield f"v{event.version}" if event.op not in ("reserve", "run") else f"n{event.version}"
     if event.state:

@@ -26,7 +26,7 @@ from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.testing.history.calls import answers, questions, snapshot
 from taskharbor.testing.history.checker import check
-from taskharbor.testing.history.events import Event, history_hash
+from taskharbor.testing.history.events import HistoryEvent, history_hash
 from taskharbor.testing.history.recorder import Recorder
 from taskharbor.testing.history.verdict import Terms, Verdict
 from taskharbor.testing.simulator.actors import (
@@ -39,7 +39,7 @@ from taskharbor.testing.simulator.actors import (
     SchedulerActor,
     WorkerActor,
 )
-from taskharbor.testing.simulator.apps import App, UsualApp
+from taskharbor.testing.simulator.apps import SimulatedApp, UsualApp
 from taskharbor.testing.simulator.choices import Choices
 from taskharbor.testing.simulator.clocks import ProcessClock, StoreClock
 from taskharbor.testing.simulator.faults import FaultInjector
@@ -60,7 +60,7 @@ class Outcome:
 
     plan: Plan
     verdict: Verdict
-    history: list[Event]
+    history: list[HistoryEvent]
     faults: list[str]
     calls: int
     seconds: float
@@ -86,17 +86,22 @@ class World:
     """Everything that takes part in one run."""
 
     def __init__(
-        self, plan: Plan, app: App | None = None, make: MakeDriver | None = None, *, stepwise: bool = False
+        self,
+        plan: Plan,
+        app: SimulatedApp | None = None,
+        make: MakeDriver | None = None,
+        *,
+        stepwise: bool = False,
     ) -> None:
         self.plan = plan
-        self.app: App = app or UsualApp()
+        self.app: SimulatedApp = app or UsualApp()
         self.is_stepwise = stepwise  # a store whose steps wait for each other
         self.decides_by_caller = False
         self.choices = Choices(Entropy(plan.seed))
         self.loop = SimulatedLoop(self.choices.split("loop"))  # type: ignore[abstract]  # the rest is never asked for
         self.store_process = Process("store")
         self.store_clock = StoreClock(self.loop)
-        self.history: list[Event] = []
+        self.history: list[HistoryEvent] = []
         self.ids: list[str] = []
         self.faults: list[str] = []
         self.has_faults = bool(plan.faults)
@@ -160,7 +165,7 @@ class World:
 
     def mark_fault(self, name: str, kind: str) -> None:
         process = "" if name == self.store_process.name else name
-        self.history.append(Event(kind="ok", op="fault", process=process, t=self.loop.us, result=kind))
+        self.history.append(HistoryEvent(kind="ok", op="fault", process=process, t=self.loop.us, result=kind))
 
     # ------------------------------------------------------------------ processes
 
@@ -216,7 +221,7 @@ class World:
         self._ended_us = self.loop.us
         self.has_faults = False
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: HistoryEvent) -> None:
         if not self.is_over:
             self.history.append(event)
 
@@ -252,7 +257,7 @@ class World:
         self.has_faults = self.is_busy = False
         injector.end()
         await self._open_gates()
-        self.history.append(Event(kind="ok", op="heal", t=self.loop.us))
+        self.history.append(HistoryEvent(kind="ok", op="heal", t=self.loop.us))
 
     async def _open_gates(self) -> None:
         await self._configure(QueueSettings(queue=LIMITED, max_running=None))
@@ -335,7 +340,7 @@ class World:
             records = await self.store.get(ids, now=self.store_clock.now())
             events = answers("get", asked, records, self.store_clock.now_us())
             self.history += [replace(event, t=self.loop.us) for event in events]
-        self.history.append(Event(kind="ok", op="drained", t=self.loop.us))
+        self.history.append(HistoryEvent(kind="ok", op="drained", t=self.loop.us))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules
-from taskharbor.testing.history import Event, Facts
+from taskharbor.testing.history import Facts, HistoryEvent
 
 LEASE = 30
 _calls = count(1)
@@ -20,18 +20,18 @@ def facts(**said: Any) -> Facts:
     return Facts(**{"type": "work", "queue": "q", "digest": "d", "max_attempts": 3, "max_stalls": 3, **said})
 
 
-def enqueue(job="a", at=0, *, result="created", version=1, sent="", kind="ok", **said) -> list[Event]:
+def enqueue(job="a", at=0, *, result="created", version=1, sent="", kind="ok", **said) -> list[HistoryEvent]:
     call = next(_calls)
-    asked = Event(kind="invoke", op="enqueue", job=sent or job, t=at, call=call, facts=facts(**said))
+    asked = HistoryEvent(kind="invoke", op="enqueue", job=sent or job, t=at, call=call, facts=facts(**said))
     if kind != "ok":
         return [asked, replace(asked, kind=kind, facts=None, result="RateLimited")]
     return [asked, replace(asked, kind="ok", job=job, token=sent, at=at, version=version, result=result)]
 
 
-def reserve(at, *granted: Event, limit=1, worker="w", **asked) -> list[Event]:
+def reserve(at, *granted: HistoryEvent, limit=1, worker="w", **asked) -> list[HistoryEvent]:
     """A claim and what it brought."""
     call = next(_calls)
-    claim = Event(
+    claim = HistoryEvent(
         kind="invoke",
         op="reserve",
         worker=worker,
@@ -46,8 +46,10 @@ def reserve(at, *granted: Event, limit=1, worker="w", **asked) -> list[Event]:
     return [claim, *told, replace(claim, kind="ok", at=at, version=len(told))]
 
 
-def grant(job="a", at=10, *, version=2, token="t1", fence=None, until=None, worker="w", **said) -> Event:
-    return Event(
+def grant(
+    job="a", at=10, *, version=2, token="t1", fence=None, until=None, worker="w", **said
+) -> HistoryEvent:
+    return HistoryEvent(
         kind="ok",
         op="grant",
         process=worker,
@@ -64,9 +66,9 @@ def grant(job="a", at=10, *, version=2, token="t1", fence=None, until=None, work
     )
 
 
-def extend(at, *, job="a", version=3, token="t1", until=None) -> Event:
+def extend(at, *, job="a", version=3, token="t1", until=None) -> HistoryEvent:
     until = at + LEASE if until is None else until
-    return Event(
+    return HistoryEvent(
         kind="ok", op="extend", job=job, t=at, at=at, version=version, token=token, until=until, span=LEASE
     )
 
@@ -74,9 +76,11 @@ def extend(at, *, job="a", version=3, token="t1", until=None) -> Event:
 _STATE = {"ack": "completed", "retry": "ready", "fail": "failed", "release": "ready", "stalled": "ready"}
 
 
-def end(op, at=20, *, job="a", version=3, token="t1", state="", kind="ok", span=None, result="") -> Event:
+def end(
+    op, at=20, *, job="a", version=3, token="t1", state="", kind="ok", span=None, result=""
+) -> HistoryEvent:
     state = state or _STATE.get(op, "cancelled")
-    return Event(
+    return HistoryEvent(
         kind=kind,
         op=op,
         job=job,
@@ -90,20 +94,20 @@ def end(op, at=20, *, job="a", version=3, token="t1", state="", kind="ok", span=
     )
 
 
-def refuse(op, at, error, *, job="a", token="t1") -> Event:
-    return Event(kind="fail", op=op, job=job, t=at, at=at, token=token, result=error)
+def refuse(op, at, error, *, job="a", token="t1") -> HistoryEvent:
+    return HistoryEvent(kind="fail", op=op, job=job, t=at, at=at, token=token, result=error)
 
 
-def reclaim(at=40, *, job="a", version=3, result="requeued") -> Event:
-    return Event(kind="ok", op="reclaim", job=job, t=at, at=at, version=version, result=result)
+def reclaim(at=40, *, job="a", version=3, result="requeued") -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="reclaim", job=job, t=at, at=at, version=version, result=result)
 
 
-def sweep(at, found=0, limit=100) -> Event:
-    return Event(kind="ok", op="sweep", t=at, at=at, version=found, limit=limit)
+def sweep(at, found=0, limit=100) -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="sweep", t=at, at=at, version=found, limit=limit)
 
 
-def cancel(at, result="cancelled", *, job="a", version=2, state="") -> Event:
-    return Event(
+def cancel(at, result="cancelled", *, job="a", version=2, state="") -> HistoryEvent:
+    return HistoryEvent(
         kind="ok",
         op="cancel",
         job=job,
@@ -115,16 +119,18 @@ def cancel(at, result="cancelled", *, job="a", version=2, state="") -> Event:
     )
 
 
-def requeue(at, *, job="a", version=4, resets=True) -> Event:
-    return Event(kind="ok", op="requeue", job=job, t=at, at=at, version=version, state="ready", resets=resets)
+def requeue(at, *, job="a", version=4, resets=True) -> HistoryEvent:
+    return HistoryEvent(
+        kind="ok", op="requeue", job=job, t=at, at=at, version=version, state="ready", resets=resets
+    )
 
 
-def delete(at, *, job="a") -> Event:
-    return Event(kind="ok", op="delete", job=job, t=at, at=at)
+def delete(at, *, job="a") -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="delete", job=job, t=at, at=at)
 
 
-def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> Event:
-    return Event(
+def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> HistoryEvent:
+    return HistoryEvent(
         kind="ok",
         op="look",
         job=job,
@@ -140,30 +146,33 @@ def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> Event:
     )
 
 
-def snapshot(at, *looks: Event) -> list[Event]:
+def snapshot(at, *looks: HistoryEvent) -> list[HistoryEvent]:
     call = -next(_calls)
-    return [*(replace(one, call=call) for one in looks), Event(kind="ok", op="snapshot", call=call, at=at)]
+    return [
+        *(replace(one, call=call) for one in looks),
+        HistoryEvent(kind="ok", op="snapshot", call=call, at=at),
+    ]
 
 
-def configure(at=0, queue="q", **rules) -> Event:
-    return Event(kind="ok", op="configure", queue=queue, t=at, at=at, rules=QueueRules(**rules))
+def configure(at=0, queue="q", **rules) -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="configure", queue=queue, t=at, at=at, rules=QueueRules(**rules))
 
 
-def run(at, fence, kind="ok", *, job="a") -> list[Event]:
-    begun = Event(kind="invoke", op="run", job=job, t=at, version=fence)
+def run(at, fence, kind="ok", *, job="a") -> list[HistoryEvent]:
+    begun = HistoryEvent(kind="invoke", op="run", job=job, t=at, version=fence)
     return [begun, replace(begun, kind=kind, t=at + 1)]
 
 
-def fault(at, process="w") -> Event:
-    return Event(kind="ok", op="fault", process=process, t=at)
+def fault(at, process="w") -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="fault", process=process, t=at)
 
 
-def speculate(at, *, copy="c", original="a") -> Event:
-    return Event(kind="ok", op="speculate", job=copy, token=original, t=at, at=at, version=1)
+def speculate(at, *, copy="c", original="a") -> HistoryEvent:
+    return HistoryEvent(kind="ok", op="speculate", job=copy, token=original, t=at, at=at, version=1)
 
 
-def history_of(*parts: Event | list[Event]) -> list[Event]:
-    told: list[Event] = []
+def history_of(*parts: HistoryEvent | list[HistoryEvent]) -> list[HistoryEvent]:
+    told: list[HistoryEvent] = []
     for part in parts:
         told += part if isinstance(part, list) else [part]
     return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskharbor.testing.history import PROMISES, Event, Terms, check
+from taskharbor.testing.history import PROMISES, HistoryEvent, Terms, check
 from tests.unit.testing.history.events_by_hand import (
     cancel,
     configure,
@@ -39,7 +39,7 @@ DONE = history_of(RUNNING, end("ack"))
 TOLD = {"type": "taskharbor.failed", "queue": "dead", "about": "a"}
 WITH_FAIL_QUEUE = configure(fail_queue="dead")
 
-BAD: list[tuple[str, str, list[Event], Terms]] = [
+BAD: list[tuple[str, str, list[HistoryEvent], Terms]] = [
     ("I1", "acknowledged and never seen again", history_of(STORED), DRAINED),
     ("I1", "gone after it ran", history_of(DONE, look(30, "")), EXACT),
     ("I1", "unknown to a cancel", history_of(RUNNING, cancel(15, "not_found", version=0)), EXACT),
@@ -144,7 +144,7 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
         "reclaimed twice after one claim that nobody heard of",
         history_of(
             STORED,
-            Event(kind="unknown", op="reserve", t=5, queues=("q",)),
+            HistoryEvent(kind="unknown", op="reserve", t=5, queues=("q",)),
             reclaim(),
             reclaim(80, version=5),
         ),
@@ -440,7 +440,9 @@ BAD: list[tuple[str, str, list[Event], Terms]] = [
 @pytest.mark.parametrize(
     ("promise", "name", "history", "terms"), BAD, ids=[f"{bad[0]} {bad[1]}" for bad in BAD]
 )
-def test_a_broken_promise_is_named(promise: str, name: str, history: list[Event], terms: Terms) -> None:
+def test_a_broken_promise_is_named(
+    promise: str, name: str, history: list[HistoryEvent], terms: Terms
+) -> None:
     assert promise in check(history, terms).broken
 
 

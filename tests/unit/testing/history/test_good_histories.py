@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskharbor.testing.history import Event, Terms, check
+from taskharbor.testing.history import HistoryEvent, Terms, check
 from tests.unit.testing.history.events_by_hand import (
     cancel,
     configure,
@@ -35,7 +35,7 @@ STORED = enqueue()
 RUNNING = history_of(STORED, grant())
 DONE = history_of(RUNNING, end("ack"))
 
-GOOD: list[tuple[str, list[Event], Terms]] = [
+GOOD: list[tuple[str, list[HistoryEvent], Terms]] = [
     ("nothing at all", [], DRAINED),
     (
         "enqueued, run, done",
@@ -193,7 +193,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         "an extension that nobody heard of may have been stored",
         history_of(
             RUNNING,
-            Event(kind="unknown", op="extend", job="a", token="t1", t=30),
+            HistoryEvent(kind="unknown", op="extend", job="a", token="t1", t=30),
             end("ack", 50, version=4),
         ),
         LOOSE,
@@ -202,7 +202,7 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
         "a claim that nobody heard of may have been granted",
         history_of(
             STORED,
-            Event(kind="unknown", op="reserve", t=5, queues=("q",)),
+            HistoryEvent(kind="unknown", op="reserve", t=5, queues=("q",)),
             grant(at=50, version=4, token="t2", starts=2, stalls=1),
         ),
         LOOSE,
@@ -236,14 +236,14 @@ GOOD: list[tuple[str, list[Event], Terms]] = [
     ),
     (
         "a lease that nobody heard of is reclaimed like any other",
-        history_of(STORED, Event(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
+        history_of(STORED, HistoryEvent(kind="unknown", op="reserve", t=5, queues=("q",)), reclaim(40)),
         LOOSE,
     ),
 ]
 
 
 @pytest.mark.parametrize(("name", "history", "terms"), GOOD, ids=[good[0] for good in GOOD])
-def test_a_kept_promise_is_not_blamed(name: str, history: list[Event], terms: Terms) -> None:
+def test_a_kept_promise_is_not_blamed(name: str, history: list[HistoryEvent], terms: Terms) -> None:
     verdict = check(history, terms)
 
     assert verdict.is_sound, verdict

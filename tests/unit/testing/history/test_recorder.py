@@ -15,7 +15,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.testing.history import (
-    Event,
+    HistoryEvent,
     Recorded,
     Recorder,
     Terms,
@@ -37,7 +37,7 @@ def job(number: int = 1, **options) -> NewJob:
 
 
 async def test_every_call_is_written_down_twice() -> None:
-    told: list[Event] = []
+    told: list[HistoryEvent] = []
 
     async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
         await driver.enqueue([job()])
@@ -83,7 +83,7 @@ class Broken(Relay):
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value,
 )
 async def test_a_call_that_raises_is_certainly_not_done_or_unknown(error: BaseException, kind: str) -> None:
-    told: list[Event] = []
+    told: list[HistoryEvent] = []
     inner = Broken(MemoryDriver())
     inner.error = error
 
@@ -95,7 +95,7 @@ async def test_a_call_that_raises_is_certainly_not_done_or_unknown(error: BaseEx
 
 
 async def test_the_other_verbs_are_told_too() -> None:
-    told: list[Event] = []
+    told: list[HistoryEvent] = []
 
     async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
         await driver.configure_queue(QueueSettings(queue="default", max_running=3))
@@ -134,7 +134,7 @@ async def test_the_other_verbs_are_told_too() -> None:
 
 
 async def test_a_real_worker_leaves_a_sound_history() -> None:
-    told: list[Event] = []
+    told: list[HistoryEvent] = []
     recorder = Recorder("p", told.append)
     store = MemoryDriver()
     worker = Worker(Recorded(store, recorder))
