@@ -10,7 +10,7 @@ from taskharbor.drivers.messages import Claim, Extended, Speculated
 from taskharbor.errors import InvalidArgument, JobNotInflight
 from taskharbor.model.job import Progress
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.queue import QueueSettings
+from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Retry
 from taskharbor.model.state import JobState
 from tests.integration.sqlite.stores import NOW, claim, driver_on, is_sound, new_job
@@ -199,3 +199,34 @@ async def test_ends_of_one_instant_under_several_claims_keep_their_own_leases(dr
         (b"%d" % job.seq, answer.version, job.token, job.fence)
         for job, answer in zip(taken, answers, strict=True)
     ]
+
+
+async def test_a_job_that_ran_again_is_pruned_by_its_last_end(driver):
+    day = Retention(completed=timedelta(days=1))
+    await driver.configure_queue(QueueSettings(queue="default", retention=day), now=NOW)
+    jobs = [new_job() for _ in range(3)]
+    await driver.enqueue(jobs, now=NOW)
+    await driver.settle([Ack(job.lease) for job in (await driver.reserve(claim(3), now=NOW)).jobs], now=NOW)
+    await driver.requeue([jobs[1].id], now=NOW)
+    later = NOW + timedelta(hours=1)
+    [again] = (await driver.reserve(claim(3), now=later)).jobs
+    await driver.settle([Ack(again.lease)], now=later)
+
+    assert await driver.prune(now=NOW + timedelta(days=1)) == 2
+    assert await states_of(driver, jobs, now=later) == [None, JobState.COMPLETED, None]
+    assert await driver.prune(now=later + timedelta(days=1)) == 1
+    assert (await driver.count(["default"], now=later))["default"].total == 0
+
+
+async def test_a_second_claim_of_a_completed_job_leaves_the_first_ones_batch(driver):
+    """What a first-try success keeps in its batch is not lost with its neighbours."""
+    jobs = [new_job() for _ in range(3)]
+    await driver.enqueue(jobs, now=NOW)
+    taken = (await driver.reserve(claim(3), now=NOW)).jobs
+    await driver.settle([Ack(job.lease) for job in taken], now=NOW)
+    await driver.delete([jobs[0].id, jobs[2].id], now=NOW)
+
+    [kept] = await driver.get([jobs[1].id], now=NOW)
+
+    assert kept is not None
+    assert (kept.settled_token, kept.fence, kept.started_at) == (taken[1].token, taken[1].fence, NOW)

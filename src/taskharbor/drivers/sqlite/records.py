@@ -49,7 +49,7 @@ class Records:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._known: dict[str, JobRecord] = {}  # as they are stored now
-        self._claims: dict[str, tuple[int, int]] = {}  # of those that run: number and extensions
+        self._claims: dict[str, tuple[int, int, int]] = {}  # of those that run: number, extensions, flags
 
     @property
     def now(self) -> datetime:
@@ -85,7 +85,7 @@ class Records:
         if job.state is JobState.READY:
             job = replace(job, state=waiting_state(job.run_at, self._step.now))
         if row.claim is not None:
-            self._claims[job.id] = row.claim, row.extensions
+            self._claims[job.id] = row.claim, row.extensions, row.flags
         self._known[job.id] = job
         return job
 
@@ -103,8 +103,8 @@ class Records:
         return None if row is None else self.at(row[0])
 
     def run_had_copy(self, job: JobRecord) -> bool:
-        row = self._step.fetch_one("copy_marked", seq=job.seq)
-        return row is not None and bool(row[0])
+        *_, flags = self._claims[job.id]
+        return bool(flags & Flags.COPIED)
 
     def rules(self, queue: str) -> QueueRules:
         return gates.rules(self._step, queue)
@@ -188,8 +188,8 @@ class Records:
     def _put_running(self, job: JobRecord) -> None:
         """The job runs on. It gets a claim of its own, whose updated_at is its own, too."""
         step = self._step
-        no, extensions = self._claims[job.id]
-        (flags,) = step.fetch_one("running_flags", seq=job.seq)
+        no, extensions, flags = self._claims[job.id]
+        flags |= Flags.CANCEL if job.cancel_requested else 0
         own = step.execute(
             "extend_part",
             no=no,
@@ -203,12 +203,12 @@ class Records:
             "put_running",
             seq=job.seq,
             no=own,
-            flags=flags | (Flags.CANCEL if job.cancel_requested else 0),
+            flags=flags,
             version=job.version - extensions,
             progress=progress_text(job.progress),
         )
         leave_claim(step, no, 1)
-        self._claims[job.id] = own or 0, extensions
+        self._claims[job.id] = own or 0, extensions, flags
 
     def drop(self, job: JobRecord) -> None:
         self._step.count_record(job, job.state, -1)
@@ -236,6 +236,8 @@ class Records:
     def add_copy(self, copy: JobRecord, original: JobRecord) -> None:
         self.put(copy)
         self._step.execute("copy_mark", seq=original.seq)
+        no, extensions, flags = self._claims[original.id]
+        self._claims[original.id] = no, extensions, flags | Flags.COPIED
 
     def add_failure_job(self, job: NewJob) -> None:
         self.put(new_record(job, self.next_seq(), self.now))

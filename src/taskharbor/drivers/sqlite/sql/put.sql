@@ -22,10 +22,6 @@ on conflict (seq) do update set
 -- A job that runs on under a claim of its own: a cancel was requested.
 update th_job_state set claim = :no, flags = :flags, version = :version, progress = :progress where seq = :seq
 
--- name: running_flags
--- The flags of a job.
-select flags from th_job_state where seq = :seq
-
 -- name: put_history
 -- What a job has behind it.
 insert into th_job_history (seq, attempts, stalls, starts, run_at, started_at, settled_token,
@@ -106,10 +102,6 @@ where j.copy_of = :id and ifnull(s.state, 0) < 4
 -- name: copy_mark
 -- This run of a job has a copy.
 update th_job_state set flags = flags | 32 where seq = :seq
-
--- name: copy_marked
--- Whether this run of a job has or had a copy.
-select flags & 32 from th_job_state where seq = :seq
 
 -- name: idempotency_find
 -- The job behind an idempotency key that has not expired.

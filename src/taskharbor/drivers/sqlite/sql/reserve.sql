@@ -60,7 +60,7 @@ values (:queue, :token, :worker, :now, :expires_at, :now, 0, :held, :seqs)
 insert into th_job_state (seq, state, claim, flags, version, fence, since)
 select value, 3, :no, :flags, 2, null, :now from json_each(:seqs) where true
 on conflict (seq) do update set
-  state = 3, claim = excluded.claim, finished = null, flags = excluded.flags, version = version + 1,
+  state = 3, claim = excluded.claim, flags = excluded.flags, version = version + 1,
   fence = max(fence + 1, excluded.since), since = excluded.since, progress = null
 
 -- name: reserve_more
