@@ -62,7 +62,8 @@ check: env  ## Check format, lint, types and import direction
 	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports --no-logo
 
-fix: env  ## Format, and repair what the linter can repair
+fix: env  ## Format, repair what the linter can repair, list the tests of each folder
+	@$(python) tools/list_tests.py
 	@$(python) -m ruff check --fix
 	@$(python) -m ruff format
 

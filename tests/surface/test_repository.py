@@ -126,4 +126,4 @@ def test_folders_of_tests_list_their_files_by_promise() -> None:
         there = {path.name for path in folder.glob("test_*.py")}
         wrong += [f"{page.relative_to(ROOT)}: {name}" for name in sorted(listed ^ there)]
 
-    assert wrong == [], "listed but not there, or there but not listed"
+    assert wrong == [], "listed but not there, or there but not listed: `make fix` writes the lists"
