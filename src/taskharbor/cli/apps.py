@@ -1,4 +1,4 @@
-"""APP on the command line → the Harbor it names: `module:attribute`, or `module` alone."""
+"""From APP on the command line to a Harbor: `module:attribute`, or `module` alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from taskharbor.cli.config import chosen_include
-from taskharbor.cli.session import was_said
+from taskharbor.cli.session import was_given
 from taskharbor.drivers.loading import DEFAULT_URL
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
@@ -28,38 +28,38 @@ _USUAL_NAMES = ("harbor", "app")
 
 
 def load_app(reference: str, url: str | None = None, include: Sequence[str] | None = None) -> Harbor:
-    """Import the module, with the current folder on the path, and take the Harbor out of it, tasks and all.
+    """Import the module, with the current folder on the path, and return its Harbor with all tasks.
 
-    `module` alone means `module:harbor`, then `module:app`. `url` is the store of a Harbor that names
-    none in its own code. `include` names more modules with tasks of it.
+    `module` alone means `module:harbor`, then `module:app`. `url` is the store for a Harbor that names
+    none. `include` names more modules that define tasks.
 
     Raises:
-        ConfigurationError: there is no such module or Harbor; the message names those that are there.
-            Or the command line names one store, and the code of the app another.
+        ConfigurationError: there is no such module or Harbor, or the command line and the code name
+            different stores.
     """
     module, attribute, found = _named(reference, url, Harbor)
     if not isinstance(found, Harbor):
         raise ConfigurationError(_not_there(module, attribute, found))
-    if url is not None and was_said("url"):
+    if url is not None and was_given("url"):
         _refuse_two_stores(reference, found, store_url(url))
     found.import_tasks(*chosen_include(include))
     return found
 
 
 def load_worker(reference: str, url: str | None, include: Sequence[str] | None) -> Harbor | Worker:
-    """The same where a Worker is welcome, too: one that was built in code, with settings of its own."""
+    """The same, but it may also be a Worker built in code, with its own settings."""
     _, _, found = _named(reference, url, Harbor)
     if not isinstance(found, Worker):
         return load_app(reference, url, include)
-    if url is not None and was_said("url"):
-        raise ConfigurationError(f"--url was given, but {reference} is a worker that brings its own store")
+    if url is not None and was_given("url"):
+        raise ConfigurationError(f"--url was given, but {reference} is a Worker with its own store")
     import_modules(chosen_include(include))
     return found
 
 
 def _named(reference: str, url: str | None, usual: type[Any]) -> tuple[ModuleType, str, Any]:
-    """The module, the attribute and what it holds: with no attribute the first usual name that fits."""
-    _tell_store(url)
+    """The module, the attribute and its value; without an attribute, the first usual name that exists."""
+    _export_store(url)
     name, colon, attribute = reference.partition(":")
     if not name or (colon and not attribute):
         raise ConfigurationError(f"{reference!r} must look like module:attribute, for example app:harbor")
@@ -70,10 +70,10 @@ def _named(reference: str, url: str | None, usual: type[Any]) -> tuple[ModuleTyp
     return module, attribute, next(fitting, None)
 
 
-def _tell_store(url: str | None) -> None:
-    """Let the app's code find the store in the environment, as far as anybody has named one.
+def _export_store(url: str | None) -> None:
+    """Put the chosen store into the environment, for the app's code to find.
 
-    The default is not told: code that reads the variable may well have a default of its own.
+    Not the default: code that reads the variable may have its own default.
     """
     if url is None and os.environ.get(URL_VARIABLE):
         return
@@ -83,18 +83,18 @@ def _tell_store(url: str | None) -> None:
 
 
 def _refuse_two_stores(reference: str, harbor: Harbor, url: str) -> None:
-    """A flag that is not obeyed would let somebody work on the wrong store."""
+    """Ignoring --url would run the command on the wrong store."""
     if harbor.url is None:
-        raise ConfigurationError(f"--url {masked(url)} was given, but {reference} brings a driver of its own")
+        raise ConfigurationError(f"--url {masked(url)} was given, but {reference} has a driver of its own")
     if _whole(harbor.url) != _whole(url):
         raise ConfigurationError(
             f"--url {masked(url)} was given, but {reference} names another store in its code, "
-            f"{masked(harbor.url)}: leave one of them out"
+            f"{masked(harbor.url)}: remove one of them"
         )
 
 
 def _whole(url: str) -> str:
-    """The same text for the same SQLite file, however it was written; options stay as they are."""
+    """One spelling per SQLite file, to compare URLs; options are kept."""
     if not url.startswith("sqlite:"):
         return url
     parts = urlsplit(url)
@@ -117,7 +117,7 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"there is no module {error.name!r} in {os.getcwd()} or among the installed packages"
+                f"no module named {error.name!r} in {os.getcwd()} or the installed packages"
             ) from None
         raise _import_failed(name, error) from error
     except (Exception, SystemExit) as error:
@@ -125,7 +125,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _import_failed(name: str, error: BaseException) -> ConfigurationError:
-    """The module is the user's: whatever it raises, they want to see what, and where."""
+    """What the user's module raised, and where."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return ConfigurationError(
@@ -134,7 +134,7 @@ def _import_failed(name: str, error: BaseException) -> ConfigurationError:
 
 
 def _place(error: BaseException) -> str:
-    """File and line of the last step in the user's own code: below this folder, and no installed package."""
+    """File and line of the last frame in the user's own code: in this folder, not an installed package."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}"
     frames = [
@@ -144,7 +144,7 @@ def _place(error: BaseException) -> str:
     ]
     own = [frame for frame in frames if _is_own(frame.filename)]
     last = (own or frames)[-1:]
-    return f"{last[0].filename}, line {last[0].lineno}" if last else "an unknown place"
+    return f"{last[0].filename}, line {last[0].lineno}" if last else "an unknown line"
 
 
 def _is_own(filename: str) -> bool:
@@ -167,6 +167,6 @@ def _not_there(module: ModuleType, attribute: str, found: object) -> str:
     elif attribute:
         what = f"there is no {attribute!r} in the module {name!r}"
     else:
-        what = f"the module {name!r} has neither a Harbor named harbor nor one named app"
+        what = f"the module {name!r} has no Harbor named harbor or app"
     hint = f"Harbor objects in it: {', '.join(harbors)}" if harbors else "there is no Harbor object in it"
     return f"{what}; {hint}"

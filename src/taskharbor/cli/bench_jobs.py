@@ -1,4 +1,4 @@
-"""The work of `taskharbor bench --mix`: which jobs are put in, what their handler does, how each must end."""
+"""The jobs of `taskharbor bench`: their queue, their handler, and how each must end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskharbor.worker.context import JobContext
 TYPE = "taskharbor.bench"
 KINDS = ("plain", "flaky", "failing", "delayed", "keyed", "priority", "parent", "child")
 
-# Twenty requests, mixed, and over again. A parent's handler puts in the child that stands behind it.
+# Twenty requests, repeated. The handler of a parent enqueues the child that follows it.
 _ROUND = (
     *("plain", "flaky", "priority", "plain", "delayed", "plain", "keyed", "keyed", "plain", "priority"),
     *("plain", "failing", "plain", "delayed", "plain", "priority", "flaky", "plain", "parent", "child"),
@@ -34,23 +34,23 @@ _CHILD = "bench-child"
 
 
 class OnPurpose(Exception):
-    """What the flaky and the failing jobs raise."""
+    """Raised by flaky and failing jobs."""
 
 
 def kinds_of(count: int) -> Iterator[str]:
-    """The kinds of so many requests; a parent is never the last, for its child counts too."""
+    """The kinds of this many requests; a parent is never the last, as its child counts, too."""
     for at in range(count):
         kind = _ROUND[at % len(_ROUND)]
         yield "plain" if kind == "parent" and at + 1 == count else kind
 
 
 class MixJobs:
-    """Makes the jobs of one run, remembers what must become of each, and is their handler."""
+    """The jobs of one run, how each must end, and their handler."""
 
     def __init__(self, driver: Driver, queue: str, size: int) -> None:
         self.expected: dict[str, JobFate] = {}
         self.merged: Counter[str] = Counter()
-        """How many requests joined a waiting job of their key, by kind."""
+        """Requests merged into a waiting job of their key, by kind."""
         self._driver = driver
         self._queue = queue
         self._payload = b"x" * size
@@ -66,7 +66,7 @@ class MixJobs:
             self._enter(kind, job, answer)
 
     async def handle(self, ctx: JobContext, job: Job) -> None:
-        """The handler of them all."""
+        """The handler of all of them."""
         if ctx.attempt <= int(job.headers.get(_FAILURES, 0)):
             raise OnPurpose(f"attempt {ctx.attempt} fails on purpose")
         if (child := job.headers.get(_CHILD)) is not None:
@@ -128,7 +128,7 @@ def own_queue(entropy: Entropy) -> str:
 
 
 async def forget_queue(driver: Driver, queue: str) -> None:
-    """End what a broken-off run left, and forget everything."""
+    """Cancel and delete all jobs of the queue."""
     async for jobs in find_all(driver, JobSearch(queue=queue)):
         ids = [job.id for job in jobs]
         await driver.cancel(ids)

@@ -1,4 +1,4 @@
-"""taskharbor bench --mix: every kind of job, real workers, and an account of all of them at the end."""
+"""taskharbor bench --mix: every kind of job, real workers, and a check of every result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Mix:
         self._running: list[asyncio.Future[None]] = []
 
     async def run(self, jobs: int, batch: int) -> None:
-        """Put the jobs in while workers run them, wait for the end of all, and add up."""
+        """Enqueue the jobs while workers run them, wait for all to end, and check the results."""
         await self._check_store()
         try:
             async with self._at_work():
@@ -58,21 +58,21 @@ class Mix:
         self._verdict(account, jobs)
 
     async def _check_store(self) -> None:
-        """Refuse a store whose settings for all queues would spoil the account, or be spoilt by it."""
+        """Refuse a store whose harbor-wide settings would distort the result."""
         for info in await self._driver.queues():
             if info.queue != EVERY_QUEUE:
                 continue
             rules, kept = info.rules, info.rules.retention or DEFAULT_RETENTION
             if rules.paused:
-                raise UsageError("this store is paused as a whole: taskharbor queues resume --all")
+                raise UsageError("the whole harbor is paused; run taskharbor queues resume --all")
             if rules.fail_queue is not None:
                 raise UsageError(
-                    f"this store tells queue {rules.fail_queue} of every failed job, and --mix makes "
-                    "jobs fail; use a store without that setting"
+                    f"every failed job of this store makes a job in {rules.fail_queue}, and --mix "
+                    "makes jobs fail; use a store without that setting"
                 )
             if any(time is not None and time < _KEPT for time in (kept.completed, kept.failed)):
                 raise UsageError(
-                    "this store forgets jobs within an hour of their end, so --mix could not count them; "
+                    "this store deletes jobs within an hour of their end, so --mix cannot count them; "
                     "use a store that keeps them"
                 )
 
@@ -91,7 +91,7 @@ class Mix:
 
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
-        """The workers, from here to the end of the block, whatever ends it: they finish what they run."""
+        """Run the workers until the block ends; they finish running jobs."""
         self._running = [asyncio.ensure_future(worker.arun()) for worker in self._workers]
         try:
             yield
@@ -119,7 +119,7 @@ class Mix:
                 looked = self._session.clock.monotonic()
 
     async def _until_over(self, bar: Bar) -> None:
-        """Return when nothing waits and nothing runs: only a running job could still put another in."""
+        """Return when no job waits or runs: only a running job could still enqueue another."""
         clock = self._session.clock
         changed, done = clock.monotonic(), -1
         while True:
@@ -162,17 +162,17 @@ class Mix:
         if not account.problems:
             joined = self._work.merged.total()
             told = f"; {joined} of {jobs} requests joined a waiting job of their key" if joined else ""
-            self._session.out.say(f"every job is accounted for{told}")
+            self._session.out.say(f"every job ended as expected{told}")
             return
         for problem in account.problems[:_PROBLEMS_TOLD]:
             self._session.out.say(problem)
         if (more := len(account.problems) - _PROBLEMS_TOLD) > 0:
             self._session.out.say(f"and {more} more")
-        raise TaskHarborError(f"the account does not balance: {counted(len(account.problems), 'problem')}")
+        raise TaskHarborError(f"not every job ended as expected: {counted(len(account.problems), 'problem')}")
 
 
 def _told(counts: Counts) -> str:
-    """Where jobs stand; how many are done, the bar shows."""
+    """Jobs per state, without those that are done: the bar shows them."""
     states = ("failed", "ready", "scheduled", "blocked", "running")
     return ", ".join(f"{count} {state}" for state in states if (count := getattr(counts, state))) or "mix"
 

@@ -1,4 +1,4 @@
-"""The account of `taskharbor bench --mix`: whether every job ended once and as it should, and how soon."""
+"""The report of `taskharbor bench`: whether every job ended once and as expected, and how fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _S = JobState
 
 @dataclass(frozen=True, slots=True)
 class JobFate:
-    """What must become of a job: its kind, how it ends, and how many of its attempts fail."""
+    """The expected end of a job: its kind, its state, and how many attempts fail."""
 
     kind: str
     ends: JobState = _S.COMPLETED
@@ -89,7 +89,7 @@ def retries_of(job: JobRecord) -> int:
 
 
 class MixReport:
-    """Adds up what became of the jobs, one by one, and notes what is not as it must be."""
+    """Adds up the results job by job and notes what is wrong."""
 
     def __init__(
         self, expected: Mapping[str, JobFate], ends: Mapping[str, int], kinds: Sequence[str]
@@ -102,7 +102,7 @@ class MixReport:
         self.problems: list[str] = []
 
     def add(self, asked: str, job: JobRecord | None) -> None:
-        """Enter the job that the store has under the id `asked`."""
+        """Add the job that the store has under the id `asked`."""
         fate = self._expected[asked]
         if job is None:
             self.problems.append(f"lost: {fate.kind} {asked} is not in the store")
@@ -116,20 +116,20 @@ class MixReport:
             self.problems.append(f"{fate.kind} {asked} {wrong}")
 
     def merge(self, kind: str, count: int = 1) -> None:
-        """So many requests of this kind joined a job of their key that still waited."""
+        """Add requests of this kind that were merged into a waiting job of their key."""
         self._kinds[kind].merged += count
         self._all.merged += count
 
     def close(self, stored: int) -> None:
-        """Compare with how many jobs the store itself counts in the queue."""
+        """Compare with the number of jobs that the store counts in the queue."""
         if stored != self._all.jobs:
-            self.problems.append(f"the store counts {stored} jobs, and {self._all.jobs} were put in")
+            self.problems.append(f"the store counts {stored} jobs, but {self._all.jobs} were enqueued")
 
     def rows(self) -> list[dict[str, Any]]:
         return [tally.view() for tally in (*self._kinds.values(), self._all) if tally.jobs or tally.merged]
 
     def _wrong(self, job: JobRecord, fate: JobFate) -> str | None:
-        """What is wrong with this end; None when it is as expected."""
+        """What is wrong with this job; None if it ended as expected."""
         if not job.state.is_terminal:
             return f"never ended: it is {job.state}"
         if job.state is not fate.ends:

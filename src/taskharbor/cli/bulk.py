@@ -1,4 +1,4 @@
-"""The same step for many jobs: look first, ask, then go page by page; it may be stopped in between."""
+"""One change for many jobs: count, ask, then go page by page; it can be interrupted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taskharbor.views import instant_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of one id, and the exit code it would lead to on its own."""
+    """The result for one id, and its exit code."""
 
     id: str
     result: str
@@ -40,7 +40,7 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class Found:
-    """What a bulk step would touch."""
+    """What a bulk change would affect."""
 
     total: int = 0
     by_queue: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Found:
 
 
 async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
-    """Do it for these ids, one answer each."""
+    """Do it for these ids; one result each."""
     ids = await whole_ids(session.driver, ids)
     answers: list[Answer] = []
     for start in range(0, len(ids), _AT_ONCE):
@@ -71,19 +71,19 @@ async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
 async def for_matches(
     session: Session, where: JobSearch, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
 ) -> int:
-    """Do it for every job that fits, after showing what that is and asking."""
+    """Do it for every matching job, after a summary and a question."""
     found = Found()
     async for jobs in find_all(session.driver, where):
         found.add(jobs)
     if found.total == 0:
-        session.out.document(_summary(0, 0, 0, dry_run), ["no job matches; nothing was done"])
+        session.out.document(_summary(0, 0, 0, dry_run), ["no job matches; nothing was changed"])
         return DONE
     session.out.say(found.text(done, session.now()))
     if dry_run:
-        session.out.document(_summary(found.total, 0, 0, dry_run), ["dry run: nothing was done"])
+        session.out.document(_summary(found.total, 0, 0, dry_run), ["dry run: nothing was changed"])
         return DONE
     if not session.out.confirm(f"{verb} {counted(found.total, 'job')}?", yes=yes):
-        session.out.document(_summary(found.total, 0, 0, dry_run), ["nothing was done"])
+        session.out.document(_summary(found.total, 0, 0, dry_run), ["nothing was changed"])
         return DONE
     return await _go(session, where, step, found.total, done)
 
@@ -98,7 +98,7 @@ async def _go(session: Session, where: JobSearch, step: Step, total: int, done: 
                 changed, skipped = changed + len(answers) - refusals, skipped + refusals
                 bar.advance(len(answers))
     except asyncio.CancelledError:
-        session.out.say(f"stopped on the way: {changed} {done}, {skipped} skipped, the rest is as it was")
+        session.out.say(f"interrupted: {changed} {done}, {skipped} skipped, the rest unchanged")
         raise
     lines = [f"done: {changed} {done}, {skipped} skipped."]
     session.out.document(_summary(total, changed, skipped, False), lines)
@@ -113,19 +113,19 @@ async def _parts(session: Session, where: JobSearch) -> AsyncIterator[list[str]]
 
 
 def check_choice(ids: Sequence[str], where: JobSearch, *, is_all: bool | None = None) -> None:
-    """Ids or a search, one of them; everything only when it is said. None: there is no --all."""
+    """Check that there are ids or a search; all only with --all. None: there is no --all."""
     if ids and (not where.is_everything or is_all):
-        raise UsageError("give job ids or a search (--where), not both")
+        raise UsageError("give job ids or --where, not both")
     if not ids and where.is_everything and not is_all:
         if is_all is None:
-            raise UsageError("which jobs? Give their ids, or a search: --where 'type:send_* queue:mail'")
+            raise UsageError("no jobs given: name their ids, or search: --where 'type:send_* queue:mail'")
         raise UsageError(
-            "which dead letters? Give their ids, a search: --where 'type:send_* queue:mail', or --all"
+            "no dead letters given: name their ids, search: --where 'type:send_* queue:mail', or --all"
         )
 
 
 def refused(job_id: str, error: TaskHarborError) -> Answer:
-    """Why one id was left as it is."""
+    """Why one id was not changed."""
     is_missing = isinstance(error, JobNotFound)
     return Answer(
         id=job_id,

@@ -1,4 +1,4 @@
-"""A command that ends with its parent process: `python -m taskharbor.cli.child_command PARENT_PID WORDS…`."""
+"""A command that ends with its parent: `python -m taskharbor.cli.child_command PARENT_PID WORDS…`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from taskharbor.worker.executors.process_tree import die_with_parent
 
 
 def started(words: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """`taskharbor WORDS…`, in a session of its own, so that Ctrl+C reaches this process alone.
+    """Start `taskharbor WORDS…` in its own session, so that Ctrl+C reaches only this process.
 
-    It does not outlive this process, however that ends (Linux).
+    On Linux it is killed when this process ends.
     """
     command = [sys.executable, "-m", "taskharbor.cli.child_command", str(os.getpid()), *words]
     return subprocess.Popen(command, start_new_session=True, **options)

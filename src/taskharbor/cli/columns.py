@@ -1,4 +1,4 @@
-"""The columns of every table, and how times and tries are written for people."""
+"""The columns of every table, and how times and attempts are printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NARROW_STATES = {
     "failed": "FAIL",
     "cancelled": "CANCEL",
 }
-"""The states in the order of a table, with titles for where there is no room."""
+"""The states in table order, with short titles for narrow terminals."""
 
 _RUNS_SHOWN = 3
 _ERROR_SHOWN = 200
@@ -27,7 +27,7 @@ _UNITS = (("d", 86_400), ("h", 3600), ("m", 60))
 
 
 def span_text(seconds: float | None) -> str | None:
-    """A span at a glance: 0.2s, 14s, 3m, 2h, 5d."""
+    """A short duration: 0.2s, 14s, 3m, 2h, 5d."""
     if seconds is None:
         return None
     for unit, size in _UNITS:
@@ -122,13 +122,13 @@ def answer_columns() -> Sequence[Column]:
 
 
 def tries(job: Item) -> str:
-    """How often a job was tried, of how often it may be: 1/5 while it runs for the first time."""
+    """Attempts so far and allowed: 1/5 during the first."""
     tried = _tried(job)
     return f"{tried}/{job['max_attempts']}" if job["max_attempts"] else str(tried)
 
 
 def _tried(job: Item) -> int:
-    """`attempts` counts those that failed; one that runs, or ended otherwise, comes on top."""
+    """`attempts` counts failed ones; one that runs or ended otherwise is added."""
     match job["state"]:
         case "running" | "completed":
             return int(job["attempts"]) + 1
@@ -144,7 +144,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def settings_of(rules: Item) -> list[str]:
-    """The rules of a queue as words; nothing for a queue without any."""
+    """The settings of a queue in words; empty if it has none."""
     words = ["paused"] if rules["paused"] else []
     if rules["max_running"] is not None:
         words.append(f"max {rules['max_running']}")
@@ -156,7 +156,7 @@ def settings_of(rules: Item) -> list[str]:
     if rules["fail_queue"]:
         words.append(f"failures to {rules['fail_queue']}")
     if (kept := rules["retention"]) is not None:
-        spans = (f"{name[:-2]} {span_text(value) or 'for ever'}" for name, value in kept.items())
+        spans = (f"{name[:-2]} {span_text(value) or 'forever'}" for name, value in kept.items())
         words.append(f"keeps {' / '.join(spans)}")
     return words
 
@@ -174,7 +174,7 @@ def _when(job: Item, now: datetime) -> str | None:
 
 
 def _instant_of(job: Item) -> str | None:
-    """The instant behind WHEN."""
+    """The instant of the column WHEN."""
     fields = {"scheduled": "run_at", "running": "started_at"}
     is_over = job["state"] in ("completed", "failed", "cancelled")
     field = "finished_at" if is_over else fields.get(job["state"])
@@ -187,7 +187,7 @@ def _busy(worker: Item) -> str:
 
 
 def _runs(worker: Item, now: datetime) -> str | None:
-    """What a worker runs, longest first: the types, and for how long."""
+    """What a worker runs: tasks and durations, longest first."""
     told = [f"{run['type']} {_age(run['started_at'], now)}" for run in worker["runs"][:_RUNS_SHOWN]]
     more = len(worker["running"]) - len(told)
     return ", ".join([*told, *([f"+{more}"] if more > 0 else [])]) or None

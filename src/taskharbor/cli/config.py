@@ -1,4 +1,4 @@
-"""Settings from a file on the command line: the defaults of flags, and the store's URL."""
+"""The settings file for the command line: defaults of flags, and the URL of the store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def file_settings() -> Settings | None:
     """
     if not os.environ.get("TASKHARBOR_CONFIG") and not any(Path(name).is_file() for name in _FILES):
         if profile := os.environ.get("TASKHARBOR_PROFILE"):
-            raise ConfigurationError(f"profile {profile!r} was asked for, but there is no settings file")
+            raise ConfigurationError(f"the profile {profile!r} needs a settings file, and there is none")
         return None
     from taskharbor.settings import load_settings
 
@@ -63,5 +63,5 @@ def _refuse_writable_by_others(file: Path) -> None:
     """Whoever can write a file that names code decides what runs here."""
     if stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
         raise ConfigurationError(
-            f"{file} names code to import, and anybody may write to it: chmod o-w {file}"
+            f"{file} names code to import, and any user can write to it: run chmod o-w {file}"
         )

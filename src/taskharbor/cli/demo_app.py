@@ -40,7 +40,7 @@ async def call_flaky_service(ctx: JobContext, failures: int) -> str:
 async def call_dead_service(ctx: JobContext) -> None:
     """Uses up its attempts."""
     await ctx.clock.sleep(0.02)
-    raise ConnectionError("nobody answers")
+    raise ConnectionError("connection refused")
 
 
 @harbor.task(queue=CALLS)

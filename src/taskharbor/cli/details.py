@@ -1,4 +1,4 @@
-"""One thing at length: the lines that `show` and `why` print for people."""
+"""The lines that `show` and `why` print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 16
 
 
 def job_lines(job: View, now: datetime) -> Iterator[str]:
-    """A job from its name to its history; what it does not have is left out."""
+    """A job from its id to its history; empty fields are left out."""
     yield f"{job['id']}  {job['type']}  {job['state']}"
     for name, value in _job_facts(job, now):
         if value not in (None, "", {}, []):
@@ -40,7 +40,7 @@ def _job_facts(job: View, now: datetime) -> Iterator[tuple[str, Any]]:
     yield "timeout", span_text(job["timeout_s"])
     for name in ("created", "started", "finished"):
         yield name, _moment(job[f"{name}_at"], now)
-    if job["failed_at"] != job["finished_at"]:  # of a dead letter the two are one
+    if job["failed_at"] != job["finished_at"]:  # the same for a dead letter
         yield "last failure", _moment(job["failed_at"], now)
     yield "due", _moment(job["run_at"], now)
     yield "worker", job["worker_id"]
@@ -61,7 +61,7 @@ def _tries_text(job: View) -> str:
 
 
 def why_lines(why: View) -> Iterator[str]:
-    """The answer in one line, then what else is known, then what to do."""
+    """The answer in one line, then facts, then a hint."""
     until = f" (until {why['until']})" if why["until"] else ""
     yield f"{why['id']} {why['type']} {why['text']}{until}"
     for fact in why["facts"]:

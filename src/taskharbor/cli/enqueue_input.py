@@ -1,4 +1,4 @@
-"""Jobs out of words and lines: what `enqueue` reads, and the job it makes of it."""
+"""The input of `enqueue`: arguments and lines of a file, and the jobs made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CODEC = JsonCodec()
 
 
 class UpdateLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may change about the job that already waits under the same key; see Update."""
+    """What to change on the waiting job with the same key; see Update."""
 
     data: bool = True
     run_at: bool | Literal["if_later", "if_earlier"] = True
@@ -46,7 +46,7 @@ def update_of(pairs: list[str], parse: Callable[[str], Any]) -> UpdateLine | Non
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job as it stands in a file; names and units are those of the JSON that commands print."""
+    """One job in a file; names and units are those of the JSON output."""
 
     type: str | None = None
     payload: Any = None
@@ -68,9 +68,9 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def new_job(line: JobLine, harbor: Harbor | None, entropy: Entropy, now: datetime) -> NewJob:
-    """The job that a line asks for. A line without a payload calls its task without arguments.
+    """The job of a line. Without a payload the task is called without arguments.
 
-    With an app the task's own options hold where the line says nothing, and the arguments are checked.
+    With an app, the options of the task are the defaults and the arguments are checked.
     """
     job_id = line.id or entropy.job_id(now)
     payload = {} if line.payload is None else line.payload
@@ -84,7 +84,7 @@ def new_job(line: JobLine, harbor: Harbor | None, entropy: Entropy, now: datetim
 def _job_of_task(line: JobLine, harbor: Harbor, job_id: str, payload: Any) -> NewJob:
     task = harbor.tasks.get(line.type or "").with_options(**_options(line))
     if not isinstance(payload, dict | list):
-        raise UsageError("with an app the payload is an object of arguments by name, or a list of them")
+        raise UsageError("with --app the payload must be an object of arguments by name, or an array")
     args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
     try:
         return task.new_job(job_id, args, kwargs)
@@ -93,7 +93,7 @@ def _job_of_task(line: JobLine, harbor: Harbor, job_id: str, payload: Any) -> Ne
 
 
 def _options(line: JobLine) -> dict[str, Any]:
-    """What a line says about its job, by the names of JobRequest."""
+    """The options of a line, by the names of JobRequest."""
     said = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
     if line.update is not None:
         said["update"] = Update(**msgspec.structs.asdict(line.update))
@@ -104,11 +104,11 @@ _OPTIONS = tuple(name for name in JobLine.__struct_fields__ if name not in ("typ
 
 
 def payload_of(values: list[str], payload: str | None, parse: Callable[[str], Any]) -> Any:
-    """The payload that name=value words, or a whole JSON text, say."""
+    """The payload from name=value arguments or from a JSON text."""
     if payload is None:
         return dict(_argument(word, parse) for word in values)
     if values:
-        raise UsageError("give name=value arguments or --payload, not both")
+        raise UsageError("give NAME=VALUE arguments or --payload, not both")
     try:
         return msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
@@ -119,7 +119,7 @@ def jobs_of(path: Path, defaults: JobLine, make: Callable[[JobLine], NewJob]) ->
     """The jobs of a file, one JSON object per line; empty lines are skipped.
 
     Raises:
-        UsageProblem: a line is no such object, or makes no job; its number is named.
+        UsageError: a line is not valid; the message has its number.
     """
     with _opened(path) as stream:
         for number, text in enumerate(stream, 1):
@@ -134,7 +134,7 @@ def _line(text: bytes, defaults: JobLine) -> JobLine:
     said = msgspec.json.decode(text, type=dict[str, Any])
     line = msgspec.convert(_with(defaults, said), JobLine)
     if not line.type:
-        raise UsageError("it has no type, and no TYPE was given")
+        raise UsageError("the line has no type, and no TYPE was given")
     return line
 
 

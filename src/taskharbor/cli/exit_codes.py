@@ -1,4 +1,4 @@
-"""Exit codes: what a script may rely on, and which error leads to which."""
+"""Exit codes, and which error has which."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ INTERRUPTED = 130
 
 
 class UsageError(TaskHarborError):
-    """The command was called in a way that cannot work; the message names what to change."""
+    """Wrong usage; the message says what to change."""
 
 
 class NotFoundError(TaskHarborError, LookupError):
-    """There is nothing under that name."""
+    """No job, queue, schedule or token has that name."""
 
 
 class NoStore(TaskHarborError):
-    """There is no store at the address that was looked at."""
+    """There is no store at the given address."""
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code that an error leads to."""
+    """The exit code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), ERROR)
 
 
-# The first that fits: a closer class stands before its parent.
+# The first match counts: subclasses before their parents.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (UsageError, USAGE),
     (NotFoundError, NOT_FOUND),
@@ -66,7 +66,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 def worst(codes: list[int]) -> int:
-    """One code for many items: done only if all are; a missing one counts more than a conflict."""
+    """One exit code for many items: 0 only if all are; not found before conflict."""
     for code in (ERROR, UNREACHABLE, NOT_FOUND, CONFLICT, JOB_FAILED, TIMED_OUT):
         if code in codes:
             return code

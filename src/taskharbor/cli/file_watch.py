@@ -1,4 +1,4 @@
-"""Which files changed: by watchfiles where it is installed, by looking at their times otherwise."""
+"""Which files changed: with watchfiles if it is installed, else by modification times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PASSED_OVER = frozenset(
 
 
 def changes(paths: Sequence[Path]) -> Iterator[set[Path]]:
-    """The files that changed since the last look, again and again; an empty set when none did."""
+    """Yields the files that changed since the last check; an empty set if none did."""
     try:
         import watchfiles
     except ModuleNotFoundError:
@@ -32,7 +32,7 @@ def changes(paths: Sequence[Path]) -> Iterator[set[Path]]:
 
 
 def changes_by_time(paths: Sequence[Path]) -> Iterator[set[Path]]:
-    """The same, with nothing installed: compares modification times twice a second."""
+    """The same without watchfiles: compares modification times twice a second."""
     pause = threading.Event()
     before = times_of(paths)
     while True:

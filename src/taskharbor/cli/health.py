@@ -1,4 +1,4 @@
-"""Probes of a single worker process: answered by a thread of their own, however busy the worker is."""
+"""Health probes of one worker process, served by their own thread however busy the worker is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskharbor.worker.health import HealthServer
 
 @contextmanager
 def serve_health(host: str, port: int | None, is_ready: Callable[[], bool]) -> Iterator[None]:
-    """Answer /livez and /readyz while the block runs; without a port, do nothing.
+    """Serve /livez and /readyz while the block runs; without a port, do nothing.
 
     Raises:
         ConfigurationError: the port cannot be used.
@@ -24,7 +24,7 @@ def serve_health(host: str, port: int | None, is_ready: Callable[[], bool]) -> I
     probes = _Probes(HealthServer(host, port, lambda: True, is_ready))
     probes.start()
     if probes.error is not None:
-        raise ConfigurationError(f"the health port {host}:{port} cannot be used: {probes.error.strerror}")
+        raise ConfigurationError(f"cannot listen on the health port {host}:{port}: {probes.error.strerror}")
     try:
         yield
     finally:

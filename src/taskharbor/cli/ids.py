@@ -1,8 +1,8 @@
 """Ids as people type them: the whole id, or some of its first or last digits.
 
-No store can look ids up by a part of them, so the newest and the oldest jobs of each state are looked
-at, at most 2,000 of each. Tables show the last digits because those are drawn by chance; the first ones
-are a time, and jobs that came together share them.
+Stores cannot search by a part of an id, so the newest and oldest jobs of each state are read, at most 2,000
+each. Tables show the last digits because those are random; the first ones are a time, which jobs that were
+enqueued together share.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from taskharbor.model.state import JobState
 _PART = re.compile(r"[0-9a-f-]+")
 _LEAST = 6
 _CHOSEN_BY_CHANCE = 8
-"""So many of the last digits are the same in two jobs only by a chance of one to four thousand million."""
+"""Two jobs share this many last digits with a chance of one in four billion."""
 _TIME_AND_VERSION = 16
 _SHOWN = 5
 
 
 @dataclass(slots=True)
 class _Look:
-    """The jobs that were looked at, and whether there are others."""
+    """The jobs that were read, and whether there are more."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     is_whole: bool = True
@@ -38,11 +38,11 @@ class _Look:
 async def whole_ids(
     driver: Driver, texts: Sequence[str], states: Sequence[JobState] = tuple(JobState)
 ) -> list[str]:
-    """The ids that these texts mean; looks into the store only where one is not whole.
+    """The ids that these texts mean; reads the store only if one is not whole.
 
     Raises:
-        NothingThere: a text is no part of an id, or no job fits.
-        UsageProblem: it fits several jobs; they are named.
+        NotFoundError: a text is not part of an id, or no job matches.
+        UsageError: it matches several jobs; the message names them.
     """
     look: _Look | None = None
     found = []
@@ -74,10 +74,11 @@ def _is_whole(text: str) -> bool:
 
 
 def _refuse_no_part(text: str, part: str) -> None:
-    """A text that is no id names no job: for a script that is the same as a job that is gone."""
+    """A text that cannot be an id: for a script the same as a job that is gone."""
     if not _PART.fullmatch(part) or len(_digits(part)) < _LEAST or len(_digits(part)) > 32:
         raise NotFoundError(
-            f"{text[:100]!r} is not a lower-case UUID, nor {_LEAST} or more of its first or last digits"
+            f"{text[:100]!r} is not a job id: give a lower-case UUID, "
+            f"or at least {_LEAST} of its first or last digits"
         )
 
 
@@ -99,12 +100,12 @@ def _meant(part: str, look: _Look) -> str:
     if not fitting:
         where = "" if look.is_whole else f" among the {len(look.jobs)} newest and oldest jobs"
         hint = "" if look.is_whole else "; give the whole id, as `-o ids` prints it"
-        raise NotFoundError(f"no job has an id that begins or ends with {part!r}{where}{hint}")
+        raise NotFoundError(f"no job id starts or ends with {part!r}{where}{hint}")
     if len(fitting) > 1:
-        raise UsageError(f"{part!r} fits {len(fitting)} jobs, give more digits: {_named(fitting)}")
+        raise UsageError(f"{part!r} matches {len(fitting)} jobs; give more digits: {_named(fitting)}")
     if not look.is_whole and not _is_telling(digits, _digits(fitting[0].id)):
         raise UsageError(
-            f"{part!r} may fit other jobs too, there are more than were looked at: "
+            f"{part!r} may match jobs that were not searched: "
             f"give the whole id, or its last {_CHOSEN_BY_CHANCE} digits"
         )
     return fitting[0].id
@@ -115,7 +116,7 @@ def _fits(digits: str, of: str) -> bool:
 
 
 def _is_telling(digits: str, of: str) -> bool:
-    """Whether it holds enough digits that were drawn by chance."""
+    """Whether it has enough random digits."""
     by_chance = len(digits) if of.endswith(digits) else len(digits) - _TIME_AND_VERSION
     return by_chance >= _CHOSEN_BY_CHANCE
 

@@ -1,7 +1,7 @@
-"""The command `taskharbor`: which commands there are, and the shortest way to the one that was called.
+"""The command `taskharbor`: the list of commands, and the dispatch to one of them.
 
-Help of the whole and `version` are answered here, without importing anything slow. For everything
-else only the module of the called command is imported.
+`--help` and `version` are answered here, without slow imports. For everything else only the module of the
+called command is imported.
 """
 
 from __future__ import annotations
@@ -13,51 +13,55 @@ from typing import Any, NamedTuple, NoReturn
 
 
 class Entry(NamedTuple):
-    """A command or a group: where it lives, what it does, and its sub-commands if it has any."""
+    """A command or a group: its module, its summary, and its subcommands if it has any."""
 
     module: str
     summary: str
     commands: tuple[str, ...] = ()
     default: str = ""
-    """The sub-command that is meant when none is named."""
+    """The subcommand to run if none is given."""
     aliases: tuple[tuple[str, str], ...] = ()
-    """Other names of sub-commands, and what they mean."""
+    """Other names of subcommands."""
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run": {
-        "demo": Entry("demo", "Watch sample jobs run, retry, crash and end"),
-        "dev": Entry("dev", "Run a worker and start it again whenever a file changes"),
-        "worker": Entry("worker", "Run the tasks of an app"),
+        "demo": Entry("demo", "Watch sample jobs run, fail, retry and crash"),
+        "dev": Entry("dev", "Run a worker that restarts when a file changes"),
+        "worker": Entry("worker", "Run the jobs of an app"),
         "server": Entry("server", "Serve the HTTP API"),
-        "scheduler": Entry("scheduler", "Fire schedules, sweep lost leases, forget old jobs"),
+        "scheduler": Entry("scheduler", "Fire schedules, recover lost jobs, delete old ones"),
     },
     "Jobs": {
-        "enqueue": Entry("enqueue", "Put one job in, or many from a file"),
+        "enqueue": Entry("enqueue", "Enqueue a job, or many from a file"),
         "jobs": Entry(
             "jobs",
-            "Look at jobs, explain, await, retry and cancel them",
+            "List, show, explain, wait for, retry and cancel jobs",
             ("list", "show", "why", "wait", "retry", "cancel"),
         ),
         "dlq": Entry(
             "dlq",
-            "Dead letters: look at failed jobs, retry or purge them",
+            "List, show, retry and purge dead letters (failed jobs)",
             ("list", "show", "retry", "purge"),
             aliases=(("replay", "retry"),),
         ),
     },
     "Operate": {
-        "queues": Entry("queues", "Numbers and settings of queues", ("list", "pause", "resume", "set")),
-        "workers": Entry("workers", "Who is at work, fastest first", ("list",)),
-        "schedules": Entry("schedules", "Recurring jobs", ("list", "pause", "resume", "run", "delete")),
-        "tokens": Entry("tokens", "Who may use the server, and as what", ("create", "list", "revoke")),
-        "top": Entry("top", "Watch queues, workers, throughput and what fails"),
-        "migrate": Entry(
-            "migrate", "Bring the store's schema up to date", ("up", "status", "sql"), default="up"
+        "queues": Entry(
+            "queues", "List, pause, resume and configure queues", ("list", "pause", "resume", "set")
         ),
-        "doctor": Entry("doctor", "Check the store, the clock and the workers, and say what to do"),
-        "bench": Entry("bench", "Measure enqueue, lease and complete rates on this store"),
-        "config": Entry("config", "Effective settings and where each comes from", ("show",)),
+        "workers": Entry("workers", "List live workers", ("list",)),
+        "schedules": Entry(
+            "schedules",
+            "List, pause, run and delete recurring jobs",
+            ("list", "pause", "resume", "run", "delete"),
+        ),
+        "tokens": Entry("tokens", "Manage access tokens of the server", ("create", "list", "revoke")),
+        "top": Entry("top", "Watch queues, workers, throughput and failures"),
+        "migrate": Entry("migrate", "Update the schema of the store", ("up", "status", "sql"), default="up"),
+        "doctor": Entry("doctor", "Check the store and suggest fixes"),
+        "bench": Entry("bench", "Measure the speed of the store"),
+        "config": Entry("config", "Show the settings and their sources", ("show",)),
         "version": Entry("version", "Print the version"),
     },
 }
@@ -78,7 +82,7 @@ def main() -> NoReturn:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and answer its exit code."""
+    """Run one command line and return its exit code."""
     if _COMPLETING in os.environ:  # the shell asks, and hands the words over in variables
         words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
         return _call(_commands_to_complete(words.split()), [])
@@ -98,7 +102,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def help_text() -> str:
-    """The help of the whole; `taskharbor COMMAND --help` tells the rest."""
+    """What `taskharbor --help` prints."""
     lines = [
         "Usage: taskharbor COMMAND [ARGUMENTS]",
         "",
@@ -130,7 +134,7 @@ def _print_version(*, as_json: bool) -> None:
 
 
 def _without_settings_flags(args: list[str]) -> list[str]:
-    """--config FILE and --profile NAME, wherever they stand, become the variables of the same meaning."""
+    """--config FILE and --profile NAME, anywhere on the command line, become their variables."""
     ours = args[: args.index("--")] if "--" in args else args
     rest, at = [], 0
     while at < len(ours):
@@ -164,7 +168,7 @@ def _globals_behind_the_command(args: list[str]) -> list[str]:
 
 
 def _commands_to_complete(words: list[str]) -> list[str]:
-    """The command whose flags or sub-commands are asked for; all of them while it is being typed."""
+    """For shell completion: the command being completed, or all of them."""
     return [words[1]] if len(words) > 2 and words[1] in COMMANDS else list(COMMANDS)
 
 
@@ -174,14 +178,14 @@ def _unknown(name: str) -> int:
     from taskharbor.cli.terminal import one_line
 
     close = get_close_matches(name, COMMANDS, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else " taskharbor --help lists them."
+    hint = f" Did you mean {close[0]!r}?" if close else " Run `taskharbor --help` for a list."
     what = "option" if name.startswith("-") else "command"
     sys.stderr.write(f"error: there is no {what} {one_line(name)!r}.{hint}\n")
     return 2
 
 
 def _call(names: list[str], args: list[str]) -> int:
-    """Hand over to typer, with only the named commands loaded."""
+    """Run typer with only these commands loaded."""
     from taskharbor.cli.config import file_settings, flag_defaults
     from taskharbor.cli.terminal import clean, without_passwords
     from taskharbor.errors import ConfigurationError
@@ -199,7 +203,7 @@ def _call(names: list[str], args: list[str]) -> int:
 
 
 def build(names: list[str]) -> Any:
-    """The command line with these commands, as typer makes it."""
+    """The typer command line with these commands."""
     import importlib
 
     import typer
@@ -226,7 +230,7 @@ def build(names: list[str]) -> Any:
 def _name_variables(command: Any, prefix: str) -> None:
     """Give every flag its variable: TASKHARBOR_JOBS_LIST_LIMIT is `taskharbor jobs list --limit`.
 
-    Flags that mean the same everywhere, like --url, name theirs where they are defined.
+    Common flags, like --url, name their variable where they are defined.
     """
     named = []
     for parameter in command.params:
@@ -237,7 +241,7 @@ def _name_variables(command: Any, prefix: str) -> None:
                 named.append(f"{flags[0]} is {parameter.envvar}")
             _tidy(parameter)
     if named:
-        command.epilog = f"Every option has an environment variable, too: {named[0]}."
+        command.epilog = f"Every option has an environment variable: {named[0]}."
     for name, inner in getattr(command, "commands", {}).items():
         inner.short_help = (
             (inner.help or "").partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")
@@ -256,7 +260,7 @@ _METAVARS = {
 
 
 def _tidy(parameter: Any) -> None:
-    """Help in the words of users: variables by rule, durations as they are typed, N for a number."""
+    """Tidy the help: no variable per option, durations as one types them, N for a number."""
     from datetime import timedelta
 
     from taskharbor.model.duration import shown

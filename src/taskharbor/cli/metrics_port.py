@@ -1,6 +1,6 @@
-"""From --metrics-port to a page of metrics: what is counted, who measures the store, and the port itself.
+"""Serves metrics on --metrics-port.
 
-Imported only when a port was asked for: without one nothing listens, and nothing is timed.
+Imported only if a port is set: without one nothing listens and nothing is timed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAREWELL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsPort:
-    """Where metrics are shown, and whether they tell tasks apart."""
+    """The address of the metrics page, and whether metrics are labelled by task."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class MetricsPort:
 
 
 def timed(driver: Driver, url: str | None, meter: Meter) -> Driver:
-    """Time this store's calls, and say in the metrics which kind of store it is."""
+    """Time the calls of this store, and add its kind to the metrics."""
     scheme = urlsplit(url or "").scheme or type(driver).__name__
     info: Values = {metric_names.BUILD_INFO.name: {(__version__, scheme): 1.0}}
     meter.ask(lambda: info)
@@ -44,7 +44,7 @@ def timed(driver: Driver, url: str | None, meter: Meter) -> Driver:
 
 
 def watch_worker(worker: Worker, meter: Meter) -> None:
-    """Count what this worker does, and look at its slots with every sample."""
+    """Count what this worker does, and read its slots with every sample."""
     options = worker.options
     kind = (options.kind,)
     meter.listen(worker.events)
@@ -59,7 +59,7 @@ def watch_worker(worker: Worker, meter: Meter) -> None:
 
 
 def report_from(worker: Worker, meter: Meter, descriptor: int) -> None:
-    """Tell the supervisor at the other end of this pipe what this process counts, to its very end."""
+    """Report the metrics of this process to the supervisor, through this pipe, until it ends."""
     watch_worker(worker, meter)
     atexit.register(report_to(descriptor, meter))
 
@@ -89,7 +89,7 @@ def shown(
 
 
 class _Measuring:
-    """An event loop in a thread, for a worker's own is busy with its handlers."""
+    """An event loop in a thread: that of the worker is busy with handlers."""
 
     def __init__(self, gauges: StoreGauges) -> None:
         self._gauges = gauges

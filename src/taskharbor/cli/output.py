@@ -1,4 +1,4 @@
-"""Output: data on stdout in the asked-for form, everything else on stderr."""
+"""Output: data on stdout in the chosen format, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bar(Protocol):
 
 
 class Output:
-    """One command's way to speak. `secrets` are URLs whose passwords must never be shown."""
+    """The output of one command. `secrets` are URLs whose passwords must never be shown."""
 
     def __init__(self, form: Format = Format.TABLE, *, no_color: bool = False, verbosity: int = 0) -> None:
         self.form = form
@@ -49,7 +49,7 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """How wide the terminal is; None where the data goes to a pipe or a file."""
+        """The width of the terminal; None if the output goes to a pipe or a file."""
         is_terminal = self.is_fancy or sys.stdout.isatty()
         return shutil.get_terminal_size().columns if is_terminal else None
 
@@ -62,7 +62,7 @@ class Output:
         *,
         cursor: str | None = None,
     ) -> None:
-        """A list, in the same order in every form."""
+        """Print a list, in the same order in every format."""
         from taskharbor.views import plain
 
         rows = [plain(item) for item in items]
@@ -84,7 +84,7 @@ class Output:
                     self.line(line)
 
     def document(self, data: Mapping[str, Any], lines: Iterable[str]) -> None:
-        """One thing: its JSON, or the lines that say the same to people."""
+        """Print one thing: as JSON, or as these lines."""
         match self.form:
             case Format.JSON:
                 self._json(data)
@@ -117,7 +117,7 @@ class Output:
     # ------------------------------------------------------------------ words
 
     def say(self, text: str) -> None:
-        """A word to whoever watches; never part of the data."""
+        """A message on stderr, never part of the data."""
         sys.stderr.write(self.safe(text) + "\n")
         sys.stderr.flush()
 
@@ -127,7 +127,7 @@ class Output:
             self.say(text)
 
     def error(self, error: BaseException) -> None:
-        """What went wrong, in the error's own words; the traceback only with -vv."""
+        """Print an error as one message; the traceback only with -vv."""
         if self.verbosity >= 2:
             import traceback
 
@@ -138,12 +138,12 @@ class Output:
         return clean(without_passwords(text, *self.secrets))
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Ask before something that cannot be taken back; without a terminal there is nobody to ask."""
+        """Ask before a change that cannot be undone. Raises UsageError without a terminal."""
         if yes:
             return True
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError(
-                f"{question} There is no terminal to ask on: add --yes, or --dry-run to look only"
+                f"{question} Cannot ask without a terminal: add --yes, or --dry-run to see what would happen"
             )
         sys.stderr.write(f"{self.safe(question)} [y/N] ")
         sys.stderr.flush()
@@ -151,7 +151,7 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int | None) -> Iterator[Bar]:
-        """A bar on stderr while the block runs, on a terminal only."""
+        """A progress bar on stderr while the block runs, on a terminal only."""
         if not is_fancy(sys.stderr, no_color=self._no_color) or not sys.stderr.isatty():
             yield _NoBar()
             return
@@ -162,7 +162,7 @@ class Output:
             yield _RichBar(progress, progress.add_task(label, total=total))
 
     def console(self) -> Any:
-        """A rich console on stdout that keeps to NO_COLOR and --no-color."""
+        """A rich console on stdout that respects NO_COLOR and --no-color."""
         from rich.console import Console
 
         return Console(

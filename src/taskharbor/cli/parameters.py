@@ -1,4 +1,4 @@
-"""What can be typed after a flag: durations, instants, rates, sizes, keys and values."""
+"""Parsers for the values of flags: durations, times, rates, sizes, states, name=value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.state import JobState
 
 NONE = "none"
-"""The word that takes a setting away."""
+"""The word that removes a setting."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _MOST_DIGITS = 18
@@ -23,7 +23,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_duration(text: str | timedelta) -> timedelta:
-    """30s, 5m, 1h30m, PT30S or a number of seconds; typer also hands in defaults, as they are."""
+    """30s, 5m, 1h30m, PT30S or a number of seconds; typer passes defaults unchanged."""
     try:
         return duration(text)
     except InvalidArgument as error:
@@ -37,12 +37,12 @@ def parse_instant(text: str | datetime) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not an instant; example: 2026-12-01T09:00:00Z") from None
+        raise typer.BadParameter(f"{text!r} is not a time; example: 2026-12-01T09:00:00Z") from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def parse_rate(text: str | RateLimit) -> RateLimit | str:
-    """100/1m: a hundred in any minute; `none` takes the limit away."""
+    """100/1m: a hundred in any minute; `none` removes the limit."""
     if isinstance(text, RateLimit) or text == NONE:
         return text
     count, slash, per = text.partition("/")
@@ -53,11 +53,11 @@ def parse_rate(text: str | RateLimit) -> RateLimit | str:
 
 
 def parse_count(text: str | int) -> int | str:
-    """A whole number, or `none` to take the setting away."""
+    """A whole number, or `none` to remove the setting."""
     if isinstance(text, int) or text == NONE:
         return text
     if not _is_number(text):
-        raise typer.BadParameter(f"{text!r} is not a whole number; or say none")
+        raise typer.BadParameter(f"{text!r} is not a whole number or none")
     return int(text)
 
 
@@ -77,11 +77,11 @@ def parse_size(text: str | int) -> int:
     try:
         return int(float(found[1]) * base ** _POWERS[found[2].lower()])
     except OverflowError:
-        raise typer.BadParameter("a size of so many digits is larger than any memory") from None
+        raise typer.BadParameter("this size is larger than any memory") from None
 
 
 def _is_number(text: str) -> bool:
-    """Of a length that Python reads: it refuses thousands of digits with an error of its own."""
+    """Digits, but not too many: Python refuses to parse thousands of them."""
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
@@ -91,7 +91,9 @@ def parse_states(text: str) -> tuple[JobState, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     wrong = [name for name in names if name not in known]
     if wrong or not names:
-        raise typer.BadParameter(f"{', '.join(wrong) or text!r} is no state; there are {', '.join(known)}")
+        raise typer.BadParameter(
+            f"{', '.join(wrong) or text!r} is not a state; states are {', '.join(known)}"
+        )
     return tuple(known[name] for name in names)
 
 
@@ -104,7 +106,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def parse_value(text: str) -> Any:
-    """What a value on the command line means: JSON where it is JSON, else the text itself."""
+    """A value on the command line: JSON if it is valid JSON, else text."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError):

@@ -1,9 +1,9 @@
-"""Which jobs: the small search language of lists and bulk commands.
+"""The search language of lists and bulk commands.
 
     state:failed type:send_* queue:mail failure:timeout age:<1d ended:<1h
 
-Every word is field:value and all must hold. `*` and `?` match in queue, type, key, worker and error.
-`age` counts from the enqueue, `ended` from the end: `<1h` is less than an hour ago, `>1h` more.
+Every word is field:value, and all must match. `*` and `?` are wildcards in queue, type, key, worker and
+error. `age` counts from the enqueue, `ended` from the end: `<1h` is less than an hour ago, `>1h` more.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ALIASES = {"task": "type", "status": "state"}
 _FIELDS = ("state", "queue", "type", "key", "worker", "failure", "error", "age", "ended")
 _SPANS = ("age", "ended")
 MOST_CALLS = 400
-"""So many pages are asked for at most to fill one of ours: a search for what is rare must end."""
+"""The most pages to read from the store for one page: a search for something rare must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """How long ago something must have been: less than a span, or more."""
+    """Less or more than a duration ago."""
 
     is_more: bool
     span: timedelta
@@ -46,7 +46,7 @@ class Ago:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSearch:
-    """What a job must be like."""
+    """What a job must match."""
 
     states: tuple[JobState, ...] | None = None
     queue: str | None = None
@@ -63,11 +63,11 @@ class JobSearch:
         return self == JobSearch()
 
     def or_states(self, *states: JobState) -> JobSearch:
-        """The same, in these states unless it names its own."""
+        """The same search with these states, unless it has states already."""
         return self if self.states else replace(self, states=states)
 
     def query(self, *, newest_first: bool = False) -> Query:
-        """What the store can look for by itself; patterns are left to `fits`."""
+        """The part of the search that the store can do; wildcards are left to `fits`."""
         key = _exact(self.key)
         return Query(
             queue=_exact(self.queue),
@@ -94,10 +94,10 @@ class JobSearch:
 
 
 def parse_search(text: str | None) -> JobSearch:
-    """The search that these words say.
+    """Parse a search.
 
     Raises:
-        UsageProblem: a word is not field:value, or names no field.
+        UsageError: a word is not field:value, or the field is unknown.
     """
     said: dict[str, Any] = {}
     for word in (text or "").split():
@@ -119,13 +119,13 @@ def _ago(word: str, value: str) -> Ago:
     try:
         return Ago(value[0] == ">", duration(value[1:]))
     except InvalidArgument as error:
-        raise UsageError(f"{word!r} is not understood: {error}") from None
+        raise UsageError(f"{word!r} is not valid: {error}") from None
 
 
 async def find_page(
     driver: Driver, where: JobSearch, *, limit: int, cursor: str | None = None, newest_first: bool = False
 ) -> tuple[list[JobRecord], str | None]:
-    """Up to `limit` jobs that fit, and where to go on; short pages of the store are joined."""
+    """Up to `limit` matching jobs and the next cursor; short pages of the store are joined."""
     query = msgspec.structs.replace(where.query(newest_first=newest_first), cursor=cursor)
     now = driver.clock.now()
     found: list[JobRecord] = []
@@ -139,7 +139,7 @@ async def find_page(
 
 
 async def find_all(driver: Driver, where: JobSearch) -> AsyncIterator[list[JobRecord]]:
-    """Every job that fits, page by page in enqueue order, each once even while they change."""
+    """All matching jobs, page by page in enqueue order, each once even while they change."""
     cursor: str | None = None
     now = driver.clock.now()
     while True:
@@ -174,4 +174,4 @@ def _not_understood(word: str, field: str) -> str:
         if close and ":" in word and field not in _FIELDS
         else f"fields: {', '.join(_FIELDS)}"
     )
-    return f"{word!r} is not understood: a search is made of words like state:failed or type:send_*; {hint}"
+    return f"{word!r} is not valid: a search is made of words like state:failed or type:send_*; {hint}"

@@ -1,10 +1,10 @@
-"""What every command shares: its common flags, a store to talk to, and errors turned into exit codes.
+"""What all commands share: the common flags, an open store, and exit codes for errors.
 
     @with_store
     async def show(session: Session, job_id: str) -> None: ...
 
-gives the command the flags below besides its own, opens the store, and runs it. A command returns
-nothing, or the exit code it wants.
+adds the flags below to those of the command, opens the store, and runs it. A command returns None or an
+exit code.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ _said: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
 # main.py.
 _OUTPUT_FLAGS: dict[str, tuple[Any, Any]] = {
     "output": (
-        Annotated[
-            Format, typer.Option("--output", "-o", envvar="TASKHARBOR_OUTPUT", help="How to print data.")
-        ],
+        Annotated[Format, typer.Option("--output", "-o", envvar="TASKHARBOR_OUTPUT", help="Output format.")],
         Format.TABLE,
     ),
     "as_json": (
-        Annotated[bool, typer.Option("--json", envvar="TASKHARBOR_JSON", help="Short for --output json.")],
+        Annotated[bool, typer.Option("--json", envvar="TASKHARBOR_JSON", help="Same as --output json.")],
         False,
     ),
     "no_color": (
         Annotated[
-            bool, typer.Option("--no-color", envvar="TASKHARBOR_NO_COLOR", help="No colours and no boxes.")
+            bool,
+            typer.Option("--no-color", envvar="TASKHARBOR_NO_COLOR", help="Print without colors and boxes."),
         ],
         False,
     ),
@@ -65,7 +64,7 @@ _OUTPUT_FLAGS: dict[str, tuple[Any, Any]] = {
                 "-v",
                 count=True,
                 envvar="TASKHARBOR_VERBOSE",
-                help="Say more; -vv shows tracebacks.",
+                help="Print more details; -vv prints tracebacks.",
             ),
         ],
         0,
@@ -78,13 +77,15 @@ UrlFlag = Annotated[
         metavar="URL",
         envvar="TASKHARBOR_URL",
         show_default=False,
-        help="The store's URL; env:NAME takes it from the variable NAME.",
+        help="URL of the store; env:NAME reads it from variable NAME.",
     ),
 ]
 AppArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[APP]", envvar="TASKHARBOR_APP", help="module:attribute of a Harbor, like app:harbor."
+        metavar="[APP]",
+        envvar="TASKHARBOR_APP",
+        help="The Harbor to use, as module:attribute, e.g. app:harbor.",
     ),
 ]
 IncludeFlag = Annotated[
@@ -93,7 +94,7 @@ IncludeFlag = Annotated[
         "--include",
         metavar="MODULE",
         envvar="TASKHARBOR_INCLUDE",
-        help="Import this module, too, and all beneath it: it holds tasks of the app. Repeatable.",
+        help="Also import this module and its submodules, which define tasks. Repeatable.",
     ),
 ]
 AppFlag = Annotated[
@@ -103,7 +104,7 @@ AppFlag = Annotated[
         "-A",
         metavar="APP",
         envvar="TASKHARBOR_APP",
-        help="An app, as module:attribute: its store and its tasks.",
+        help="Use the store and tasks of this app (module:attribute).",
     ),
 ]
 _STORE_FLAGS: dict[str, tuple[Any, Any]] = {"url": (UrlFlag, None), "app": (AppFlag, None)}
@@ -111,7 +112,7 @@ _STORE_FLAGS: dict[str, tuple[Any, Any]] = {"url": (UrlFlag, None), "app": (AppF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One command's open store and its way to speak."""
+    """The open store and the output of one command."""
 
     driver: Driver
     out: Output
@@ -126,7 +127,7 @@ class Session:
 def with_output(
     function: Callable[Concatenate[Output, P], int | None | Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
-    """A command that needs no store: it is given its Output."""
+    """A command that needs no store; it gets an Output."""
 
     def run(out: Output, given: dict[str, Any]) -> int | None:
         answer = function(out, **given)  # type: ignore[call-arg]  # ParamSpec cannot say "by name"
@@ -138,28 +139,28 @@ def with_output(
 def with_store(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
-    """A command on an open store that must be there: it is given a Session."""
+    """A command on an existing store; it gets a Session."""
     return _on_store(function, makes=False)
 
 
 def with_store_to_look(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
-    """The same for commands that only look: they leave the store as they found it."""
+    """The same for commands that only read: they do not change the store."""
     return _on_store(function, makes=False, looks=True)
 
 
 def with_store_made(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]],
 ) -> Callable[..., None]:
-    """The same for commands that may start a new store."""
+    """The same for commands that may create the store."""
     return _on_store(function, makes=True)
 
 
 def with_any_schema(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, int | None]], *, makes: bool
 ) -> Callable[..., None]:
-    """The same for commands about the schema itself: it may be old, or not there yet."""
+    """The same for commands about the schema, which may be old or missing."""
     return _on_store(function, makes=makes, any_schema=True)
 
 
@@ -191,7 +192,7 @@ def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Ha
 
     What stands on the command line goes before the environment, and that before the settings file.
     """
-    if app is not None and was_said("url") and not was_said("app"):
+    if app is not None and was_given("url") and not was_given("app"):
         app = None
     if app is None and url is None:
         app = chosen_app(None)
@@ -207,7 +208,7 @@ def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Ha
 
 
 async def _open_store_there(driver: Driver) -> Driver:
-    """A file that holds something else must not become a store because a command named it."""
+    """A file with other content must not become a store just because it was named."""
     if driver.capabilities.one_writer:
         async with await driver.another().open_to_look():
             pass
@@ -225,8 +226,8 @@ async def _in_session(
         return await body(Session(driver=driver, out=out, clock=SystemClock(), harbor=harbor))
 
 
-def was_said(name: str) -> bool:
-    """Whether this parameter stands on the command line, and not only in the environment or a file."""
+def was_given(name: str) -> bool:
+    """Whether this parameter was given on the command line, not in the environment or a file."""
     return name in _said.get()
 
 
@@ -245,9 +246,9 @@ def refuse_missing(address: str, harbor: Harbor | None = None) -> None:
 
 def _where_from(address: str, harbor: Harbor | None) -> str:
     """Who named the file, and what helps then."""
-    if harbor is None and address == DEFAULT_URL and not was_said("url"):
-        return ", the default; name yours with --url URL or --app APP"
-    who = "--url" if was_said("url") else "the environment or settings file" if harbor is None else "the app"
+    if harbor is None and address == DEFAULT_URL and not was_given("url"):
+        return ", the default; choose yours with --url URL or --app APP"
+    who = "--url" if was_given("url") else "the environment or settings file" if harbor is None else "the app"
     return (
         f" (named by {who}). Check the address and the folder you are in; "
         "a store is made when the first job is enqueued or a worker starts"
@@ -290,7 +291,7 @@ def _command(
 
 
 def _guarded(out: Output, run: Callable[[], int | None]) -> int:
-    """The exit code of a run; errors are told in their own words and never as a traceback."""
+    """Run and return the exit code. Errors are printed as one message, without a traceback."""
     try:
         return run() or DONE
     except TaskHarborError as error:
@@ -307,7 +308,7 @@ def _guarded(out: Output, run: Callable[[], int | None]) -> int:
     except Exception as error:  # noqa: BLE001 - the last stop before the user: any error ends in words
         out.error(error)
         if out.verbosity < 2:
-            out.say(f"({type(error).__name__}: this was not expected; -vv shows where it happened)")
+            out.say(f"({type(error).__name__}: unexpected error; -vv shows the traceback)")
         return ERROR
 
 

@@ -1,8 +1,8 @@
 """Tables: fitted to the width of a terminal, plain aligned columns everywhere else.
 
-Nothing is cut on a terminal. Where a table is too wide, it is made narrower step by step: ids are
-shortened to their last digits, long texts go on lines of their own below the row, columns that hold
-nothing or can be spared are left out, and what is still too wide is wrapped inside its column.
+Nothing is cut off on a terminal. A table that is too wide is made narrower step by step: ids are shortened to
+their last digits, long texts move to lines below the row, empty or less important columns are left out, and
+what is still too wide is wrapped inside its column.
 """
 
 from __future__ import annotations

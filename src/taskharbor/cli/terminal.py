@@ -1,4 +1,4 @@
-"""What may reach a terminal: no escape sequence, control character or password out of a job or URL."""
+"""Makes text safe for a terminal: no escape sequences, control characters or passwords."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def one_line(text: str) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON with everything beyond ASCII that steers a terminal written as an escape: the same data."""
+    """JSON with non-ASCII control characters escaped: the same data."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def is_fancy(stream: TextIO, *, no_color: bool = False) -> bool:
-    """Whether tables may have boxes and colours: a terminal, or somebody who insists."""
+    """Whether to use boxes and colors: on a terminal, or with FORCE_COLOR."""
     if no_color or os.environ.get("TERM") == "dumb":
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()

@@ -1,6 +1,6 @@
-"""What `taskharbor top` shows: looks at a store, and what two of them say about throughput and failures.
+"""What `taskharbor top` shows: the state of a store, and throughput from two of them.
 
-Everything is asked through the driver contract, so that any store, and any server, can be watched.
+It uses the driver contract only, so it works with every store and with servers.
 """
 
 from __future__ import annotations

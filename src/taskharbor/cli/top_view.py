@@ -85,7 +85,7 @@ def _tables(
     return [
         ("QUEUES", _queue_columns(is_wide), busy_first),
         ("WORKERS", _worker_columns(now, is_wide), shot["workers"]),
-        ("WHAT FAILS", _failing_columns(now, is_wide), shot["failing"]),
+        ("FAILURES", _failing_columns(now, is_wide), shot["failing"]),
     ]
 
 
@@ -168,7 +168,7 @@ def _room(wanted: Sequence[int], height: int) -> list[int]:
 def _title(title: str, count: int, fits: int) -> Any:
     from rich.text import Text
 
-    more = f"  {count - fits} more do not fit" if count > fits else ""
+    more = f"  {count - fits} more not shown" if count > fits else ""
     return Text.assemble((title, "bold cyan"), (more, "dim"))
 
 
@@ -176,7 +176,7 @@ def _nothing(title: str) -> str:
     return {
         "QUEUES": "no jobs yet",
         "WORKERS": "no worker is running: start one with `taskharbor worker APP`",
-        "WHAT FAILS": "nothing",
+        "FAILURES": "nothing",
     }[title]
 
 

@@ -1,4 +1,4 @@
-"""Wait until jobs are over: polling, which every store can do."""
+"""Wait for jobs to end, by polling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_ONCE = 1000
 
 
 async def wait_for(session: Session, ids: Sequence[str], timeout: timedelta | None) -> int:
-    """Print how each ended; the exit code tells whether all completed.
+    """Print how each ended; exit code 0 if all completed.
 
     Raises:
         JobNotFound: one of them does not exist, or is gone.
@@ -32,7 +32,7 @@ async def wait_for(session: Session, ids: Sequence[str], timeout: timedelta | No
     session.out.items([_waited_view(job) for job in jobs], _COLUMNS)
     if not in_time:
         open_ones = sum(not job.state.is_terminal for job in jobs)
-        session.out.say(f"error: gave up waiting; {open_ones} of {counted(len(jobs), 'job')} not over yet")
+        session.out.say(f"error: timed out; {open_ones} of {counted(len(jobs), 'job')} not finished")
         return TIMED_OUT
     return DONE if all(job.state is JobState.COMPLETED for job in jobs) else JOB_FAILED
 

@@ -1,4 +1,4 @@
-"""From the flags of `taskharbor worker` to a running worker, or several processes of them."""
+"""Launch what `taskharbor worker` asks for: one worker here, or several processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from taskharbor.worker.context import JobContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one worker process needs to know; plain enough to travel to another process."""
+    """The settings of one worker process, in types that can be sent to another process."""
 
     app: str | None
     include: tuple[str, ...]
@@ -44,7 +44,7 @@ class LaunchPlan:
 
 
 def work_here(plan: LaunchPlan, *, until_idle: bool, health: tuple[str, int | None], out: Output) -> int:
-    """Run one worker in this process until it ends; answers the exit code."""
+    """Run one worker in this process until it ends. Returns the exit code."""
     from taskharbor.cli.health import serve_health
 
     log_to_stderr(plan.log_format, plan.log_level)
@@ -52,14 +52,14 @@ def work_here(plan: LaunchPlan, *, until_idle: bool, health: tuple[str, int | No
     worker = build(plan, out, meter)
     with serve_health(*health, lambda: worker.is_running), _metrics_of(plan, worker, meter):
         why = worker.run(until_idle=until_idle)
-    out.detail(f"the worker has ended: {why}")
+    out.detail(f"the worker stopped: {why}")
     return DONE
 
 
 def work_in_processes(
     plan: LaunchPlan, processes: int, *, until_idle: bool, health: tuple[str, int | None], out: Output
 ) -> int:
-    """Keep so many worker processes alive until told to stop; answers the exit code."""
+    """Keep this many worker processes running until a signal. Returns the exit code."""
     from taskharbor.worker.supervisor import SupervisorConfig, run_supervisor
 
     log_to_stderr(plan.log_format, plan.log_level)
@@ -88,7 +88,7 @@ def work_in_processes(
 
 
 def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
-    """The worker of one of those processes; what the supervisor's child calls."""
+    """The worker of one of those processes; called in the child."""
     told = msgspec.convert(plan, LaunchPlan)
     log_to_stderr(told.log_format, told.log_level, alone=True)
     if report_to is None:
@@ -102,7 +102,7 @@ def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
 
 
 def _meter(plan: LaunchPlan) -> Any:
-    """What counts; None without a port, and then nothing of it is even imported."""
+    """The meter; None without a metrics port, and then nothing of it is imported."""
     if plan.metrics_port is None:
         return None
     from taskharbor.observe.meter import Meter
@@ -126,7 +126,7 @@ def _metrics_of(plan: LaunchPlan, worker: Worker, meter: Any) -> AbstractContext
 
 
 def build(plan: LaunchPlan, out: Output | None = None, meter: Any = None) -> Worker:
-    """The worker of a plan, with the app's tasks and the built-in handlers; `meter` times its store."""
+    """The worker of a plan, with the app's tasks and built-in handlers; `meter` times its store."""
     make = _of_app if plan.app is not None else _of_store
     worker = make(plan, out, meter)
     for pair in plan.handlers:

@@ -81,7 +81,7 @@ class TaskMaker:
 
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
         if not callable(function):
-            hint = ": say task(name=...)" if isinstance(function, str) else ""
+            hint = ": use task(name=...)" if isinstance(function, str) else ""
             raise ConfigurationError(f"harbor.task goes on a function, not on {function!r:.80}{hint}")
         options = self._options
         declarations = waiting_declarations(function)
@@ -121,7 +121,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     """The function's own name, without its module: a script and a worker import it differently."""
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or not name[:1].isalnum() or not name.isascii():
-        raise ConfigurationError(f"{function!r} needs a name for its jobs: say task(name=...)")
+        raise ConfigurationError(f"{function!r} needs a name for its jobs: use task(name=...)")
     return name
 
 
@@ -129,7 +129,7 @@ def _policy(retry: RetryPolicy | RetryPreset | None) -> RetryPolicy | None:
     if retry is None or isinstance(retry, RetryPolicy):
         return retry
     if retry not in PRESETS:
-        raise ConfigurationError(f"retry={retry!r} is no preset; known: {', '.join(PRESETS)}")
+        raise ConfigurationError(f"retry={retry!r} is not a preset; presets are {', '.join(PRESETS)}")
     return PRESETS[retry]
 
 

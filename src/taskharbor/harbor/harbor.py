@@ -64,9 +64,9 @@ class Harbor:
         driver: Driver | None = None,
     ) -> None:
         if isinstance(include, str):
-            raise ConfigurationError(f"include takes a list: include=[{include!r}]")
+            raise ConfigurationError(f"include must be a list: include=[{include!r}]")
         if url is not None and not isinstance(url, str):
-            raise ConfigurationError(f"Harbor takes the URL of a store, a text, not {url!r:.80}")
+            raise ConfigurationError(f"Harbor expects the URL of a store as a string, not {url!r:.80}")
         self.clock = clock
         self.url = None if driver is not None else store_url(url)
         """Where the store is; None for a driver that was handed in."""

@@ -86,10 +86,12 @@ class QueueControl:
 
     def _settings(self, settings: QueueSettings | None, changes: dict[str, Any]) -> QueueSettings:
         if settings is not None and settings.queue != self.name:
-            raise InvalidArgument(f"these settings are for {settings.queue!r}, and this is {self.name!r}")
+            raise InvalidArgument(f"these settings are for the queue {settings.queue!r}, not {self.name!r}")
         unknown = sorted(changes.keys() - set(_SETTINGS))
         if unknown:
-            raise InvalidArgument(f"a queue has no {', '.join(unknown)}; it has {', '.join(_SETTINGS)}")
+            raise InvalidArgument(
+                f"there is no queue setting {', '.join(unknown)}; settings are {', '.join(_SETTINGS)}"
+            )
         base = settings or QueueSettings(queue=self.name)
         return msgspec.structs.replace(base, **changes) if changes else base
 

@@ -74,7 +74,7 @@ class Schedules:
     async def astore(self) -> Stored:
         if self.incomplete:
             names = ", ".join(sorted(self.incomplete.values()))
-            raise ConfigurationError(f"harbor.cron is on {names}, which is no task: add @harbor.task")
+            raise ConfigurationError(f"harbor.cron is on {names}, which is not a task: add @harbor.task")
         driver = await self._client.adriver()
         owned = [msgspec.structs.replace(one, declared=True) for one in self.declared]
         done, refused = Stored(), None
@@ -118,7 +118,7 @@ class Schedules:
                 if isinstance(error, DriverUnavailable):
                     driver.outage.failed("put_schedule", error)
                 else:
-                    _log.warning("the schedules of the code could not be declared again: %s", error)
+                    _log.warning("could not renew the declared schedules: %s", error)
 
     @asynccontextmanager
     async def kept(self, driver: Driver, clock: Clock) -> AsyncIterator[None]:
@@ -211,7 +211,7 @@ class Schedules:
             if entry.schedule.name == name:
                 return entry
         known = ", ".join(entry.schedule.name for entry in found) or "none"
-        raise InvalidArgument(f"no schedule is named {name!r}; there are: {known}")
+        raise InvalidArgument(f"there is no schedule {name!r}; schedules are: {known}")
 
     async def _store_new(self) -> None:
         if self._unstored or self.incomplete:

@@ -40,7 +40,7 @@ class HarborWorker(Worker):
         super().__init__(driver, **options)
         self._sweep_every = duration(sweep_every, "sweep_every")
         if self._sweep_every <= NO_TIME:
-            raise ConfigurationError(f"sweep_every={self._sweep_every} must be above zero")
+            raise ConfigurationError(f"sweep_every={self._sweep_every} must be positive")
         self._schedules = schedules
         self._has_scheduler = scheduler and not self._timing.is_virtual
 
@@ -90,9 +90,9 @@ class HarborWorker(Worker):
             await Scheduler(self.driver, name=name, sweep_every=every, events=self.events).arun()
         except Exception:  # noqa: BLE001 - logged as a whole
             # The jobs go on: another worker's scheduler, or the next start, takes this over.
-            _log.exception("the scheduler beside worker %s has ended", self.id)
+            _log.exception("the scheduler of worker %s stopped unexpectedly", self.id)
 
 
 def _tell_unstored(error: Forbidden) -> None:
     """A worker whose token is for some queues need not be the one that brings the schedules of all."""
-    _log.warning("schedules of the code were left to programs that may store them: %s", error)
+    _log.warning("no permission to store schedules; another program must store them: %s", error)

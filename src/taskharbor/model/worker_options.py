@@ -50,32 +50,40 @@ class WorkerOptions:
     """
 
     queues: tuple[str, ...] | None = _option(
-        None, "Queues, with commas. Default: those of the app's tasks.", short="-q"
+        None, "Queues to serve, comma-separated. Default: those of the app's tasks.", short="-q"
     )
-    concurrency: int = _option(10, "Jobs at once, per process.", short="-c", least=1)
-    kind: str = _option("any", "cpu, gpu, any or another lane to prefer.")
+    concurrency: int = _option(10, "Jobs to run at the same time, per process.", short="-c", least=1)
+    kind: str = _option("any", "Lane to prefer: cpu, gpu, any or a name of yours.")
     lanes: tuple[str, ...] | None = _option(
-        None, "The lanes to claim, best first, with commas; they replace --kind's."
+        None, "Lanes to claim from, best first, comma-separated. Overrides --kind."
     )
-    strict: bool = _option(False, "Empty the first queue before the next; else they take turns.")
+    strict: bool = _option(False, "Empty the first queue before the next, instead of taking turns.")
     unknown_types: UnknownTypes = _option(  # noqa: RUF009 - a field()
-        "skip", "Jobs of tasks that it does not know: skip leaves them to others."
+        "skip", "Jobs of unknown tasks: skip leaves them to other workers, fail fails them."
     )
     gpus: str | tuple[str | int, ...] | None = _option(
-        None, "With --kind gpu: all, or devices with commas; each job has one of its own.", unit="text"
+        None,
+        "With --kind gpu: all, or device numbers, comma-separated; each job gets its own device.",
+        unit="text",
     )
-    lease: timedelta = _option(timedelta(seconds=30), "How long a job stays ours without a heartbeat.")
+    lease: timedelta = _option(
+        timedelta(seconds=30), "How long a claimed job stays ours without a heartbeat."
+    )
     heartbeat: timedelta | None = _option(None, "How often leases are extended. Default: a third of --lease.")
-    grace: timedelta = _option(timedelta(seconds=30), "How long running jobs may go on after a stop.")
-    poll: timedelta | None = _option(None, "How often an idle worker looks for jobs besides wake-ups.")
-    max_poll: timedelta | None = _option(None, "Look less and less often while idle, down to this.")
-    prefetch: int = _option(0, "Jobs to claim ahead, beyond those that run.", least=0)
-    rate: RateLimit | None = _option(  # noqa: RUF009 - a field()
-        None, "How many this worker may start.", unit="rate"
+    grace: timedelta = _option(
+        timedelta(seconds=30), "How long running jobs may take to finish after a stop."
     )
-    name: str | None = _option(None, "A name for logs and `workers list`. Default: host and pid.")
-    max_jobs: int = _option(0, "End after so many jobs; with --processes a new process goes on.", least=0)
-    max_memory: int = _option(0, "The same after using this much memory, like 2GiB.", least=0, unit="size")
+    poll: timedelta | None = _option(None, "How often an idle worker polls, in addition to wake-ups.")
+    max_poll: timedelta | None = _option(None, "While idle, poll less and less often, up to this interval.")
+    prefetch: int = _option(0, "Jobs to claim ahead of those that are running.", least=0)
+    rate: RateLimit | None = _option(  # noqa: RUF009 - a field()
+        None, "How many jobs this worker may start, e.g. 10/s.", unit="rate"
+    )
+    name: str | None = _option(None, "Name in logs and in `workers list`. Default: host and pid.")
+    max_jobs: int = _option(
+        0, "Stop after this many jobs; with --processes a new process takes over.", least=0
+    )
+    max_memory: int = _option(0, "Restart after using this much memory, e.g. 2GiB.", least=0, unit="size")
     process_memory: int = 0
     patience: timedelta = timedelta(seconds=1)
     report_every: timedelta = timedelta(seconds=5)

@@ -181,7 +181,7 @@ class _Successes:
             self._timer = None
         if self._more:
             tasks = ", ".join(f"{count} {task}" for task, count in sorted(self._more.items()))
-            _log.info("%d more went well within a second: %s", self._more.total(), tasks)
+            _log.info("%d more completed within a second: %s", self._more.total(), tasks)
             self._more.clear()
 
 

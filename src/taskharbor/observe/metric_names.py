@@ -30,7 +30,7 @@ JOBS_ENQUEUED = Metric(
     "taskharbor_jobs_enqueued_total",
     "counter",
     ("queue", "task"),
-    "Jobs that this process put into the store; repeats of a known id or key are not counted.",
+    "Jobs enqueued by this process; duplicates of a known id or key are not counted.",
 )
 JOBS_FINISHED = Metric(
     "taskharbor_jobs_finished_total",
@@ -42,31 +42,31 @@ LEASES_LOST = Metric(
     "taskharbor_leases_lost_total",
     "counter",
     ("queue",),
-    "Jobs that a living worker no longer owned before it was done with them.",
+    "Jobs whose lease a live worker lost while running them.",
 )
 STALLS = Metric(
     "taskharbor_job_stalls_total",
     "counter",
     ("queue", "task"),
-    "Attempts whose worker fell silent or died, counted when the job is claimed again or given up.",
+    "Attempts whose worker died or stopped responding, counted when the job is claimed again or fails.",
 )
 COPIES = Metric(
     "taskharbor_speculative_copies_total",
     "counter",
     ("queue", "task"),
-    "Second runs that the leading scheduler started beside stragglers.",
+    "Second runs that the leading scheduler started for slow jobs.",
 )
 WINS = Metric(
     "taskharbor_speculative_wins_total",
     "counter",
     ("queue", "task"),
-    "Second runs that were done before the first.",
+    "Second runs that finished before the first.",
 )
 DOUBLE_RUNS = Metric(
     "taskharbor_double_runs_total",
     "counter",
     ("queue", "task"),
-    "Handlers that did their work to the end without owning the job any more: it ran, or runs, twice.",
+    "Handlers that finished after losing their lease: the job ran, or runs, twice.",
 )
 ABANDONED = Metric(
     "taskharbor_handlers_abandoned_total",
@@ -78,7 +78,7 @@ LOOP_BLOCKED = Metric(
     "taskharbor_loop_blocked_total",
     "counter",
     (),
-    "Times that a handler kept the event loop of a worker from turning.",
+    "Times that a handler blocked the event loop of a worker.",
 )
 SCHEDULE_FIRES = Metric(
     "taskharbor_schedule_fires_total",
@@ -90,7 +90,7 @@ ORPHANS = Metric(
     "taskharbor_orphans_dropped_total",
     "counter",
     (),
-    "Entries of the store without their job that this process met and dropped: records were lost.",
+    "Store entries without a job that this process found and deleted: records were lost.",
 )
 STORE_ERRORS = Metric(
     "taskharbor_store_errors_total",
@@ -102,7 +102,7 @@ DUTY_JOBS = Metric(
     "taskharbor_duty_jobs_total",
     "counter",
     ("duty",),
-    "What the duties of the leading scheduler dealt with: sweep, promote, fire-cron, speculate, prune.",
+    "Items handled by the duties of the leading scheduler: sweep, promote, fire-cron, speculate, prune.",
 )
 DUTY_ERRORS = Metric(
     "taskharbor_duty_errors_total", "counter", ("duty",), "Duties of the leading scheduler that failed."
@@ -125,63 +125,68 @@ JOB_WAIT = Metric(
     "taskharbor_job_wait_seconds",
     "histogram",
     ("queue", "task"),
-    "From when a job could run to its claim.",
+    "Time from when a job could run until it was claimed.",
     WAIT_BUCKETS,
 )
 JOB_RUN = Metric(
     "taskharbor_job_run_seconds",
     "histogram",
     ("queue", "task", "kind"),
-    "How long handlers ran, whatever came of it.",
+    "How long handlers ran, whatever the outcome.",
     RUN_BUCKETS,
 )
 STORE_OP = Metric(
     "taskharbor_store_op_seconds",
     "histogram",
     ("op",),
-    "How long calls to the store took, failed ones too.",
+    "How long calls to the store took, including failed ones.",
     STORE_BUCKETS,
 )
 
-WORKER_SLOTS = Metric("taskharbor_worker_slots", "gauge", ("kind",), "Jobs that may run at once here.")
+WORKER_SLOTS = Metric(
+    "taskharbor_worker_slots", "gauge", ("kind",), "Jobs that may run at the same time in this process."
+)
 WORKER_BUSY = Metric(
-    "taskharbor_worker_busy", "gauge", ("kind",), "Slots that hold a job, until it is settled."
+    "taskharbor_worker_busy", "gauge", ("kind",), "Slots with a job that is not settled yet."
 )
 WORKER_LEASE = Metric(
     "taskharbor_worker_lease_seconds",
     "gauge",
     ("kind",),
-    "How long a claim keeps without a heartbeat.",
+    "How long a lease lasts without a heartbeat.",
     folds="max",
 )
 HEARTBEAT_LAG = Metric(
     "taskharbor_heartbeat_lag_seconds",
     "gauge",
     ("kind",),
-    "By how much the most overdue extension of a lease is late.",
+    "How late the most overdue lease extension is.",
     folds="max",
 )
-WORKER_PROCESSES = Metric(
-    "taskharbor_worker_processes", "gauge", (), "Worker processes of --processes that live."
-)
-SERVER_CONNECTIONS = Metric(
-    "taskharbor_server_connections", "gauge", (), "Connections that the server holds."
-)
+WORKER_PROCESSES = Metric("taskharbor_worker_processes", "gauge", (), "Live worker processes of --processes.")
+SERVER_CONNECTIONS = Metric("taskharbor_server_connections", "gauge", (), "Open connections of the server.")
 BUILD_INFO = Metric(
-    "taskharbor_build_info", "gauge", ("version", "driver"), "Always 1: what runs here.", folds="max"
+    "taskharbor_build_info",
+    "gauge",
+    ("version", "driver"),
+    "Always 1; the labels say what runs here.",
+    folds="max",
 )
 
 # ------------------------------------------------------------------ what the store holds: one process tells
 
 JOBS = Metric("taskharbor_jobs", "gauge", ("queue", "state"), "Jobs in the store.")
 QUEUE_OLDEST = Metric(
-    "taskharbor_queue_oldest_seconds", "gauge", ("queue",), "How long the oldest ready job could have run."
+    "taskharbor_queue_oldest_seconds", "gauge", ("queue",), "How long the oldest ready job has been waiting."
 )
 QUEUE_PAUSED = Metric("taskharbor_queue_paused", "gauge", ("queue",), "1 while a queue is paused.")
 QUEUE_LIMIT = Metric(
-    "taskharbor_queue_limit", "gauge", ("queue",), "How many jobs of a queue may run at once, where limited."
+    "taskharbor_queue_limit",
+    "gauge",
+    ("queue",),
+    "Most jobs of a queue that may run at the same time, if limited.",
 )
-WORKERS = Metric("taskharbor_workers", "gauge", ("kind",), "Workers that the store knows as alive.")
+WORKERS = Metric("taskharbor_workers", "gauge", ("kind",), "Live workers in the store.")
 SCHEDULE_LAG = Metric(
     "taskharbor_schedule_lag_seconds",
     "gauge",

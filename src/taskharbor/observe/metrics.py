@@ -76,7 +76,7 @@ class Exposition:
             server = metrics_server(host, port, self.registry)
         except OSError as error:
             raise ConfigurationError(
-                f"the metrics port {host}:{port} cannot be used: {error.strerror}"
+                f"cannot listen on the metrics port {host}:{port}: {error.strerror}"
             ) from error
         thread = threading.Thread(target=server.serve_forever, name="taskharbor-metrics", daemon=True)
         thread.start()

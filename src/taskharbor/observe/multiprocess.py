@@ -43,7 +43,7 @@ class MultiprocessMetrics:
         try:
             sample = decoded(data)
         except msgspec.MsgspecError as error:
-            _log.warning("worker process %d reported metrics that cannot be read: %s", pid, error)
+            _log.warning("worker process %d sent invalid metrics: %s", pid, error)
             return
         with self._lock:
             if pid in self._alive:

@@ -67,7 +67,7 @@ class StoreGauges:
         except TaskHarborError as error:
             level = logging.DEBUG if self._is_troubled else logging.WARNING
             self._is_troubled = True
-            _log.log(level, "the store cannot be measured: %s", error)
+            _log.log(level, "cannot measure the store: %s", error)
 
     async def _measure(self) -> Values:
         now = (await self._driver.info()).at
@@ -84,7 +84,7 @@ class StoreGauges:
                 await self._driver.release_role(ROLE, self._holder)
                 await self._driver.close()
         except TaskHarborError as error:
-            _log.debug("the metrics role could not be given up: %s; it lapses", error)
+            _log.debug("could not release the metrics role: %s; it will expire", error)
 
 
 def queue_values(queues: list[QueueInfo], now: datetime) -> Values:

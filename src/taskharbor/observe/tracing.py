@@ -76,15 +76,15 @@ class Tracing:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._sent = meter.create_counter(
-            "messaging.client.sent.messages", "{message}", "Jobs that were handed to the store."
+            "messaging.client.sent.messages", "{message}", "Jobs sent to the store."
         )
         self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Jobs that were given to a handler."
+            "messaging.client.consumed.messages", "{message}", "Jobs started by a handler."
         )
         self._send_duration = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
-            "How long handing jobs to the store took.",
+            "How long sending jobs to the store took.",
             explicit_bucket_boundaries_advisory=BUCKETS,
         )
         self._process_duration = meter.create_histogram(

@@ -1,4 +1,4 @@
-"""Environment and files → settings."""
+"""Settings from the environment and from files."""
 
 from taskharbor.settings.loading import Settings, Source, load_settings
 from taskharbor.settings.parsing import Secret, Size, size

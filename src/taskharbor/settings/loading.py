@@ -123,9 +123,7 @@ def _from_tables(table: dict[str, Any], file: Path | None, profile: str | None) 
     profiles = tables.pop("profile", {})
     if profile is not None and profile not in profiles:
         known = ", ".join(sorted(profiles)) or "none"
-        raise ConfigurationError(
-            f"there is no [profile.{profile}] in {file or 'any settings file'}; known: {known}"
-        )
+        raise ConfigurationError(f"no [profile.{profile}] in {file or 'any settings file'}; known: {known}")
     found = _flat(tables, f"file {file}")
     for name, its_tables in profiles.items():
         over = _flat(its_tables, f"file {file} [profile.{name}]")  # checked also when not chosen
@@ -137,7 +135,7 @@ def _from_tables(table: dict[str, Any], file: Path | None, profile: str | None) 
 def _flat(tables: Any, source: str) -> _Found:
     found: _Found = {}
     if not isinstance(tables, dict):
-        raise ConfigurationError(f"{source}: a table of settings is needed")
+        raise ConfigurationError(f"{source}: must be a table of settings")
     for key, value in tables.items():
         if key in SECTIONS and not isinstance(value, dict):
             raise ConfigurationError(
@@ -149,7 +147,7 @@ def _flat(tables: Any, source: str) -> _Found:
             found[key] = (value, source)
     for name in found:
         if name not in SETTINGS:
-            raise ConfigurationError(f"{source}: there is no setting {name!r}{_nearest(name)}")
+            raise ConfigurationError(f"{source}: unknown setting {name!r}{_nearest(name)}")
     return found
 
 
@@ -181,7 +179,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Found:
     given = {name: value for name, value in flags.items() if value is not None}
     for name in given:
         if name not in SETTINGS:
-            raise ConfigurationError(f"there is no setting {name!r}{_nearest(name)}")
+            raise ConfigurationError(f"unknown setting {name!r}{_nearest(name)}")
     return {
         name: (value, f"flag --{name.rpartition('.')[2].replace('_', '-')}") for name, value in given.items()
     }

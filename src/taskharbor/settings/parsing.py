@@ -1,4 +1,4 @@
-"""Texts and TOML values → the types of settings. Each parser raises ValueError with what it wants instead."""
+"""Parse texts and TOML values into the types of settings. A ValueError says what is expected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def size(value: Any) -> Size:
     try:
         return Size(int(float(found[1]) * base ** _POWERS[unit.rstrip("b").rstrip("i")]))
     except OverflowError:
-        raise ValueError("a size that some memory has") from None
+        raise ValueError("a size that fits into memory") from None
 
 
 def _text(value: Any) -> str:

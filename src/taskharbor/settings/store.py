@@ -1,4 +1,4 @@
-"""store_url: which store is meant, by the same rule in a program and on the command line."""
+"""store_url: which store to use, by the same rule in programs and on the command line."""
 
 from __future__ import annotations
 

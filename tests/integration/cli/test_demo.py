@@ -35,7 +35,7 @@ def test_the_demo_leaves_a_store_of_yours_as_it_was(taskharbor: Command) -> None
     answer = taskharbor("demo", "--once", "--processes", "1", timeout=100)
 
     assert answer.code == 0, answer.err
-    assert "every job is accounted for" in answer.out
+    assert "every job ended as expected" in answer.out
     assert taskharbor("jobs", "list", "-o", "ids").out.split() == [mine]
 
 

@@ -143,9 +143,9 @@ def test_built_in_handlers_need_no_app(taskharbor: Command) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "which app?"),
-        (["nosuch:harbor"], "there is no module 'nosuch'"),
-        (["nosuch:harbor", "--processes", "2"], "there is no module 'nosuch'"),
+        ([], "no app given"),
+        (["nosuch:harbor"], "no module named 'nosuch'"),
+        (["nosuch:harbor", "--processes", "2"], "no module named 'nosuch'"),
         (["app:nosuch"], "Harbor objects in it: app:harbor"),
         (["app:send_welcome"], "not a Harbor"),
         (["app.py"], "is a file name"),

@@ -130,7 +130,7 @@ def test_a_port_that_is_taken_ends_the_command_with_words(app: Command, free_por
         done = app("worker", "app:harbor", "--metrics-port", str(free_port), "--burst")
 
     assert done.code == 2
-    assert f"127.0.0.1:{free_port} cannot be used" in done.err
+    assert f"metrics port 127.0.0.1:{free_port}" in done.err
 
 
 @pytest.mark.more("waits in real time for leases, limits or grace times to pass")

@@ -66,7 +66,7 @@ class Screen:
 def test_it_shows_what_changes_fits_the_terminal_and_ends_at_a_key(taskharbor: Command, columns: int) -> None:
     taskharbor.put("send_welcome", queue="mail")
     screen = Screen(taskharbor, columns)
-    screen.until("WHAT FAILS")
+    screen.until("FAILURES")
     screen.until("1 waiting")
 
     taskharbor.put("boom", queue="later")

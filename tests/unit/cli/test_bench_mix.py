@@ -109,7 +109,7 @@ def test_a_job_that_ended_twice_is_told() -> None:
 
 @pytest.mark.parametrize("stored", [2, 4])
 def test_a_store_that_counts_otherwise_is_told(stored: int) -> None:
-    assert added_up(GOOD, stored=stored).problems == [f"the store counts {stored} jobs, and 3 were put in"]
+    assert added_up(GOOD, stored=stored).problems == [f"the store counts {stored} jobs, but 3 were enqueued"]
 
 
 def test_an_id_that_leads_to_another_job_of_its_key_counts_as_merged() -> None:
@@ -147,7 +147,7 @@ def test_the_mix_accounts_for_every_job_and_leaves_nothing_behind(shell: Shell) 
     answer = shell("bench", "--mix", "--jobs", "45", "--batch", "7", "--workers", "3", "--json")
 
     assert answer.code == 0, answer.err
-    assert "every job is accounted for" in answer.err
+    assert "every job ended as expected" in answer.err
     rows = {row["name"]: row for row in answer.json["items"]}
     assert list(rows) == [*KINDS, "all"]
     assert rows["all"]["jobs"] + rows["all"]["merged"] == 45
@@ -169,7 +169,7 @@ def test_a_child_that_was_never_put_in_is_lost(shell: Shell, monkeypatch: pytest
     assert answer.code == 1
     assert "lost: child " in answer.err
     assert "ended completed, not failed" in answer.err  # this handler never fails
-    assert "error: the account does not balance: 4 problems" in answer.err
+    assert "error: not every job ended as expected: 4 problems" in answer.err
     assert shell("queues", "list", "--json").json["items"] == []
 
 
@@ -188,9 +188,9 @@ def test_it_gives_up_when_jobs_never_end_and_cleans_up(shell: Shell, monkeypatch
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"fail_queue": "alarms"}, "tells queue alarms of every failed job"),
-        ({"retention": Retention(completed=timedelta(0))}, "forgets jobs"),
-        ({"paused": True}, "paused as a whole"),
+        ({"fail_queue": "alarms"}, "makes a job in alarms"),
+        ({"retention": Retention(completed=timedelta(0))}, "deletes jobs"),
+        ({"paused": True}, "whole harbor is paused"),
     ],
 )
 def test_a_store_whose_settings_would_spoil_the_account_is_refused(

@@ -31,7 +31,7 @@ def test_show_finds_dead_letters_only(shell: Shell) -> None:
     assert shell("dlq", "show", letter).code == 0
     other = shell("dlq", "show", waiting)
     assert other.code == 3
-    assert "is ready, no dead letter" in other.err
+    assert "is ready, not a dead letter" in other.err
 
 
 def test_retry_by_id_and_by_search(shell: Shell) -> None:

@@ -81,12 +81,12 @@ def test_a_bad_line_is_named_and_what_is_in_is_told(shell: Shell, tmp_path: Path
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["enqueue"], "which task?"),
+        (["enqueue"], "no task given"),
         (["enqueue", "send", "novalue"], "name=value"),
         (["enqueue", "bad name"], "is not a name"),
         (["enqueue", "send", "--payload", "{"], "not JSON"),
         (["enqueue", "send", "a=1", "--payload", "{}"], "not both"),
-        (["enqueue", "send", "--at", "tomorrow"], "is not an instant"),
+        (["enqueue", "send", "--at", "tomorrow"], "is not a time"),
         (["enqueue", "send", "--in", "1h", "--at", "2030-01-01"], "not both"),
         (["enqueue", "send", "--priority", "101"], "--priority"),
         (["enqueue", "send", "--header", "x"], "name=value"),

@@ -48,7 +48,7 @@ def test_a_part_that_fits_several_jobs_names_them_and_does_nothing(two: Shell) -
     refused = two("jobs", "cancel", "01a1de6c")
 
     assert refused.code == 2
-    assert "fits 2 jobs, give more digits" in refused.err
+    assert "matches 2 jobs; give more digits" in refused.err
     assert ONE in refused.err
     assert TWO in refused.err
     assert two.get(ONE).state is two.get(TWO).state is JobState.READY
@@ -70,5 +70,5 @@ def test_where_not_all_jobs_were_looked_at_a_time_is_not_enough(
     by_chance = two("jobs", "show", "1a77f526", "--json")
 
     assert by_time.code == 2
-    assert "may fit other jobs too" in by_time.err
+    assert "may match jobs that were not searched" in by_time.err
     assert by_chance.json["id"] == ONE

@@ -188,4 +188,4 @@ def test_of_very_many_only_the_number_is_told_unless_one_is_debugging(
 
     said = stderr()
     assert said.count('"outcome": "completed"') == lines
-    assert ("35 more went well within a second: 35 send" in said) is rest
+    assert ("35 more completed within a second: 35 send" in said) is rest

@@ -163,8 +163,8 @@ def test_a_schedule_is_deleted_and_one_that_never_fired_says_so(shell: Shell) ->
 
     told = [item["text"] for item in shell("doctor", "--json").json["items"] if item["check"] == "schedules"]
     assert len(told) == 2
-    assert "schedule nightly makes jobs of report in mail, which no live worker runs" in told[0]
-    assert "schedule old makes no more jobs" in told[1]
+    assert "schedule nightly makes jobs of report in mail, which no live worker can run" in told[0]
+    assert "schedule old no longer makes jobs" in told[1]
 
     assert shell("schedules", "delete", "old").out.startswith("old: deleted; code that still declares it")
     assert shell("schedules", "delete", "nightly", "--json").json == {"name": "nightly", "deleted": True}
@@ -214,7 +214,7 @@ def test_doctor_names_tasks_that_no_worker_of_their_queue_knows(shell: Shell) ->
 @pytest.mark.parametrize(
     ("said", "word"),
     [
-        ({"types": ("job",), "is_quiet": True}, "claims nothing more"),
+        ({"types": ("job",), "is_quiet": True}, "has stopped claiming"),
         ({"types": ("job",), "kind": "cpu"}, "need gpu"),
     ],
 )
@@ -263,8 +263,8 @@ def test_a_queue_that_nobody_knows_is_not_paused_by_a_typing_error(shell: Shell)
     new = shell("queues", "pause", "later", "--new")
 
     assert (refused.code, paused.code, new.code) == (3, 0, 0)
-    assert "no queue is named mial" in refused.err
-    assert "there are: mail" in refused.err
+    assert "there is no queue mial" in refused.err
+    assert "known queues: mail" in refused.err
     names = {row["name"]: row["paused"] for row in shell("queues", "list", "--json").json["items"]}
     assert names == {"later": True, "mail": True}
     assert shell("queues", "resume", "mial").code == 3

@@ -83,4 +83,4 @@ def test_a_file_that_names_code_and_anybody_may_write_is_refused(shell: Shell, f
 
     assert (refused.code, missing.code) == (2, 2)
     assert "chmod o-w" in refused.err
-    assert "there is no module 'app'" in missing.err
+    assert "no module named 'app'" in missing.err

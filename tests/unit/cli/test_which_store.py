@@ -54,7 +54,7 @@ def test_looking_makes_no_store(shell: Shell, words: tuple[str, ...]) -> None:
     ran = shell.bare(*words)
 
     assert ran.code == 6
-    assert f"there is no store at {os.path.abspath('taskharbor.db')}, the default; name yours" in ran.err
+    assert f"there is no store at {os.path.abspath('taskharbor.db')}, the default; choose yours" in ran.err
     assert os.listdir() == []
 
 
@@ -141,7 +141,7 @@ def test_an_app_with_a_driver_of_its_own_is_looked_into_by_that_driver(shell: Sh
     sys.modules.pop("own_driver")
     assert looked.code == 0
     assert refused.code == 2
-    assert "brings a driver of its own" in refused.err
+    assert "has a driver of its own" in refused.err
 
 
 def test_an_app_that_reads_the_variable_keeps_its_own_default(
@@ -181,7 +181,7 @@ def test_an_app_that_raises_is_told_with_file_and_line(
     ("bad", "what"),
     [
         ('{"payload": {}}', "missing a required argument: 'name'"),
-        ('{"payload": 5}', "the payload is an object of arguments"),
+        ('{"payload": 5}', "the payload must be an object of arguments"),
         ('{"payload": {"name": "x"}, "queue": "no spaces"}', "queue 'no spaces' is not a name"),
         ('{"payload": {"name": "x"}, "type": "nosuch"}', "no task is registered under 'nosuch'"),
         ('{"payload": {"name": "x"}, "max_attempts": -1}', "max_attempts"),

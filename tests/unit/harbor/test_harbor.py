@@ -154,7 +154,7 @@ def test_wrong_options_are_refused_when_the_task_is_made(harbor, options, words)
 
 
 def test_a_function_without_a_fit_name_asks_for_one(harbor):
-    with pytest.raises(ConfigurationError, match=r"say task\(name=\.\.\.\)"):
+    with pytest.raises(ConfigurationError, match=r"use task\(name=\.\.\.\)"):
         harbor.task(lambda: None)
 
     assert harbor.task(name="nameless")(lambda: None).name == "nameless"
@@ -427,9 +427,9 @@ def test_settings_of_another_queue_or_unknown_ones_are_refused(harbor):
     from taskharbor.model.queue import QueueSettings
 
     assert harbor.queue("mail").configure(QueueSettings(queue="mail", max_running=1)).max_running == 1
-    with pytest.raises(InvalidArgument, match="for 'other'"):
+    with pytest.raises(InvalidArgument, match="for the queue 'other'"):
         harbor.queue("mail").configure(QueueSettings(queue="other"))
-    with pytest.raises(InvalidArgument, match="has no colour"):
+    with pytest.raises(InvalidArgument, match="no queue setting colour"):
         harbor.queue("mail").configure(colour="red")
     with pytest.raises(InvalidArgument, match="not a name"):
         harbor.queue("no spaces")
@@ -477,12 +477,12 @@ def test_parameters_may_have_any_name(run_in):
 
 
 def test_what_is_no_url_and_no_function_is_told():
-    with pytest.raises(ConfigurationError, match="Harbor takes the URL of a store, a text, not 5"):
+    with pytest.raises(ConfigurationError, match="Harbor expects the URL of a store as a string, not 5"):
         Harbor(5)  # type: ignore[arg-type]
     harbor = Harbor("memory://")
     with pytest.raises(ConfigurationError, match="goes on a function, not on 5"):
         harbor.task(5)  # type: ignore[call-overload]
-    with pytest.raises(ConfigurationError, match=r"'mail': say task\(name=...\)"):
+    with pytest.raises(ConfigurationError, match=r"'mail': use task\(name=...\)"):
         harbor.task("mail")  # type: ignore[call-overload]
 
 

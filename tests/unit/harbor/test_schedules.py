@@ -71,9 +71,9 @@ def test_cron_without_task_is_told_when_it_would_be_stored(harbor):
     @harbor.cron("0 1 * * *")
     def forgotten() -> None: ...
 
-    with pytest.raises(ConfigurationError, match=r"forgotten, which is no task: add @harbor\.task"):
+    with pytest.raises(ConfigurationError, match=r"forgotten, which is not a task: add @harbor\.task"):
         harbor.schedules.list()
-    with pytest.raises(ConfigurationError, match="no task"):
+    with pytest.raises(ConfigurationError, match="is not a task"):
         harbor.worker(unknown_types="fail").run(until_idle=True)
     with pytest.raises(ConfigurationError, match="goes on a task"):
         harbor.cron("0 1 * * *")("text")
@@ -174,7 +174,7 @@ def test_when_it_fires_next_is_told_and_nothing_while_it_is_paused(harbor, clock
     assert coming[0] - now <= timedelta(minutes=15) < coming[1] - now <= timedelta(minutes=30)
     harbor.schedules.pause("often")
     assert harbor.schedules.next("often") == []
-    with pytest.raises(InvalidArgument, match="no schedule is named"):
+    with pytest.raises(InvalidArgument, match="there is no schedule"):
         harbor.schedules.next("nosuch")
 
 
@@ -199,7 +199,7 @@ def test_a_schedule_can_be_taken_out(harbor):
 def test_an_unknown_schedule_lists_those_that_exist(harbor):
     declared(harbor)
 
-    with pytest.raises(InvalidArgument, match="'weekly'; there are: clean_up"):
+    with pytest.raises(InvalidArgument, match="'weekly'; schedules are: clean_up"):
         harbor.schedules.pause("weekly")
 
 

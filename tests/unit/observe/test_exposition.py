@@ -83,7 +83,7 @@ def test_a_port_answers_until_it_is_stopped_and_a_taken_one_is_told():
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert b"taskharbor_jobs_finished_total" in answer.read()
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port} cannot be used"):
+        with pytest.raises(ConfigurationError, match=f"metrics port 127.0.0.1:{port}"):
             Exposition(Meter().sample).serve("127.0.0.1", port)
     finally:
         stop()

@@ -107,10 +107,13 @@ def test_another_file_can_be_named(tmp_path, folder):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[worker]\nconcurency = 4", "no setting 'worker.concurency'; did you mean 'worker.concurrency'"),
+        (
+            "[worker]\nconcurency = 4",
+            "unknown setting 'worker.concurency'; did you mean 'worker.concurrency'",
+        ),
         ("[wroker]\nconcurrency = 4", "did you mean 'worker"),
-        ("xyzzy = 4", "no setting 'xyzzy'; known: app"),
-        ("[profile.prod]\nurk = 'x'", r"\[profile.prod\]: there is no setting 'urk'; did you mean 'url'"),
+        ("xyzzy = 4", "unknown setting 'xyzzy'; known: app"),
+        ("[profile.prod]\nurk = 'x'", r"\[profile.prod\]: unknown setting 'urk'; did you mean 'url'"),
         ("[worker]\nconcurrency = 'many'", r"worker.concurrency = 'many' \(file .*\) must be a whole number"),
         ("[worker]\nlease = 'soon'", "must be a duration like 30s"),
         ("[worker]\nuntil_idle = 'perhaps'", "must be true or false"),
@@ -119,7 +122,7 @@ def test_another_file_can_be_named(tmp_path, folder):
         ("url = 7", "must be a text"),
         ("url = ", "is not valid TOML"),
         ("worker = 7", r"worker is a table: write \[worker\]"),
-        ("profile.prod = 7", "a table of settings is needed"),
+        ("profile.prod = 7", "must be a table of settings"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused_with_a_hint(tmp_path, text, words):

@@ -72,7 +72,7 @@ def test_all_keeps_to_what_the_environment_allows(two_gpus):
 
 
 @pytest.mark.parametrize("wanted", ["1,0", ["1", "0"], (1, 0), " 1 , 0 "])
-def test_devices_come_in_the_order_that_was_said(two_gpus, wanted):
+def test_devices_come_in_the_order_that_was_given(two_gpus, wanted):
     assert [gpu.id for gpu in find_gpus(wanted, {})] == ["1", "0"]
 
 

@@ -1,4 +1,4 @@
-"""taskharbor bench: how fast this store takes jobs in, hands them out and completes them."""
+"""taskharbor bench: how fast this store enqueues, leases and completes jobs."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ _ONE_BY_ONE = 500
 @with_store
 async def command(
     session: Session,
-    jobs: Annotated[int, typer.Option("--jobs", "-n", min=1, max=1_000_000, help="How many jobs.")] = 2000,
+    jobs: Annotated[int, typer.Option("--jobs", "-n", min=1, max=1_000_000, help="Number of jobs.")] = 2000,
     batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Jobs per call.")] = 100,
     size: Annotated[int, typer.Option("--size", min=0, max=1_000_000, help="Payload bytes per job.")] = 100,
     mix: Annotated[
         bool,
-        typer.Option("--mix", help="Run jobs of every kind with workers, and check what became of each."),
+        typer.Option("--mix", help="Run jobs of every kind with real workers and check every result."),
     ] = False,
     workers: Annotated[
-        int, typer.Option("--workers", min=1, max=64, help="With --mix: so many workers.")
+        int, typer.Option("--workers", min=1, max=64, help="With --mix: number of workers.")
     ] = 2,
     concurrency: Annotated[
         int,
-        typer.Option("--concurrency", "-c", min=1, max=1000, help="With --mix: jobs at once in each worker."),
+        typer.Option(
+            "--concurrency", "-c", min=1, max=1000, help="With --mix: jobs each worker runs at the same time."
+        ),
     ] = 10,
 ) -> None:
-    """Measure on this store, in a queue of its own that is gone afterwards.
+    """Measure the speed of this store, in a temporary queue.
 
-    One caller, one call after the other: what a single worker sees, not what the store can do at most.
+    It makes one call after the other: what a single worker sees, not the most the store can do.
 
-    With --mix real workers run plain, flaky, failing, delayed, keyed, prioritised, parent and child jobs
-    while they are put in; times are from the enqueue to the end. Exit code 1 when a job was lost, ended
-    twice, or ended otherwise than it must; 124 when none ends for a minute.
+    With --mix, real workers run plain, flaky, failing, delayed, keyed, prioritised, parent and child jobs
+    while they are enqueued; times are from enqueue to end. Exit code 1 if a job was lost, ended twice or
+    ended in the wrong state; 124 if no job ends for a minute.
     """
     if mix:
         from taskharbor.cli.bench_mix import Mix
@@ -75,7 +77,7 @@ async def command(
 
 
 class Bench:
-    """One run: a queue under a name of its own, and the jobs it holds."""
+    """One run: its own queue and the jobs in it."""
 
     def __init__(self, session: Session, size: int) -> None:
         self._session = session
@@ -123,23 +125,23 @@ class Bench:
         }
 
     async def stored_bytes(self) -> int | None:
-        """What the store takes of its server's memory; None where that is not told, or not to this user."""
+        """Memory used by the store's server; None if it does not report it, or not to this user."""
         measure = getattr(self._driver, "stored_bytes", None)
         try:
             return None if measure is None else int(await measure())
         except StoreRefused as error:
-            self._session.out.detail(f"the memory of a job is left out: {error}")
+            self._session.out.detail(f"memory per job is not shown: {error}")
             return None
 
     async def tell_memory(self, before: int | None, jobs: int) -> None:
-        """Say what a waiting job takes beyond its payload."""
+        """Print the memory that a waiting job takes beyond its payload."""
         after = await self.stored_bytes()
         if before is not None and after is not None:
             each = (after - before) / jobs - len(self._payload)
             self._session.out.say(f"a waiting job takes {each:.0f} bytes of memory beyond its payload")
 
     async def clean_up(self) -> None:
-        """End what a broken-off run left, and forget everything."""
+        """Cancel and delete what an interrupted run left."""
         if self._held:
             await self._driver.settle([Cancelled(job.lease) for job in self._held])
         await forget_queue(self._driver, self._queue)

@@ -1,4 +1,4 @@
-"""taskharbor config: which settings hold, and why."""
+"""taskharbor config: the settings in effect and their sources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def config() -> None:
-    """Effective settings and where each comes from."""
+    """Show the settings and their sources."""
 
 
 @app.command()
 @with_output
 def show(out: Output) -> None:
-    """Show every setting, its value, and where it comes from; secrets are hidden."""
+    """Show every setting, its value and its source; secrets are hidden."""
     from taskharbor.settings import load_settings
 
     settings = load_settings()

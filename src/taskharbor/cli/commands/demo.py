@@ -20,7 +20,7 @@ from taskharbor.cli.columns import counted
 from taskharbor.cli.exit_codes import DONE, ERROR, TIMED_OUT, UsageError
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import UrlFlag, was_said, with_output
+from taskharbor.cli.session import UrlFlag, was_given, with_output
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import TaskHarborError
@@ -41,27 +41,30 @@ _STOP_SECONDS = 20
 @with_output
 def command(
     out: Output,
-    once: Annotated[
-        bool, typer.Option("--once", help="Run a fixed amount of work to its end, and exit.")
-    ] = False,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=1000, help="Jobs per second to put in.")] = 20,
+    once: Annotated[bool, typer.Option("--once", help="Run a fixed number of jobs, then exit.")] = False,
+    rate: Annotated[
+        float, typer.Option("--rate", min=0.1, max=1000, help="Jobs to enqueue per second.")
+    ] = 20,
     processes: Annotated[int, typer.Option("--processes", min=1, max=16, help="Worker processes.")] = 2,
     timeout: Annotated[
         timedelta,
         typer.Option(
-            "--timeout", parser=parse_duration, metavar="DURATION", help="With --once: give up after this."
+            "--timeout",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="With --once: give up after this time.",
         ),
     ] = timedelta(seconds=50),
     url: UrlFlag = None,
 ) -> int:
     """Watch jobs succeed, fail, retry, snooze, crash and be cancelled. Needs nothing installed.
 
-    Without --url on the command line it all happens in a temporary folder that is deleted afterwards.
-    Ctrl+C lets the workers finish and prints the account. Without a terminal it behaves like --once.
+    Without --url it runs in a temporary folder that is deleted afterwards. Ctrl+C lets the workers finish and
+    prints a report. Without a terminal it behaves like --once.
     """
     is_live = not once and out.is_fancy and not out.is_machine_readable
     with tempfile.TemporaryDirectory(prefix="taskharbor-demo-") as folder:
-        address = store_url(url) if url and was_said("url") else f"sqlite:///{folder}/demo.db"
+        address = store_url(url) if url and was_given("url") else f"sqlite:///{folder}/demo.db"
         out.secrets.append(address)
         # The demo's app names no store: it takes this one, here and in the worker processes.
         os.environ["TASKHARBOR_URL"] = address
@@ -80,7 +83,7 @@ class Demo:
         self._clock = SystemClock()
 
     async def once(self, timeout: timedelta) -> int:
-        """Put a fixed amount in, wait for its end, and add up."""
+        """Enqueue a fixed number of jobs, wait for all, and check the results."""
         from taskharbor.cli.demo_jobs import DemoProducer, ExpectedOutcomes
 
         ledger = ExpectedOutcomes()
@@ -92,18 +95,20 @@ class Demo:
                 # A single worker has no supervisor to replace it.
                 await producer.fixed_amount(lose_a_worker=self._processes > 1)
                 self._out.say(
-                    f"{ledger.results.total()} requests are in; run by {counted(self._processes, 'worker')}"
+                    f"{ledger.results.total()} requests enqueued; run by {counted(self._processes, 'worker')}"
                 )
                 in_time = await self._until_over(driver, producer, timeout)
                 code = await self._stop(workers)
             account = await self._finish(driver, ledger, is_drained=in_time)
         if not in_time:
-            self._out.say(f"error: not everything was over after {timeout}; the workers said:\n{self._log()}")
+            self._out.say(
+                f"error: not all jobs had ended after {timeout}; log of the workers:\n{self._log()}"
+            )
             return TIMED_OUT
         return self._verdict(account, code)
 
     async def live(self, rate: float) -> int:
-        """Put work in and show it until Ctrl+C, then let the workers finish, and add up."""
+        """Enqueue and show jobs until Ctrl+C, then let the workers finish and check the results."""
         from taskharbor.cli.demo_jobs import ExpectedOutcomes
 
         ledger = ExpectedOutcomes()
@@ -112,7 +117,7 @@ class Demo:
             with self._workers() as workers:
                 await self._until_at_work(driver, workers)
                 await self._show(driver, ledger, rate)
-                self._out.say("stopping: the workers finish what they run")
+                self._out.say("stopping: waiting for running jobs to finish")
                 code = await self._stop(workers)
             account = await self._finish(driver, ledger, is_drained=False)
         return self._verdict(account, code)
@@ -168,12 +173,14 @@ class Demo:
     def _store(self) -> Driver:
         driver = connect(self._url)
         if not driver.capabilities.multiprocess:
-            raise UsageError("the demo's workers are processes of their own: give a store they can share")
+            raise UsageError(
+                "the workers of the demo are separate processes: use a store they can share, such as sqlite:///demo.db"
+            )
         return driver
 
     @contextmanager
     def _workers(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The worker command, in a session of its own: Ctrl+C reaches the demo, and the demo stops it."""
+        """The worker command in its own session: Ctrl+C reaches only the demo, which stops the workers."""
         words = ["worker", _APP]
         words += [
             "--processes",
@@ -195,17 +202,17 @@ class Demo:
                 workers.wait()
 
     async def _until_at_work(self, driver: Driver, workers: subprocess.Popen[bytes]) -> None:
-        """Wait for the first report of a worker, so that the show begins with everybody on stage."""
+        """Wait for the first report of a worker, so that the display starts with all of them."""
         from taskharbor.cli.demo_app import CALLS
 
         deadline = self._clock.monotonic() + _START_SECONDS
         while not any(CALLS in worker.report.queues for worker in await driver.workers()):
             if workers.poll() is not None or self._clock.monotonic() > deadline:
-                raise TaskHarborError(f"the workers did not start; they said:\n{self._log()}")
+                raise TaskHarborError(f"the workers did not start; their log:\n{self._log()}")
             await self._clock.sleep(0.05)
 
     async def _stop(self, workers: subprocess.Popen[bytes]) -> int:
-        """Ask the workers to finish; the code they end with. `_workers` ends those that do not."""
+        """Ask the workers to finish. Returns their exit code; `_workers` kills those that do not stop."""
         if workers.poll() is None:
             workers.send_signal(signal.SIGTERM)
         deadline = self._clock.monotonic() + _STOP_SECONDS
@@ -240,19 +247,19 @@ class Demo:
             self._out.say(f"error: the workers ended with code {workers_code}:\n{self._log()}")
             return ERROR
         if not account.is_balanced:
-            raise TaskHarborError("the account does not balance; this is a bug, please report it")
+            raise TaskHarborError("some jobs did not end as expected; this is a bug, please report it")
         return DONE
 
 
 async def _stored(driver: Driver) -> int:
-    """How many jobs the store has in the demo's queues."""
+    """Number of jobs in the demo's queues."""
     from taskharbor.cli.demo_app import QUEUES
 
     return sum(counts.total for counts in (await driver.count(QUEUES)).values())
 
 
 async def _feed(producer: DemoProducer, rate: float, clock: SystemClock, stopped: asyncio.Event) -> None:
-    """Put jobs in at this rate, every kind about as often as it is weighed."""
+    """Enqueue jobs at this rate, each kind according to its weight."""
     entropy = Entropy()
     total = sum(weight for weight, _ in producer.kinds)
     while not stopped.is_set():
@@ -266,7 +273,7 @@ async def _feed(producer: DemoProducer, rate: float, clock: SystemClock, stopped
 
 
 def _summary(account: DemoReport) -> Iterator[str]:
-    """The account as lines; each sum stands beside its parts."""
+    """The report as lines: each sum with its parts."""
     yield f"requests  {account.requests} = {_parts(account.results)}"
     yield f"jobs      {account.jobs} = {_parts(account.states)}"
     again = f"{account.retries} of them again after an error, {account.stalls} after a crash"
@@ -274,8 +281,8 @@ def _summary(account: DemoReport) -> Iterator[str]:
     for job_id in account.missing:
         yield f"missing   {job_id}"
     for text in account.surprises:
-        yield f"surprise  {text}"
-    yield "every job is accounted for" if account.is_balanced else "the account does NOT balance"
+        yield f"unexpected  {text}"
+    yield "every job ended as expected" if account.is_balanced else "NOT every job ended as expected"
 
 
 def _parts(parts: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""taskharbor dev: worker and scheduler of an app, started again whenever a file changes."""
+"""taskharbor dev: worker and scheduler of an app, restarted when a file changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exit_codes import DONE, UsageError
 from taskharbor.cli.file_watch import changes
 from taskharbor.cli.output import Output
-from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_given, with_output
 
 _STOP_SECONDS = 15.0
 
@@ -25,23 +25,28 @@ def command(
     app: AppArgument = None,
     include: IncludeFlag = None,
     queues: Annotated[
-        str | None, typer.Option("--queues", "-q", help="Queues, with commas. Default: all of the app's.")
+        str | None,
+        typer.Option(
+            "--queues", "-q", help="Queues to serve, comma-separated. Default: those of the app's tasks."
+        ),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Jobs at once.")] = 10,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, help="Jobs to run at the same time.")
+    ] = 10,
     watch: Annotated[
-        list[Path] | None, typer.Option("--watch", help="What to watch. Default: this folder.")
+        list[Path] | None, typer.Option("--watch", help="File or folder to watch. Default: this folder.")
     ] = None,
-    no_scheduler: Annotated[bool, typer.Option("--no-scheduler", help="Run the worker alone.")] = False,
+    no_scheduler: Annotated[bool, typer.Option("--no-scheduler", help="Do not run the scheduler.")] = False,
     url: UrlFlag = None,
 ) -> int:
-    """Run an app's worker and scheduler while you write it: a saved file starts them again.
+    """Run the worker and scheduler of an app; restart them when a file changes.
 
-    Running jobs get a moment to finish, then they are given back and run again. Ctrl+C stops.
+    Running jobs get a moment to finish; then they are released and run again. Ctrl+C stops.
     """
     app = chosen_app(app)
     if app is None:
-        raise UsageError("which app? `taskharbor dev module:attribute`, for example app:harbor")
-    shared = ["--url", url] if url and was_said("url") else []
+        raise UsageError("no app given: run `taskharbor dev module:attribute`, for example app:harbor")
+    shared = ["--url", url] if url and was_given("url") else []
     worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
     for module in chosen_include(include):
         worker += ["--include", module]
@@ -56,11 +61,11 @@ def command(
         crew.start()
         for changed in changes(paths):
             if changed:
-                out.say(f"changed: {', '.join(sorted(path.name for path in changed))}; starting again")
+                out.say(f"changed: {', '.join(sorted(path.name for path in changed))}; restarting")
                 crew.stop()
                 crew.start()
             elif (code := crew.ended()) is not None:
-                out.say(f"ended with code {code}; save a file to start again")
+                out.say(f"ended with code {code}; save a file to restart")
     except KeyboardInterrupt:
         out.say("stopping")
     finally:
@@ -73,14 +78,14 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _take_signals() -> None:
-    """SIGTERM, and the end of the terminal, are like Ctrl+C; what was ignored from the start stays so."""
+    """SIGTERM and SIGHUP act like Ctrl+C; signals that were ignored at the start stay ignored."""
     for number in _STOP_SIGNALS:
         if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
 
 
 def _ignore_signals() -> None:
-    """Until the process ends, which is soon: a second signal would leave the worker behind."""
+    """Ignore signals until the process ends: a second one would leave the worker running."""
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -98,7 +103,7 @@ class Crew:
         self._processes = [started(words) for words in self._commands]
 
     def ended(self) -> int | None:
-        """The code of a process that ended by itself, told once."""
+        """The exit code of a process that ended by itself; returned once."""
         for process in self._processes:
             if process.poll() is not None and process.pid not in self._told:
                 self._told.add(process.pid)

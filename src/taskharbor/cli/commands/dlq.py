@@ -1,4 +1,4 @@
-"""taskharbor dlq: the dead letters, jobs that failed for good."""
+"""taskharbor dlq: dead letters, the jobs that failed for good."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from taskharbor.model.state import JobState
 
 app = typer.Typer(no_args_is_help=True)
 
-Everything = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
+Everything = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 
 
 @app.command("list")
@@ -30,14 +30,14 @@ async def list_dead(
     session: Session,
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[QUERY]", help="Words like type:send_* failure:timeout queue:mail."),
+        typer.Argument(metavar="[QUERY]", help="Search, e.g. type:send_* failure:timeout queue:mail."),
     ] = None,
     queue: jobs.QueueFlag = None,
     type: jobs.TypeFlag = None,
     limit: jobs.LimitFlag = 50,
     cursor: jobs.CursorFlag = None,
 ) -> None:
-    """List dead letters, the newest job first."""
+    """List dead letters, newest first."""
     where = jobs.narrowed(dead(parse_search(query)), queue=queue, state=None, type=type)
     await jobs.show_page(session, where, dead_columns(session.now()), limit=limit, cursor=cursor)
 
@@ -64,7 +64,7 @@ async def retry(
     yes: jobs.Yes = False,
     dry_run: jobs.DryRun = False,
 ) -> int:
-    """Let failed jobs wait again, with their counts reset."""
+    """Enqueue failed jobs again, with their attempts reset to 0."""
     search = parse_search(where)
     check_choice(job_ids or [], search, is_all=everything)
     step = jobs.requeue_step(session, delay, keep_counts)
@@ -90,7 +90,7 @@ async def purge(
     yes: jobs.Yes = False,
     dry_run: jobs.DryRun = False,
 ) -> int:
-    """Forget dead letters for good. Shows what would go and asks, also for single ids."""
+    """Delete dead letters. Shows what would be deleted and asks first."""
     search = parse_search(where)
     check_choice(job_ids or [], search, is_all=everything)
     if not job_ids:
@@ -102,13 +102,13 @@ async def purge(
     letters = await _dead_letters(session, job_ids)
     session.out.say(f"{', '.join(f'{job.id} {job.type}' for job in letters)} would be purged.")
     if dry_run or not session.out.confirm(f"Purge {counted(len(letters), 'dead letter')}?", yes=yes):
-        session.out.say("nothing was done")
+        session.out.say("nothing was deleted")
         return DONE
     return await for_ids(session, job_ids, _delete_step(session))
 
 
 async def _dead_letters(session: Session, ids: Sequence[str]) -> list[JobRecord]:
-    """Only failed jobs are dead letters, even though the store can retry and forget any finished one."""
+    """The dead letters among these jobs: the store could retry and delete any finished job."""
     letters = []
     for job_id, job in zip(ids, await session.driver.get(ids, payloads=False), strict=True):
         if job is None or job.state is not JobState.FAILED:
@@ -131,9 +131,9 @@ def _delete_step(session: Session) -> Step:
 
 
 def dead(where: JobSearch) -> JobSearch:
-    """The search among failed jobs; any other state has no place here."""
+    """The search, limited to failed jobs; another state is refused."""
     if where.states not in (None, (JobState.FAILED,)):
-        raise UsageError("dead letters are failed jobs: leave state: out, or use `taskharbor jobs`")
+        raise UsageError("dead letters are always failed jobs: leave out state:, or use `taskharbor jobs`")
     return where.or_states(JobState.FAILED)
 
 
@@ -143,6 +143,4 @@ class NotADeadLetter(JobNotFound):
     def __init__(self, job_id: str, state: str | None) -> None:
         super().__init__(job_id)
         if state is not None:
-            self.args = (
-                f"job {job_id} is {state}, no dead letter; `taskharbor jobs show {job_id}` shows it",
-            )
+            self.args = (f"job {job_id} is {state}, not a dead letter; see `taskharbor jobs show {job_id}`",)

@@ -1,4 +1,4 @@
-"""taskharbor doctor: is everything as it should be, and if not, what to do."""
+"""taskharbor doctor: what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SLOW_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: ok, warn or fail, what was seen, and what to do about it."""
+    """The result of one check: ok, warn or fail, what was found, and how to fix it."""
 
     level: str
     check: str
@@ -47,7 +47,7 @@ class Finding:
 
 @with_output
 def command(out: Output, url: UrlFlag = None, app: AppFlag = None) -> int:
-    """Check the store, the clock, the queues and the workers. Exit code 1 when something is broken."""
+    """Check the store, clock, queues, workers and schedules. Exit code 1 if something is broken."""
     address, harbor = chosen_store(out, url, app)
     refuse_missing(address, harbor)
     make = partial(connect, address) if harbor is None else harbor.driver.another
@@ -57,7 +57,7 @@ def command(out: Output, url: UrlFlag = None, app: AppFlag = None) -> int:
 
 
 async def examine(make: Callable[[], Driver], out: Output) -> list[Finding]:
-    """All findings; a store that cannot be opened is one of them."""
+    """All findings, including a store that cannot be opened."""
     findings = [Finding("ok", "version", f"taskharbor {__version__}, Python {platform.python_version()}")]
     try:
         async with await make().open_to_look() as driver:
@@ -65,7 +65,7 @@ async def examine(make: Callable[[], Driver], out: Output) -> list[Finding]:
             for check in _CHECKS:
                 findings += await check(session)
     except TaskHarborError as error:
-        fix = "check --url and that the store is up" if code_of(error) == 6 else None
+        fix = "check --url, and that the store is running" if code_of(error) == 6 else None
         findings.append(Finding("fail", "store", out.safe(str(error)), fix))
     return findings
 
@@ -77,14 +77,14 @@ async def _store(session: Session) -> list[Finding]:
     told = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
     text = f"{info.store} at {session.out.safe(info.location)}, {middle * 1000:.1f} ms, {told}"
     if middle > _SLOW_SECONDS:
-        return [Finding("warn", "store", text, "every claim waits this long: move closer to the store")]
+        return [Finding("warn", "store", text, "every claim takes this long: run closer to the store")]
     if info.durability in ("D0", "D1"):
         return [Finding("warn", "store", text, _KEEP.get(info.driver, _KEEP["memory"]))]
     return [Finding("ok", "store", text)]
 
 
 _KEEP = {
-    "memory": "jobs are gone when the process ends: use sqlite:///jobs.db",
+    "memory": "jobs are lost when the process ends: use sqlite:///jobs.db",
     "redis": "jobs can be lost when the server dies: set `appendonly yes` in its configuration",
 }
 
@@ -99,7 +99,7 @@ async def _schema(session: Session) -> list[Finding]:
     pending = await session.driver.pending_migrations()
     if pending:
         return [Finding("fail", "schema", f"pending: {', '.join(pending)}", "taskharbor migrate up")]
-    return [Finding("ok", "schema", f"{(await session.driver.info()).schema} = what this code needs")]
+    return [Finding("ok", "schema", f"{(await session.driver.info()).schema} as this version needs")]
 
 
 async def _clock(session: Session) -> list[Finding]:
@@ -110,7 +110,12 @@ async def _clock(session: Session) -> list[Finding]:
     text = f"{skew * 1000:.0f} ms between this machine and the store"
     if skew > _SKEW_SECONDS:
         return [
-            Finding("warn", "clock", text, "the store's clock decides; synchronise this one for sane logs")
+            Finding(
+                "warn",
+                "clock",
+                text,
+                "the store's clock is used for jobs; synchronise this one to get correct times in logs",
+            )
         ]
     return [Finding("ok", "clock", text)]
 
@@ -124,7 +129,7 @@ async def _queues(session: Session) -> list[Finding]:
     jobs = sum(info.counts.total for info in infos)
     names = [info.queue for info in infos if info.queue != EVERY_QUEUE]
     return findings or [
-        Finding("ok", "queues", f"{counted(len(names), 'queue')}, {counted(jobs, 'job')}, none is stuck")
+        Finding("ok", "queues", f"{counted(len(names), 'queue')}, {counted(jobs, 'job')}, none stuck")
     ]
 
 
@@ -135,7 +140,7 @@ def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list
         waiting = f"{counted(counts.waiting, 'job')} {_wait(counts.waiting)}"
         what = "the harbor" if name == EVERY_QUEUE else f"queue {name}"
         fix = f"taskharbor queues resume {'--all' if name == EVERY_QUEUE else name}"
-        found.append(Finding("warn", "queues", f"{what} is paused, {waiting}", fix))
+        found.append(Finding("warn", "queues", f"{what} is paused: {waiting}", fix))
     if info.rules.max_running == 0:
         found.append(
             Finding(
@@ -148,7 +153,7 @@ def _of_queue(info: QueueInfo, workers: list[WorkerInfo], now: datetime) -> list
     if counts.ready and not any(name in worker.report.queues for worker in workers):
         fix = f"taskharbor worker APP -q {name}"
         ready = f"{counted(counts.ready, 'job')} in queue {name} {_wait(counts.ready)}"
-        found.append(Finding("warn", "workers", f"{ready}, and no live worker takes it", fix))
+        found.append(Finding("warn", "workers", f"{ready}, but no live worker serves it", fix))
     if counts.failed:
         fix = f"taskharbor dlq list --queue {name}"
         found.append(Finding("warn", "dlq", f"{counted(counts.failed, 'dead letter')} in queue {name}", fix))
@@ -160,7 +165,7 @@ def _wait(count: int) -> str:
 
 
 async def _unknown_tasks(session: Session, info: QueueInfo, workers: list[WorkerInfo]) -> list[Finding]:
-    """Jobs that the workers of their queue leave alone: none of them has the task, or the lane."""
+    """Jobs that no worker of their queue can run: none has the task, or the lane."""
     name = info.queue
     if not info.counts.ready or not any(name in worker.report.queues for worker in workers):
         return []
@@ -173,14 +178,14 @@ def _of_want(want: Want, job_id: str, workers: list[WorkerInfo]) -> Finding:
     queue, lane, task = want
     serving = [worker.report for worker in workers if queue in worker.report.queues]
     if not any(not report.types or task in report.types for report in serving):
-        text = (
-            f"jobs of {task} wait in {queue}, and no live worker of it knows that task (job {job_id} for one)"
-        )
+        text = f"jobs of {task} wait in {queue}, but no live worker there has that task (e.g. job {job_id})"
         return Finding("warn", "tasks", text, "taskharbor worker APP --include MODULE")
     if not any(lane in lanes_of(report) for report in serving):
-        text = f"jobs of {task} in {queue} need {lane}, and no live worker of it offers that (job {job_id})"
+        text = (
+            f"jobs of {task} in {queue} need {lane}, but no live worker there offers it (e.g. job {job_id})"
+        )
         return Finding("warn", "tasks", text, f"taskharbor worker APP -q {queue} --kind {lane}")
-    text = f"jobs of {task} wait in {queue}, and every worker that could run them claims nothing more"
+    text = f"jobs of {task} wait in {queue}, but every worker that could run them has stopped claiming"
     return Finding("warn", "tasks", text, f"taskharbor worker APP -q {queue}")
 
 
@@ -191,35 +196,35 @@ async def _workers(session: Session) -> list[Finding]:
 
 
 async def _schedules(session: Session) -> list[Finding]:
-    """Schedules whose code is gone, and those whose jobs nobody alive could do."""
+    """Schedules whose code is gone, and those whose jobs no live worker can run."""
     entries = await session.driver.schedules()
     workers = await session.driver.workers()
     now = (await session.driver.info()).at
     findings = [finding for entry in entries for finding in _of_schedule(entry, workers, now)]
-    return findings or [Finding("ok", "schedules", f"{counted(len(entries), 'schedule')}, none is orphaned")]
+    return findings or [Finding("ok", "schedules", f"{counted(len(entries), 'schedule')}, none orphaned")]
 
 
 def _of_schedule(entry: StoredSchedule, workers: list[WorkerInfo], now: datetime) -> list[Finding]:
     name, template = entry.schedule.name, entry.schedule.template
     fix = f"taskharbor schedules delete {name}"
     if is_undeclared(entry, now):
-        text = f"schedule {name} makes no more jobs: no program has declared it since {entry.declared_at}"
+        text = f"schedule {name} no longer makes jobs: no program has declared it since {entry.declared_at}"
         return [Finding("warn", "schedules", text, fix)]
     wanted = {"queue": template.queue, "lane": template.requires, "type_name": template.type}
     if entry.paused or not workers or any(serves(worker.report, **wanted) for worker in workers):
         return []
-    text = f"schedule {name} makes jobs of {template.type} in {template.queue}, which no live worker runs"
+    text = f"schedule {name} makes jobs of {template.type} in {template.queue}, which no live worker can run"
     return [Finding("warn", "schedules", text, f"taskharbor worker APP --include MODULE, or {fix}")]
 
 
 async def _leases(session: Session) -> list[Finding]:
-    """Leases that ran out a while ago: nobody claims or sweeps."""
+    """Leases that expired a while ago: no worker or scheduler is recovering jobs."""
     page = await session.driver.find(Query(states=(JobState.RUNNING,), limit=1000, payloads=False))
     now = (await session.driver.info()).at
     over = [job for job in page.jobs if job.lease_expires_at is not None and job.lease_expires_at <= now]
     if not over:
-        return [Finding("ok", "leases", f"{len(page.jobs)} running, none has run out")]
-    fix = "a worker on the queue, or a scheduler, takes them back"
+        return [Finding("ok", "leases", f"{len(page.jobs)} running, none expired")]
+    fix = "start a worker on the queue or a scheduler: it recovers them"
     return [Finding("warn", "leases", f"{counted(len(over), 'running job')} lost the worker", fix)]
 
 

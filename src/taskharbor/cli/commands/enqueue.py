@@ -1,4 +1,4 @@
-"""taskharbor enqueue: put one job in, or many from a file."""
+"""taskharbor enqueue: one job, or many from a file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ DurationFlag = {"parser": parse_duration, "metavar": "DURATION"}
 @with_store_made
 async def command(
     session: Session,
-    type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="The task's name.")] = None,
+    type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Name of the task.")] = None,
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Arguments; values are JSON or text."),
+        typer.Argument(metavar="[NAME=VALUE]...", help="Arguments of the task; values are JSON or text."),
     ] = None,
     payload: Annotated[
-        str | None, typer.Option("--payload", metavar="JSON", help="The whole payload instead of name=value.")
+        str | None,
+        typer.Option("--payload", metavar="JSON", help="The whole payload, instead of NAME=VALUE."),
     ] = None,
     json_file: Annotated[
         Path | None,
@@ -43,72 +44,78 @@ async def command(
             "--json-file",
             "-f",
             metavar="FILE",
-            help="Many jobs: a JSON object per line, - for stdin.",
+            help="Read jobs from a file, one JSON object per line; - for stdin.",
             allow_dash=True,
         ),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="The queue. Default: the task's own, or `default`.")
+        str | None, typer.Option("--queue", "-q", help="Queue. Default: that of the task, or `default`.")
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", min=-100, max=100, help="Higher goes first. Default: 0.")
+        int | None, typer.Option("--priority", min=-100, max=100, help="Higher runs first. Default: 0.")
     ] = None,
     requires: Annotated[
-        str | None, typer.Option("--requires", metavar="LANE", help="any, cpu, gpu or another lane.")
+        str | None,
+        typer.Option(
+            "--requires", metavar="LANE", help="Lane the job needs: any, cpu, gpu or a name of yours."
+        ),
     ] = None,
     at: Annotated[
         datetime | None,
         typer.Option(
-            "--at", parser=parse_instant, metavar="INSTANT", help="Not before, like 2026-12-01T09:00Z."
+            "--at",
+            parser=parse_instant,
+            metavar="INSTANT",
+            help="Do not run before this time, e.g. 2026-12-01T09:00Z.",
         ),
     ] = None,
     delay: Annotated[
-        timedelta | None, typer.Option("--in", help="Not before this has passed, like 5m.", **DurationFlag)
+        timedelta | None, typer.Option("--in", help="Do not run before this delay, e.g. 5m.", **DurationFlag)
     ] = None,
     timeout: Annotated[
-        timedelta | None, typer.Option("--timeout", help="How long it may run.", **DurationFlag)
+        timedelta | None, typer.Option("--timeout", help="How long an attempt may run.", **DurationFlag)
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="How often it may be tried.")
+        int | None, typer.Option("--max-attempts", min=1, help="How many attempts it gets.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="One waiting and one running job per key.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="At most one waiting and one running job have this key.")
+    ] = None,
     update: Annotated[
         list[str] | None,
         typer.Option(
             "--update",
             metavar="NAME=VALUE",
-            help="With --key, what may change about a job that waits: data, run_at, retry, reset_counts.",
+            help="With --key: what to change on a waiting job: data, run_at, retry, reset_counts.",
         ),
     ] = None,
     idempotency_key: Annotated[
         str | None,
         typer.Option(
-            "--idempotency-key", help="A second job under this key is not stored; the first one is answered."
+            "--idempotency-key", help="If a job has this key already, store nothing and print its id."
         ),
     ] = None,
     headers: Annotated[
         list[str] | None,
-        typer.Option(
-            "--header", metavar="NAME=VALUE", help="A header of the job; may be given several times."
-        ),
+        typer.Option("--header", metavar="NAME=VALUE", help="Header of the job. Repeatable."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it is over; exit code 7 when it fails.")
+        bool, typer.Option("--wait", help="Wait for the job to end; exit code 7 if it fails.")
     ] = False,
     wait_timeout: Annotated[
         timedelta | None, typer.Option("--wait-timeout", help="Stop waiting after this.", **DurationFlag)
     ] = None,
 ) -> int:
-    """Put a job in and print its id.
+    """Enqueue a job and print its id.
 
     taskharbor enqueue send_welcome user_id=7 --in 5m
 
-    With --app, the task's own queue, attempts and so on hold where no flag says otherwise, and its
-    arguments are checked; without it, the job is stored as it is written.
+    With --app, the job gets the options of the task unless a flag overrides them, and its arguments are
+    checked. Without it, the job is stored as given.
 
-    With --json-file every line is an object with the fields of a job: type, payload, queue, run_at,
-    delay_s, priority, key and so on; TYPE and the flags fill in what a line leaves out. It goes page by
-    page, 500 lines each: a bad line stops it, and the pages before that one stay enqueued.
+    With --json-file, each line is an object with the fields of a job: type, payload, queue, run_at, delay_s,
+    priority, key and so on. TYPE and the flags are defaults for all lines. Jobs are stored in batches of 500
+    lines; a bad line stops the command, and the batches before it stay enqueued.
     """
     defaults = JobLine(
         type=type,
@@ -126,10 +133,12 @@ async def command(
     )
     if json_file is not None:
         if values or payload or wait:
-            raise UsageError("--json-file brings the arguments: leave out NAME=VALUE, --payload and --wait")
+            raise UsageError(
+                "--json-file has the arguments of the jobs: leave out NAME=VALUE, --payload and --wait"
+            )
         return await _many(session, json_file, defaults)
     if type is None:
-        raise UsageError("which task? `taskharbor enqueue TYPE name=value`, or --json-file FILE")
+        raise UsageError("no task given: run `taskharbor enqueue TYPE name=value`, or use --json-file FILE")
     line = msgspec.structs.replace(defaults, payload=payload_of(values or [], payload, parse_value))
     job = new_job(line, session.harbor, Entropy(), session.now())
     [stored] = await session.driver.enqueue([job])
@@ -147,7 +156,7 @@ def _tell(session: Session, job: NewJob, stored: Enqueued) -> None:
 
 
 async def _many(session: Session, path: Path, defaults: JobLine) -> int:
-    """Batch by batch, each stored as a whole; a bad line stops it and says what is in already."""
+    """Store batch by batch. A bad line stops it; the message says what is stored already."""
     results: Counter[str] = Counter()
     entropy = Entropy()
 

@@ -1,4 +1,4 @@
-"""taskharbor jobs: look at jobs, explain them, wait for them, retry and cancel them."""
+"""taskharbor jobs: list, show, explain, wait for, retry and cancel jobs."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ from taskharbor.views import job_details, job_view, plain, why_view
 
 app = typer.Typer(no_args_is_help=True)
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its first or last digits.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="Job id, or its first or last digits.")]
 JobIds = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Job ids, or their first or last digits.")
 ]
 WhereFlag = Annotated[
     str | None,
-    typer.Option("--where", "-w", metavar="QUERY", help="Which jobs, like 'state:failed type:send_*'."),
+    typer.Option("--where", "-w", metavar="QUERY", help="Search, e.g. 'state:failed type:send_*'."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done and stop.")]
+Reveal = Annotated[
+    bool, typer.Option("--reveal", help="Also show values under names like password or token.")
 ]
 QueueFlag = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
-TypeFlag = Annotated[str | None, typer.Option("--type", "-t", help="Only this type; * and ? match.")]
-LimitFlag = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many.")]
+TypeFlag = Annotated[str | None, typer.Option("--type", "-t", help="Only this task; * and ? are wildcards.")]
+LimitFlag = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most rows to print.")]
 CursorFlag = Annotated[
-    str | None, typer.Option("--cursor", help="Go on where a list stopped; the list names it.")
+    str | None, typer.Option("--cursor", help="Continue a list; the previous page prints the cursor.")
 ]
 DelayFlag = Annotated[
     timedelta | None,
     typer.Option(
-        "--in", parser=parse_duration, metavar="DURATION", help="Not before this has passed, like 5m."
+        "--in", parser=parse_duration, metavar="DURATION", help="Do not run before this delay, e.g. 5m."
     ),
 ]
 KeepCounts = Annotated[
     bool,
-    typer.Option("--keep-counts", help="Go on counting attempts and stalls instead of starting at 0."),
+    typer.Option("--keep-counts", help="Keep the counts of attempts and stalls instead of resetting them."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
-Reveal = Annotated[bool, typer.Option("--reveal", help="Show values under names like password or token too.")]
 
 
 @app.command("list")
@@ -62,22 +64,23 @@ Reveal = Annotated[bool, typer.Option("--reveal", help="Show values under names 
 async def list_jobs(
     session: Session,
     query: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="Words like state:failed type:send_* queue:mail.")
+        str | None,
+        typer.Argument(metavar="[QUERY]", help="Search, e.g. state:failed type:send_* queue:mail."),
     ] = None,
     queue: QueueFlag = None,
     state: Annotated[
-        str | None, typer.Option("--state", "-s", help="Only these states, with commas.")
+        str | None, typer.Option("--state", "-s", help="Only these states, comma-separated.")
     ] = None,
     type: TypeFlag = None,
     limit: LimitFlag = 50,
     cursor: CursorFlag = None,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")] = False,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Oldest first.")] = False,
 ) -> None:
-    """List jobs, the newest first.
+    """List jobs, newest first.
 
-    A query is made of words, and all must hold: state: queue: type: key: worker: failure: error: age:
-    ended:,
-    as in 'state:failed,cancelled type:send_* ended:<1h'. `*` and `?` match.
+    A query is one or more words field:value, which must all match, e.g. 'state:failed,cancelled type:send_*
+    ended:<1h'. Fields: state, queue, type, key, worker, failure, error, age, ended. `*` and `?` are
+    wildcards.
     """
     where = narrowed(parse_search(query), queue=queue, state=state, type=type)
     await show_page(
@@ -95,7 +98,7 @@ async def show(session: Session, job_id: JobId, reveal: Reveal = False) -> None:
 @app.command()
 @with_store_to_look
 async def why(session: Session, job_id: JobId) -> None:
-    """Say why a job is not running, and when it will."""
+    """Explain why a job is not running, and when it will."""
     job = await job_of(session.driver, job_id)
     found = await look_into(session.driver, job.id)
     view = plain(why_view(found))
@@ -112,11 +115,14 @@ async def wait(
     timeout: Annotated[
         timedelta | None,
         typer.Option(
-            "--timeout", parser=parse_duration, metavar="DURATION", help="Give up after this; exit code 124."
+            "--timeout",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="Give up after this time, with exit code 124.",
         ),
     ] = None,
 ) -> int:
-    """Wait until jobs are over; exit code 7 when one failed or was cancelled."""
+    """Wait for jobs to end; exit code 7 if one failed or was cancelled."""
     return await wait_for(session, job_ids, timeout)
 
 
@@ -128,13 +134,11 @@ async def retry(
     where: WhereFlag = None,
     delay: DelayFlag = None,
     keep_counts: KeepCounts = False,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Refuse jobs of other queues than this one.")
-    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Refuse jobs of other queues.")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Let finished jobs wait again: failed, cancelled or completed ones. With --where: failed ones."""
+    """Run finished jobs again: failed, cancelled or completed. With --where, only failed ones by default."""
     search = parse_search(where)
     check_choice(job_ids or [], search)
     step = requeue_step(session, delay, keep_counts, queue)
@@ -161,21 +165,21 @@ async def cancel(
     where: WhereFlag = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", help="The waiting job of this key, with --queue; a running one goes on."),
+        typer.Option("--key", help="Cancel the waiting job with this key; a running one continues."),
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="The queue of --key; default when left out.")
+        str | None, typer.Option("--queue", "-q", help="Queue of --key. Default: `default`.")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Cancel jobs: waiting ones at once, running ones as soon as their worker hears of it."""
+    """Cancel jobs: waiting ones at once, running ones as soon as their worker notices."""
     if key is not None:
         if job_ids or where or dry_run:
-            raise UsageError("--key names one job: leave out ids, --where and --dry-run")
+            raise UsageError("--key selects one job: leave out ids, --where and --dry-run")
         return await _cancel_key(session, queue or DEFAULT_QUEUE, key)
     if queue is not None:
-        raise UsageError("--queue is for --key; to cancel a whole queue: --where queue:NAME")
+        raise UsageError("--queue goes with --key; to cancel a whole queue, use --where queue:NAME")
     search = parse_search(where)
     check_choice(job_ids or [], search)
     if job_ids and dry_run:
@@ -195,7 +199,7 @@ async def cancel(
 
 async def _cancel_key(session: Session, queue: str, key: str) -> int:
     was_there = await session.driver.cancel_waiting(queue, key.encode())
-    said = "cancelled" if was_there else "no job of this key waits"
+    said = "cancelled" if was_there else "no job with this key is waiting"
     view = {"queue": queue, "key": key, "cancelled": was_there}
     session.out.document(view, [f"{key} in {queue}: {said}"])
     return DONE if was_there else NOT_FOUND
@@ -213,7 +217,7 @@ async def show_page(
     jobs, more = await find_page(session.driver, where, limit=limit, cursor=cursor, newest_first=newest_first)
     session.out.items([job_view(job) for job in jobs], columns, cursor=more)
     if more and not session.out.is_machine_readable:
-        session.out.say(f"there may be more: add --cursor {more} or a larger --limit")
+        session.out.say(f"there may be more: add --cursor {more}, or raise --limit")
 
 
 def show_job(session: Session, job: JobRecord, *, reveal: bool) -> None:
@@ -222,7 +226,7 @@ def show_job(session: Session, job: JobRecord, *, reveal: bool) -> None:
 
 
 def narrowed(where: JobSearch, *, queue: str | None, state: str | None, type: str | None) -> JobSearch:
-    """The search with what its flags say on top."""
+    """The search combined with the flags."""
     said = {"queue": queue, "type": type, "states": parse_states(state) if state else None}
     return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
 

@@ -24,25 +24,27 @@ app = typer.Typer(no_args_is_help=True)
 @app.command()
 @partial(with_any_schema, makes=True)
 async def up(session: Session) -> None:
-    """Apply what is pending. Several may do it at once: each migration is applied once."""
+    """Apply pending migrations. Safe to run from several machines at once."""
     applied = await session.driver.migrate()
     info = await session.driver.info()
     view = {"applied": applied, "schema": info.schema}
-    lines = [f"applied {name}" for name in applied] or [f"nothing to do: the schema is at {info.schema}"]
+    lines = [f"applied {name}" for name in applied] or [
+        f"nothing to do: the schema is up to date ({info.schema})"
+    ]
     session.out.document(view, lines)
 
 
 @app.command()
 @partial(with_any_schema, makes=False)
 async def status(session: Session) -> int:
-    """Say what is pending; exit code 1 when something is."""
+    """List pending migrations; exit code 1 if there are any."""
     pending = await session.driver.pending_migrations()
     if pending:  # a store that was never migrated cannot say what it is
         session.out.document({"schema": None, "pending": pending}, [f"pending {name}" for name in pending])
         return ERROR
     info = await session.driver.info()
     session.out.document(
-        {"schema": info.schema, "pending": []}, [f"up to date: the schema is at {info.schema}"]
+        {"schema": info.schema, "pending": []}, [f"the schema is up to date ({info.schema})"]
     )
     return DONE
 
@@ -50,7 +52,7 @@ async def status(session: Session) -> int:
 @app.command()
 @with_output
 def sql(out: Output, url: UrlFlag = None, app: AppFlag = None) -> None:
-    """Print the migrations for your own tool, without connecting."""
+    """Print the migrations as SQL, without connecting."""
     address, harbor = chosen_store(out, url, app)
     scripts = (connect(address) if harbor is None else harbor.driver).migration_scripts()
     if not scripts:

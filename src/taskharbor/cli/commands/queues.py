@@ -1,4 +1,4 @@
-"""taskharbor queues: numbers and settings."""
+"""taskharbor queues: counts and settings of queues."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from taskharbor.views import plain, queue_view, rules_view
 
 app = typer.Typer(no_args_is_help=True)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names of queues.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Queue names.")]
 New = Annotated[bool, typer.Option("--new", help="Also queues that have never been used.")]
-Harbor = Annotated[bool, typer.Option("--all", help="The whole harbor, whatever queue.")]
+Harbor = Annotated[bool, typer.Option("--all", help="All queues: the setting of the whole harbor.")]
 
 
 @app.command("list")
 @with_store_to_look
 async def list_queues(session: Session) -> None:
-    """List every queue that has jobs or settings; * stands for the whole harbor."""
+    """List queues with their jobs and settings; * is the whole harbor."""
     now = session.now()
     queues = await session.driver.queues()
     session.out.items([queue_view(queue, now) for queue in queues], queue_columns())
@@ -34,7 +34,7 @@ async def list_queues(session: Session) -> None:
 @app.command()
 @with_store
 async def pause(session: Session, queues: Names = None, everything: Harbor = False, new: New = False) -> None:
-    """Stop handing out jobs of these queues; running ones go on, new ones may come in."""
+    """Pause queues: no more jobs start. Running jobs continue, new ones can be enqueued."""
     await _set_paused(session, queues, everything, paused=True, new=new)
 
 
@@ -43,7 +43,7 @@ async def pause(session: Session, queues: Names = None, everything: Harbor = Fal
 async def resume(
     session: Session, queues: Names = None, everything: Harbor = False, new: New = False
 ) -> None:
-    """Hand out jobs of these queues again."""
+    """Resume paused queues."""
     await _set_paused(session, queues, everything, paused=False, new=new)
 
 
@@ -51,9 +51,12 @@ async def resume(
 @with_store
 async def set_rules(
     session: Session,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="A queue, or * for the whole harbor.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Queue, or * for the whole harbor.")],
     max_running: Annotated[
-        Any, typer.Option("--max-running", parser=parse_count, metavar="N", help="How many may run at once.")
+        Any,
+        typer.Option(
+            "--max-running", parser=parse_count, metavar="N", help="Most jobs to run at the same time."
+        ),
     ] = None,
     enqueue_rate: Annotated[
         Any,
@@ -61,20 +64,18 @@ async def set_rules(
             "--enqueue-rate",
             parser=parse_rate,
             metavar="N/SPAN",
-            help="How many may be enqueued, like 100/1m.",
+            help="Most jobs to enqueue, e.g. 100/1m.",
         ),
     ] = None,
     execute_rate: Annotated[
         Any,
         typer.Option(
-            "--execute-rate", parser=parse_rate, metavar="N/SPAN", help="How many may start, like 10/s."
+            "--execute-rate", parser=parse_rate, metavar="N/SPAN", help="Most jobs to start, e.g. 10/s."
         ),
     ] = None,
     fail_queue: Annotated[
         str | None,
-        typer.Option(
-            "--fail-queue", metavar="QUEUE", help="The queue that gets a job for every dead letter."
-        ),
+        typer.Option("--fail-queue", metavar="QUEUE", help="Queue that gets a job for every failed job."),
     ] = None,
     keep_completed: Annotated[
         Any,
@@ -82,7 +83,7 @@ async def set_rules(
             "--keep-completed",
             parser=parse_retention,
             metavar="SPAN",
-            help="How long completed jobs are kept, like 1h.",
+            help="How long to keep completed jobs, e.g. 1h.",
         ),
     ] = None,
     keep_failed: Annotated[
@@ -91,7 +92,7 @@ async def set_rules(
             "--keep-failed",
             parser=parse_retention,
             metavar="SPAN",
-            help="How long dead letters are kept, like 14d.",
+            help="How long to keep failed jobs, e.g. 14d.",
         ),
     ] = None,
     keep_cancelled: Annotated[
@@ -100,16 +101,16 @@ async def set_rules(
             "--keep-cancelled",
             parser=parse_retention,
             metavar="SPAN",
-            help="How long cancelled jobs are kept.",
+            help="How long to keep cancelled jobs.",
         ),
     ] = None,
     default_retention: Annotated[
-        bool, typer.Option("--default-retention", help="Undo --keep-…: the defaults hold again.")
+        bool, typer.Option("--default-retention", help="Reset all --keep-… settings to their defaults.")
     ] = False,
 ) -> None:
-    """Change settings of a queue; obeyed from the next claim on. `none` takes a setting away.
+    """Change settings of a queue. They apply from the next claim.
 
-    For --keep-…, 0 means not at all and none means for ever.
+    `none` removes a setting. For --keep-…, 0 means not at all and `none` means forever.
     """
     kept = {"completed": keep_completed, "failed": keep_failed, "cancelled": keep_cancelled}
     retention: Any = UNSET
@@ -119,14 +120,14 @@ async def set_rules(
         retention = None
     settings = QueueSettings(
         queue=queue,
-        max_running=_said(max_running),
-        enqueue_rate=_said(enqueue_rate),
-        execute_rate=_said(execute_rate),
-        fail_queue=_said(fail_queue),
+        max_running=_flag(max_running),
+        enqueue_rate=_flag(enqueue_rate),
+        execute_rate=_flag(execute_rate),
+        fail_queue=_flag(fail_queue),
         retention=retention,
     )
     if settings == QueueSettings(queue=queue):
-        raise UsageError("nothing to set; `taskharbor queues set --help` lists the settings")
+        raise UsageError("no setting given; `taskharbor queues set --help` lists them")
     await _configure(session, settings)
 
 
@@ -135,7 +136,7 @@ async def _set_paused(
 ) -> None:
     names = [EVERY_QUEUE] if everything else queues
     if not names or (everything and queues):
-        raise UsageError("give queues, or --all for the whole harbor")
+        raise UsageError("no queue given: name queues, or use --all for the whole harbor")
     if not everything and not new:
         await _refuse_unknown(session, names)
     for name in names:
@@ -143,7 +144,7 @@ async def _set_paused(
 
 
 async def _refuse_unknown(session: Session, names: list[str]) -> None:
-    """A name that nobody knows is most likely a typing error, and the queue that was meant goes on."""
+    """An unknown name is most likely a typo: refuse it, or the intended queue would keep running."""
     known = {info.queue for info in await session.driver.queues()}
     known |= {queue for worker in await session.driver.workers() for queue in worker.report.queues}
     known |= set(session.harbor.tasks.queues()) if session.harbor is not None else set()
@@ -151,8 +152,8 @@ async def _refuse_unknown(session: Session, names: list[str]) -> None:
     if unknown:
         there = ", ".join(sorted(known - {EVERY_QUEUE})) or "none"
         raise NotFoundError(
-            f"no queue is named {', '.join(unknown)}: nothing has jobs, settings or workers there; "
-            f"there are: {there}. Nothing was changed; --new means a queue that is yet to come"
+            f"there is no queue {', '.join(unknown)}; known queues: {there}. Nothing was changed. "
+            "Add --new if the queue does not exist yet"
         )
 
 
@@ -163,7 +164,7 @@ async def _configure(session: Session, settings: QueueSettings) -> None:
 
 
 async def _retention(session: Session, queue: str, kept: dict[str, timedelta | str | None]) -> Retention:
-    """The retention with the said parts changed and the others as they are."""
+    """The retention with the given parts changed."""
     for info in await session.driver.queues():
         if info.queue == queue and info.rules.retention is not None:
             before = info.rules.retention
@@ -175,8 +176,8 @@ async def _retention(session: Session, queue: str, kept: dict[str, timedelta | s
     return Retention(**parts)
 
 
-def _said(value: Any) -> Any:
-    """A flag that was not given changes nothing; `none` takes the setting away."""
+def _flag(value: Any) -> Any:
+    """UNSET for a flag that was not given, None for `none`."""
     if value is None:
         return UNSET
     return None if value == NONE else value

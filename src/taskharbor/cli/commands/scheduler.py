@@ -1,4 +1,4 @@
-"""taskharbor scheduler: what the passing of time does to jobs."""
+"""taskharbor scheduler: what happens to jobs as time passes."""
 
 from __future__ import annotations
 
@@ -28,30 +28,33 @@ def command(
     out: Output,
     app: AppArgument = None,
     include: IncludeFlag = None,
-    name: Annotated[str, typer.Option("--name", help="What it is called in logs.")] = "scheduler",
+    name: Annotated[str, typer.Option("--name", help="Name in logs.")] = "scheduler",
     sweep_every: Annotated[
         timedelta,
         typer.Option(
             "--sweep-every",
             parser=parse_duration,
             metavar="DURATION",
-            help="How often it looks for lost leases.",
+            help="How often to look for expired leases.",
         ),
     ] = timedelta(seconds=2),
     metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
+        int | None,
+        typer.Option("--metrics-port", min=1, max=65535, help="Serve Prometheus metrics on this port."),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="The address of --metrics-port.")
+        str, typer.Option("--metrics-host", help="Address for --metrics-port.")
     ] = "127.0.0.1",
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Format of log lines.")
+    ] = LogFormat.CONSOLE,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Lowest level to log.")] = LogLevel.INFO,
     url: UrlFlag = None,
 ) -> int:
-    """Fire schedules, sweep lost leases, start speculative copies and forget old jobs.
+    """Fire schedules, recover jobs of lost workers, start second runs, delete old jobs.
 
-    Start as many as you like: one of them leads, the others stand by. The schedules of APP are stored
-    first; without APP it serves what the store already has.
+    Run as many as you like: one leads, the others stand by. The schedules of APP are stored first; without
+    APP, those already in the store are used.
     """
     app = chosen_app(app)
     log_to_stderr(log_format, log_level)

@@ -17,13 +17,13 @@ from taskharbor.views import plain, schedule_view
 
 app = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
 @app.command("list")
 @with_store_to_look
 async def list_schedules(session: Session) -> None:
-    """List every schedule with its rule and its next tick."""
+    """List schedules with their rule and next run."""
     now = session.now()
     entries = await session.driver.schedules()
     session.out.items([_view(entry, now) for entry in entries], schedule_columns(now))
@@ -32,21 +32,21 @@ async def list_schedules(session: Session) -> None:
 @app.command()
 @with_store
 async def pause(session: Session, name: Name) -> None:
-    """Stop firing a schedule."""
+    """Pause a schedule."""
     await _set_paused(session, name, paused=True)
 
 
 @app.command()
 @with_store
 async def resume(session: Session, name: Name) -> None:
-    """Fire a schedule again, from its next tick on; those in the pause are not made up for."""
+    """Resume a schedule from its next tick; missed ticks are not made up."""
     await _set_paused(session, name, paused=False)
 
 
 @app.command()
 @with_store
 async def run(session: Session, name: Name) -> None:
-    """Enqueue the job of a schedule now, besides its ticks."""
+    """Enqueue the job of a schedule now, in addition to its ticks."""
     entry = await _schedule(session, name)
     job_id = Entropy().job_id(session.now())
     [stored] = await session.driver.enqueue([replace(entry.schedule.template, id=job_id)])
@@ -59,15 +59,15 @@ async def run(session: Session, name: Name) -> None:
 @app.command()
 @with_store
 async def delete(session: Session, name: Name) -> None:
-    """Take a schedule out of the store. Code that still declares it puts it back when it starts."""
+    """Delete a schedule. Code that still declares it stores it again when it starts."""
     entry = await _schedule(session, name)
     await session.driver.delete_schedule(name)
-    note = "; code that still declares it puts it back when it starts" if entry.declared_at else ""
+    note = "; code that still declares it stores it again when it starts" if entry.declared_at else ""
     session.out.document({"name": name, "deleted": True}, [f"{name}: deleted{note}"])
 
 
 def _view(entry: StoredSchedule, now: datetime) -> dict[str, Any]:
-    """With its next tick, or with what keeps it from having one: a zone that is not known here, say."""
+    """With its next tick, or with the reason there is none, e.g. an unknown time zone."""
     try:
         next_at = next(ticks(entry.schedule, now), None)
         return {**plain(schedule_view(entry, next_at, now=now)), "trouble": None}
@@ -86,4 +86,4 @@ async def _schedule(session: Session, name: str) -> StoredSchedule:
     for entry in await session.driver.schedules():
         if entry.schedule.name == name:
             return entry
-    raise NotFoundError(f"there is no schedule {name!r}; `taskharbor schedules list` shows them")
+    raise NotFoundError(f"there is no schedule {name!r}; `taskharbor schedules list` lists them")

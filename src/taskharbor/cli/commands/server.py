@@ -26,41 +26,41 @@ def command(
     app: AppArgument = None,
     include: IncludeFlag = None,
     host: Annotated[
-        str, typer.Option("--host", help="Where to listen; beyond this machine only with --tokens.")
+        str, typer.Option("--host", help="Address to listen on; other than loopback only with --tokens.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
     ] = 8484,
     tokens: Annotated[
         Path | None,
-        typer.Option("--tokens", metavar="FILE", help="The token file, see `taskharbor tokens`."),
+        typer.Option("--tokens", metavar="FILE", help="Token file; see `taskharbor tokens`."),
     ] = None,
     allowed_hosts: Annotated[
         str | None,
         typer.Option(
-            "--allowed-hosts", metavar="NAMES", help="Host names that requests may use, with commas."
+            "--allowed-hosts", metavar="NAMES", help="Host names that requests may use, comma-separated."
         ),
     ] = None,
     rate: Annotated[
-        float, typer.Option("--rate", min=0, help="Requests per second and token; 0 for no limit.")
+        float, typer.Option("--rate", min=0, help="Requests per second and token; 0 means no limit.")
     ] = 100.0,
     driver_rate: Annotated[
         float,
         typer.Option(
             "--driver-rate",
             min=0,
-            help="The same for programs that use http:// as their store; counted apart.",
+            help="The same for programs with http:// as their store, counted separately.",
         ),
     ] = 1000.0,
     max_connections: Annotated[
-        int, typer.Option("--max-connections", min=1, help="Connections at the same time.")
+        int, typer.Option("--max-connections", min=1, help="Most open connections.")
     ] = 1000,
     max_connections_per_address: Annotated[
         int | None,
         typer.Option(
             "--max-connections-per-address",
             min=0,
-            help="The same for one address; 0 for no limit. Left out: half of all, but all for this machine.",
+            help="The same per address; 0 means no limit. Default: half, and no limit for this machine.",
         ),
     ] = None,
     grace: Annotated[
@@ -69,34 +69,34 @@ def command(
             "--grace",
             parser=parse_duration,
             metavar="DURATION",
-            help="How long running requests may go on after a stop.",
+            help="How long running requests may take after a stop.",
         ),
     ] = timedelta(seconds=30),
     any_type: Annotated[
-        bool, typer.Option("--any-type", help="Take jobs of types that APP has no task for.")
+        bool, typer.Option("--any-type", help="Accept jobs of types for which APP has no task.")
     ] = False,
     scheduler: Annotated[
         bool,
-        typer.Option(
-            "--scheduler/--no-scheduler", help="Fire schedules and forget old jobs beside the server."
-        ),
+        typer.Option("--scheduler/--no-scheduler", help="Also fire schedules and delete old jobs."),
     ] = True,
     metrics: Annotated[
         bool,
-        typer.Option("--metrics/--no-metrics", help="Answer GET /metrics, where prometheus-client is there."),
+        typer.Option("--metrics/--no-metrics", help="Serve GET /metrics if prometheus-client is installed."),
     ] = True,
     accept_now: Annotated[
-        bool, typer.Option("--accept-now", help="Let callers say what time it is: for tests only.")
+        bool, typer.Option("--accept-now", help="Let callers set the time; for tests only.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Format of log lines.")
+    ] = LogFormat.CONSOLE,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Lowest level to log.")] = LogLevel.INFO,
     url: UrlFlag = None,
 ) -> int:
     """Serve the HTTP API until stopped.
 
-    With APP, jobs get the options of its tasks, and their arguments are checked. Without a token file
-    only callers on this machine are served, as admin. SIGTERM or Ctrl+C: running requests are
-    answered, streams end, exit code 0; one more, at least a second later, ends it at once.
+    With APP, jobs get the options of its tasks and their arguments are checked. Without a token file, only
+    callers on this machine are served, as admin. SIGTERM or Ctrl+C: answer running requests, end streams,
+    exit with code 0. A second one, at least a second later, exits at once.
     """
     try:
         from taskharbor.web.app import create_app
@@ -107,7 +107,9 @@ def command(
 
     log_to_stderr(log_format, log_level)
     if tokens is not None and not tokens.is_file():
-        raise ConfigurationError(f"there is no token file {tokens}; `taskharbor tokens create` makes one")
+        raise ConfigurationError(
+            f"the token file {tokens} does not exist; create it with `taskharbor tokens create --role ROLE`"
+        )
     config = ServerConfig(
         tokens=tokens,
         allowed_hosts=_names(allowed_hosts),

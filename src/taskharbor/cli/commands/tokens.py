@@ -1,4 +1,4 @@
-"""taskharbor tokens: who may use the server, and as what."""
+"""taskharbor tokens: access tokens of the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TokenFlag = Annotated[
         "--tokens",
         metavar="FILE",
         envvar="TASKHARBOR_SERVER_TOKENS",
-        help="The token file of the server. Default: that of the settings, or taskharbor-tokens.json.",
+        help="Token file. Default: that of the settings, or taskharbor-tokens.json.",
     ),
 ]
 _DEFAULT = Path("taskharbor-tokens.json")
@@ -48,20 +48,20 @@ class RoleName(StrEnum):
 @with_output
 def create(
     out: Output,
-    role: Annotated[RoleName, typer.Option("--role", help="What it may do.")],
+    role: Annotated[RoleName, typer.Option("--role", help="Role of the token.")],
     queues: Annotated[
-        str | None, typer.Option("--queues", "-q", help="Only these queues, with commas.")
+        str | None, typer.Option("--queues", "-q", help="Only these queues, comma-separated.")
     ] = None,
     expires: Annotated[
         timedelta | None,
         typer.Option(
-            "--expires", parser=parse_duration, metavar="DURATION", help="Valid for so long, like 90d."
+            "--expires", parser=parse_duration, metavar="DURATION", help="How long it is valid, e.g. 90d."
         ),
     ] = None,
-    note: Annotated[str, typer.Option("--note", help="Whom it is for.")] = "",
+    note: Annotated[str, typer.Option("--note", help="Note, e.g. who it is for.")] = "",
     tokens: TokenFlag = None,
 ) -> None:
-    """Make a token and print it: now, and never again. The file keeps a hash only."""
+    """Create a token and print it. Only its hash is stored, so it cannot be shown again."""
     clock = SystemClock()
     file = TokenFile(_path(tokens), clock)
     now = clock.now()
@@ -75,13 +75,13 @@ def create(
     )
     file.add(kept)
     out.document({"token": text, **_view(kept)}, [text])
-    out.say(f"token {kept.id} has the role {role.value}; it is shown only this once")
+    out.say(f"token {kept.id} created with role {role.value}. Store it now: it cannot be shown again")
 
 
 @app.command("list")
 @with_output
 def list_tokens(out: Output, tokens: TokenFlag = None) -> None:
-    """List tokens: everything but their secrets."""
+    """List tokens, without their secrets."""
     clock = SystemClock()
     file = TokenFile(_path(tokens), clock)
     now = clock.now()
@@ -106,10 +106,12 @@ def list_tokens(out: Output, tokens: TokenFlag = None) -> None:
 @with_output
 def revoke(
     out: Output,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a token, as `list` shows it.")],
+    token_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of the token, as `tokens list` shows it.")
+    ],
     tokens: TokenFlag = None,
 ) -> None:
-    """Take a token away; servers refuse it within five seconds."""
+    """Revoke a token; servers refuse it within five seconds."""
     file = TokenFile(_path(tokens), SystemClock())
     if not file.revoke(token_id):
         raise NotFoundError(f"there is no token {token_id!r} in {_path(tokens)}; nothing was changed")
@@ -117,7 +119,7 @@ def revoke(
 
 
 def _path(said: Path | None) -> Path:
-    """What was said, else what the settings file says about the server, else here."""
+    """The file given, else that of the settings, else taskharbor-tokens.json here."""
     if said is not None:
         return said
     settings = file_settings()

@@ -29,17 +29,15 @@ async def command(
     interval: Annotated[
         timedelta,
         typer.Option(
-            "--interval", "-n", parser=parse_duration, metavar="DURATION", help="How often to look."
+            "--interval", "-n", parser=parse_duration, metavar="DURATION", help="How often to refresh."
         ),
     ] = timedelta(seconds=2),
-    once: Annotated[
-        bool, typer.Option("--once", help="Print one look and end, as it does without a terminal.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit, as without a terminal.")] = False,
 ) -> None:
-    """Watch queues, workers, throughput and what fails. `q` or Ctrl+C ends it.
+    """Watch queues, workers, throughput and failures. Press q or Ctrl+C to quit.
 
-    Rates are measured between two looks, also with --once; jobs that retention deletes at once are not
-    seen in them.
+    Rates are measured between two refreshes, also with --once. Jobs that are deleted as soon as they end are
+    not counted.
     """
     seconds = max(interval.total_seconds(), _LEAST_SECONDS)
     if once or session.out.is_machine_readable or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -84,7 +82,7 @@ async def _pause(quitting: asyncio.Event, seconds: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[asyncio.Event]:
-    """Set once `q` is pressed; until then keys are not echoed, and the terminal is put back afterwards."""
+    """Set once `q` is pressed. Keys are not echoed meanwhile; the terminal is restored afterwards."""
     quitting, loop, stdin = asyncio.Event(), asyncio.get_running_loop(), sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
 

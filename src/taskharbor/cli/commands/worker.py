@@ -11,7 +11,7 @@ from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exit_codes import UsageError
 from taskharbor.cli.output import Output
 from taskharbor.cli.parameters import parse_duration
-from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_said, with_output
+from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, was_given, with_output
 from taskharbor.cli.worker_flags import WORKER_FLAGS, chosen_flags, with_worker_options
 from taskharbor.observe.logs import LogFormat, LogLevel
 
@@ -27,61 +27,63 @@ def command(
     include: IncludeFlag = None,
     processes: Annotated[int, typer.Option("--processes", min=1, max=1024, help="Worker processes.")] = 1,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", "--burst", help="Stop when nothing is left that could run now.")
+        bool, typer.Option("--until-idle", "--burst", help="Stop when no job is left that could run now.")
     ] = False,
     handle: Annotated[
         list[str] | None,
         typer.Option(
-            "--handle", metavar="TYPE=HANDLER", help="Run a type by echo, fail or sleep; works without APP."
+            "--handle",
+            metavar="TYPE=HANDLER",
+            help="Run jobs of this type with a built-in handler: echo, fail or sleep. APP is not needed.",
         ),
     ] = None,
     scheduler: Annotated[
         bool,
-        typer.Option(
-            "--scheduler/--no-scheduler", help="Fire schedules and forget old jobs beside the work."
-        ),
+        typer.Option("--scheduler/--no-scheduler", help="Also fire schedules and delete old jobs."),
     ] = True,
     sweep_every: Annotated[
         timedelta,
-        typer.Option("--sweep-every", help="How often that scheduler looks for lost leases.", **_SPAN),
+        typer.Option("--sweep-every", help="How often the scheduler looks for expired leases.", **_SPAN),
     ] = timedelta(seconds=2),
     health_port: Annotated[
-        int | None, typer.Option("--health-port", min=1, max=65535, help="Answer /livez and /readyz here.")
+        int | None,
+        typer.Option("--health-port", min=1, max=65535, help="Serve /livez and /readyz on this port."),
     ] = None,
     health_host: Annotated[
-        str, typer.Option("--health-host", help="The address of --health-port.")
+        str, typer.Option("--health-host", help="Address for --health-port.")
     ] = "127.0.0.1",
     metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", min=1, max=65535, help="Show Prometheus metrics here.")
+        int | None,
+        typer.Option("--metrics-port", min=1, max=65535, help="Serve Prometheus metrics on this port."),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="The address of --metrics-port.")
+        str, typer.Option("--metrics-host", help="Address for --metrics-port.")
     ] = "127.0.0.1",
     metrics_tasks: Annotated[
         bool,
-        typer.Option(
-            "--metrics-tasks/--no-metrics-tasks", help="Tell tasks apart in metrics, or only queues."
-        ),
+        typer.Option("--metrics-tasks/--no-metrics-tasks", help="Label metrics by task, or only by queue."),
     ] = True,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="How logs look.")] = LogFormat.CONSOLE,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")] = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat, typer.Option("--log-format", help="Format of log lines.")
+    ] = LogFormat.CONSOLE,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Lowest level to log.")] = LogLevel.INFO,
     url: UrlFlag = None,
     **options: Any,
 ) -> int:
     """Run jobs until stopped.
 
-    SIGTERM or Ctrl+C: claim nothing more, finish, end with code 0; one more, at least a second later, gives
-    the running jobs back at once. SIGQUIT prints all stacks, SIGUSR1 stops claiming and stays. SIGHUP
-    reopens log files; when the terminal of the worker is closed, it stops like SIGTERM.
+    SIGTERM or Ctrl+C: stop claiming, finish running jobs, exit with code 0. A second one, at least a second
+    later, releases the running jobs and exits at once. SIGUSR1 stops claiming but keeps the process.
+    SIGQUIT prints all stacks. SIGHUP reopens log files; closing the terminal stops the worker.
 
-    --url is for an app whose Harbor names no store itself. APP may also name a Worker that was built in
-    code: it brings its own settings.
+    Use --url if the Harbor of APP names no store. APP may also be a Worker built in code, with its own
+    settings.
     """
     from taskharbor.cli.worker_launch import LaunchPlan, work_here, work_in_processes
 
     app = chosen_app(app)
     if app is None and not handle:
-        raise UsageError("which app? `taskharbor worker module:attribute`, for example app:harbor")
+        raise UsageError("no app given: run `taskharbor worker module:attribute`, for example app:harbor")
     if options["gpus"] is not None and processes > 1:
         raise UsageError(
             "--gpus with --processes would give each device to several jobs: start one worker per set of "
@@ -117,6 +119,6 @@ def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
     if not isinstance(load_worker(app, url, include), Worker):
         return
     names = (*WORKER_FLAGS, "scheduler", "sweep_every")
-    said = [f"--{name.replace('_', '-')}" for name in names if was_said(name)]
+    said = [f"--{name.replace('_', '-')}" for name in names if was_given(name)]
     if said:
-        raise UsageError(f"{app} is a worker with settings of its own: leave {', '.join(said)} out")
+        raise UsageError(f"{app} is a Worker with its own settings: leave out {', '.join(said)}")

@@ -1,4 +1,4 @@
-"""taskharbor workers: who is at work, and on what."""
+"""taskharbor workers: the live workers and what they run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PER_CALL = 1000
 
 @app.callback()
 def workers() -> None:
-    """Who is at work, fastest first."""
+    """List live workers."""
 
 
 @app.command("list")
 @with_store_to_look
 async def list_workers(session: Session) -> None:
-    """List the live workers by their usual duration, fastest first, with what each runs."""
+    """List live workers and what each runs, fastest first."""
     found = await session.driver.workers()
     jobs = await _jobs_of(session.driver, found)
     session.out.items([_view(worker, jobs) for worker in found], worker_columns(session.now()))
@@ -43,7 +43,7 @@ def _view(worker: WorkerInfo, jobs: Mapping[str, JobRecord]) -> dict[str, Any]:
 
 
 async def _jobs_of(driver: Driver, workers: Sequence[WorkerInfo]) -> dict[str, JobRecord]:
-    """The jobs that the last reports name, as far as they still run there."""
+    """The jobs named in the last reports that still run there."""
     holders = {job_id: worker.report.worker_id for worker in workers for job_id in worker.report.running}
     ids = [job_id for job_id in holders if _is_id(job_id)]
     jobs: dict[str, JobRecord] = {}
