@@ -181,7 +181,7 @@ def test_systemd_is_told_when_the_server_is_ready_and_when_it_stops(folder: Fold
     ("args", "words"),
     [
         (("--host", "0.0.0.0"), "only callers on this machine are served"),
-        (("--tokens", "nowhere.json"), "there is no token file"),
+        (("--tokens", "nowhere.json"), "does not exist"),
         (("--tokens", "open.json"), "other users can write"),
         (("--tokens", "broken.json"), "is not valid"),
         (("--host", "no.such.host.invalid", "--tokens", "good.json"), "cannot listen on"),
