@@ -199,7 +199,7 @@ def test_dev_starts_the_worker_again_when_a_file_changes(taskharbor: Command) ->
     wait_for_line(dev, "serves")
 
     app.write_text(app.read_text().replace("welcome, user", "hello, user"))
-    wait_for_line(dev, "starting again")
+    wait_for_line(dev, "restarting")
     wait_for_line(dev, "serves")
     job_id = taskharbor.put("send_welcome", "mail", b'{"user_id": 1}')
     waited = taskharbor("jobs", "wait", job_id, "--timeout", "30s", "--json")
@@ -335,7 +335,7 @@ def test_a_worker_that_was_built_in_code_runs_with_its_own_settings(taskharbor: 
     worked = taskharbor("worker", "built:worker", "--burst")
 
     assert (refused.code, worked.code) == (2, 0)
-    assert "leave --concurrency out" in refused.err
+    assert "leave out --concurrency" in refused.err
     assert taskharbor.job(job_id).state is JobState.COMPLETED
     assert ", 3 at once" in worked.err
 

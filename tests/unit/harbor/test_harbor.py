@@ -136,7 +136,7 @@ def test_what_a_worker_needs_to_know_is_in_the_handler():
     ("options", "words"),
     [
         ({"colour": "red"}, "colour.*known options: name, queue"),
-        ({"retry": "sometimes"}, "no preset; known: exponential, linear, none"),
+        ({"retry": "sometimes"}, "not a preset; presets are exponential, linear, none"),
         ({"run_in": "fiber"}, "run_in='fiber'"),
         ({"run_in": "process", "recycle_on": 7}, "recycle_on takes exceptions"),
         ({"recycle_on": "AcceleratorError"}, 'run_in="process"'),

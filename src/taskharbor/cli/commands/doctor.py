@@ -99,7 +99,7 @@ async def _schema(session: Session) -> list[Finding]:
     pending = await session.driver.pending_migrations()
     if pending:
         return [Finding("fail", "schema", f"pending: {', '.join(pending)}", "taskharbor migrate up")]
-    return [Finding("ok", "schema", f"{(await session.driver.info()).schema} as this version needs")]
+    return [Finding("ok", "schema", f"{(await session.driver.info()).schema}, as this version needs")]
 
 
 async def _clock(session: Session) -> list[Finding]:
