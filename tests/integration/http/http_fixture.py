@@ -70,20 +70,26 @@ class Proxy:
         request = await _message(reader)
         verb = request.split(b" ", 2)[1].rpartition(b"/")[2].decode()
         self.seen.append(verb)
-        fate = next((fate for fate in self.lose if fate[0] == verb), None)
-        if fate is not None:
-            self.lose.remove(fate)
-        if fate == (verb, "request"):
+        fate = self.fate_of(verb, request)
+        if fate == "request":
             return False
         if self.others:
             reply = await self._elsewhere(self.others.pop(0), request)
         else:
             to_server.write(request)
             reply = await _message(from_server)
-        if fate is not None:
+        if fate:
             return False
         writer.write(reply)
         return True
+
+    def fate_of(self, verb: str, request: bytes) -> str:
+        """Which part of this exchange is lost: "request", "reply", or nothing."""
+        fate = next((fate for fate in self.lose if fate[0] == verb), None)
+        if fate is None:
+            return ""
+        self.lose.remove(fate)
+        return fate[1]
 
     async def _elsewhere(self, url: str, request: bytes) -> bytes:
         parts = urlsplit(url)
