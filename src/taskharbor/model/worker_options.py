@@ -229,5 +229,6 @@ def _converted(key: str, value: Any) -> Any:
         raise ConfigurationError(f"{key} takes a list: {key}=[{value!r}]")
     if key in _durations() and value is not None:
         return duration(value, key)
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    return tuple(value) if is_list else value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(value)
+    return value
