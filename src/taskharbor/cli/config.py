@@ -20,7 +20,7 @@ def file_settings() -> Settings | None:
     """The settings, if there may be a file with some; reading none costs nothing.
 
     Raises:
-        ConfigurationError: the file is wrong, or it names code and anybody may write to it.
+        ConfigurationError: the file is wrong, or it names code and any user can write to it.
     """
     if not os.environ.get("TASKHARBOR_CONFIG") and not any(Path(name).is_file() for name in _FILES):
         if profile := os.environ.get("TASKHARBOR_PROFILE"):
@@ -54,13 +54,13 @@ def chosen_include(said: Sequence[str] | None = None) -> tuple[str, ...]:
 
 
 def flag_defaults(settings: Settings, command: str) -> dict[str, Any]:
-    """What the file says about one command, as typer takes defaults: by the name of the parameter."""
+    """The settings of one command as defaults for typer, by parameter name."""
     said = settings.of_file(command)
     return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in said.items()}
 
 
 def _refuse_writable_by_others(file: Path) -> None:
-    """Whoever can write a file that names code decides what runs here."""
+    """A file that names code decides what runs here, so others must not be able to write to it."""
     if stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
         raise ConfigurationError(
             f"{file} names code to import, and any user can write to it: run chmod o-w {file}"

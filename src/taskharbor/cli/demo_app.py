@@ -70,7 +70,7 @@ async def await_upload(ctx: JobContext) -> str | Snooze:
 
 @harbor.task(queue=REPORTS, timeout="1m")
 async def write_long_report(ctx: JobContext) -> None:
-    """Runs until somebody cancels it."""
+    """Runs until it is cancelled."""
     for part in range(600):
         ctx.progress(part / 600, "writing")
         await ctx.clock.sleep(0.1)

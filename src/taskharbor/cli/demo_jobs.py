@@ -1,4 +1,4 @@
-"""The work of the demo: what is put in, how each job should end, and whether all of it was accounted for."""
+"""The jobs of the demo, how each should end, and a check that all did."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def account(
     )
 
 
-# ------------------------------------------------------------------ what is put in
+# ------------------------------------------------------------------ enqueueing
 
 
 class DemoProducer:

@@ -1,4 +1,4 @@
-"""What the demo shows: numbers per queue, throughput, and what just happened."""
+"""What the demo shows: counts per queue, throughput, and recent events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Glance:
 
 
 class Watcher:
-    """Looks at the store again and again, and tells what changed since it last looked."""
+    """Polls the store and returns what changed since the last poll."""
 
     def __init__(self, driver: Driver, queues: Sequence[str]) -> None:
         self._driver = driver

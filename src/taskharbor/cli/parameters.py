@@ -62,7 +62,7 @@ def parse_count(text: str | int) -> int | str:
 
 
 def parse_retention(text: str | timedelta) -> timedelta | str:
-    """How long to keep: a duration, 0 for not at all, `none` for ever."""
+    """How long to keep: a duration, 0 for not at all, `none` for forever."""
     return text if text == NONE else parse_duration(text)
 
 

@@ -190,7 +190,7 @@ def _on_store(
 def chosen_store(out: Output, url: str | None, app: str | None) -> tuple[str, Harbor | None]:
     """The address of the store that is meant, and the app when one was named.
 
-    What stands on the command line goes before the environment, and that before the settings file.
+    The command line takes precedence over the environment, and that over the settings file.
     """
     if app is not None and was_given("url") and not was_given("app"):
         app = None

@@ -34,7 +34,7 @@ _BREAKS = re.compile(r"[._/,:;=-]")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its title, and how its cell follows from an item as it stands in the JSON."""
+    """One column: its title, and how to make its cell from a JSON item."""
 
     title: str
     cell: Callable[[Mapping[str, Any]], object]
@@ -151,7 +151,7 @@ def _fitted(columns: Sequence[Column], items: Sequence[Mapping[str, Any]], width
 
 
 class _Layout:
-    """Which columns stand beside one another, how wide each is, and which go below the row."""
+    """Which columns are side by side, how wide each is, and which go below the row."""
 
     def __init__(self, strips: list[_Strip]) -> None:
         self.beside = strips
@@ -282,7 +282,7 @@ def _cells(text: str) -> int:
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """The last digits of ids, as many as tell these apart: those behind the time are drawn by chance."""
+    """The last digits of ids, as many as needed to distinguish them: those are random."""
     known = {one for one in ids if one != "-"}
     for digits in _SHORT:
         if len({one[-digits:] for one in known}) == len(known):

@@ -111,7 +111,7 @@ class Rate:
 
 
 class Throughput:
-    """Rates per queue over the last seconds, out of how the counts of a store change from look to look.
+    """Rates per queue over the last seconds, from the change of the counts between two looks.
 
     What retention takes away meanwhile cannot be seen, so that a rate is a lower bound.
     """

@@ -64,7 +64,7 @@ def work_in_processes(
 
     log_to_stderr(plan.log_format, plan.log_level)
     meter = _meter(plan)
-    worker = build(plan, out, meter)  # a broken app is told here, once, and not by every process
+    worker = build(plan, out, meter)  # report a broken app once here, not in every process
     host, port = health
     config = SupervisorConfig(
         app=f"{__name__}:child_worker",

@@ -1,6 +1,6 @@
 """TaskMaker: what `harbor.task(...)` returns; give it a function and it makes the task.
 
-The overloads say to the type checker what each kind of function becomes. A first parameter
+The overloads tell type checkers what each kind of function becomes. A first parameter
 annotated `JobContext` is filled in by the worker, so callers do not see it.
 """
 
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said in `@harbor.task(...)`."""
+    """The options of `@harbor.task(...)`."""
 
     name: str | None = None
     queue: str | None = None
@@ -51,7 +51,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskMaker:
-    """Makes tasks of functions, with options said beforehand, and enters them in the registry."""
+    """Makes tasks of functions with given options, and registers them."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ def _policy(retry: RetryPolicy | RetryPreset | None) -> RetryPolicy | None:
 
 
 def _with_kinds(policy: RetryPolicy, options: TaskOptions) -> RetryPolicy:
-    """The policy with what the task says about exceptions; what it leaves out stays the policy's."""
+    """The policy with the exceptions of the task, where it names any."""
     said = {"retry_on": options.retry_on, "no_retry_on": options.no_retry_on}
     kinds = {name: error_kinds(value) for name, value in said.items() if value is not None}
     return msgspec.structs.replace(policy, **kinds) if kinds else policy

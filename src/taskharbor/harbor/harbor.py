@@ -231,9 +231,9 @@ class Harbor:
     def on_failure(
         self, queue: str, **options: Unpack[FailureTaskKeywords]
     ) -> Callable[[OnFailure], OnFailure]:
-        """Call a function with a `FailedJob` for every job that fails for good and is told to this queue.
+        """Call a function with a `FailedJob` for every job that fails for good and is reported to this queue.
 
-        Queues tell theirs once they are configured to: `harbor.queue("mail").configure(fail_queue=queue)`.
+        A queue reports its failures once `harbor.queue("mail").configure(fail_queue=queue)` was called.
         The options are those of `harbor.task`; attempts and backoff are the failure job's own.
         """
 

@@ -89,9 +89,9 @@ class Schedules:
         return done
 
     async def arenew(self, driver: Driver) -> int:
-        """Say that the code of this running program still declares its schedules; answers how many were due.
+        """Renew the declarations of this program's schedules. Returns how many were due.
 
-        A rule that somebody else has put meanwhile stays, and one that was deleted stays away: this program
+        A rule that was changed meanwhile stays, and one that was deleted stays deleted: this program
         may be an old one in the middle of a deployment.
         """
         now = self._client._now() or (await driver.info()).at
@@ -104,7 +104,7 @@ class Schedules:
         for one in due:
             renewed = msgspec.structs.replace(one, declared=True, renews=True)
             after = await driver.put_schedule(renewed, now=self._client._now())
-            if after.created_at == after.declared_at:  # somebody deleted it since we looked
+            if after.created_at == after.declared_at:  # it was deleted since we read it
                 await driver.delete_schedule(one.name, now=self._client._now())
         return len(due)
 
@@ -219,7 +219,7 @@ class Schedules:
 
 
 def wait_for_task(function: Any, declare: Callable[[Any], Any], schedules: Schedules) -> Any:
-    """`@harbor.cron` stands below `@harbor.task`: the rule waits on the function for the task to be made."""
+    """`@harbor.cron` is below `@harbor.task`: keep the rule on the function until the task exists."""
     if not callable(function) or not hasattr(function, "__dict__"):
         raise ConfigurationError(f"harbor.cron goes on a task, not on {function!r:.80}")
 

@@ -1,1 +1,1 @@
-"""Logs, metrics and traces: listeners to what the rest says. Nothing here runs unless it is asked for."""
+"""Logs, metrics and traces: listeners to events. Nothing here runs unless it is enabled."""

@@ -80,7 +80,7 @@ def alike_claims(jobs: Sequence[JobRecord]) -> list[datetime] | None:
 def alike_ends(jobs: Sequence[Any], answers: Sequence[Any]) -> list[float] | None:
     """How long these handlers ran; None when they are not of one queue and task, or not all successes.
 
-    Not for copies: whoever calls this knows that there are none. To ask each record once more, long after
+    Not for copies: the caller knows that there are none. To ask each record once more, long after
     its claim, takes longer than the rest of this.
     """
     first, last, size = jobs[0].record, jobs[-1].record, len(jobs)

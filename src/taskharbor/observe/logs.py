@@ -1,7 +1,7 @@
 """Logs: records of the standard library for people, as JSON or as logfmt, each with its job.
 
 One event is one line; only for people a traceback follows it, on indented lines of its own. Passwords in
-URLs are hidden, whoever wrote them into a message; payloads and tokens never get into one.
+URLs are hidden in every message; payloads and tokens are never logged.
 
     handler.addFilter(JobLogFilter())      # for handlers of your own: records get taskharbor_job_id …
 """
@@ -30,7 +30,7 @@ from taskharbor.observe.plain_text import clean, without_passwords
 
 PREFIX = "taskharbor_"
 VARIABLE = "TASKHARBOR_LOGS"
-"""How this process logs, told to the handler processes that it starts: format, a space, level."""
+"""How this process logs, for the handler processes that it starts: format, a space, level."""
 
 _log = logging.getLogger("taskharbor.job")
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -66,7 +66,7 @@ def log_to_stderr(form: LogFormat, level: LogLevel, *, alone: bool = False) -> N
 
 
 def log_in_child(told: str) -> None:
-    """Log as the process does that started this one; `told` is what it left in VARIABLE."""
+    """Log like the parent process; `told` is its setting from VARIABLE."""
     form, _, level = told.partition(" ")
     log_to_stderr(LogFormat(form), LogLevel(level))
 
@@ -78,7 +78,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 class JobLogFilter(logging.Filter):
     """Puts the job that runs here into every record: taskharbor_job_id, _task, _queue, _attempt, _worker.
 
-    What a record says itself stays.
+    Fields that a record has already are kept.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -94,7 +94,7 @@ class JobLogFilter(logging.Filter):
 
 _WENT_WELL: dict[type, str] = {Succeeded: "completed", Snoozed: "snoozed", Released: "released"}
 LINES_A_SECOND = 500
-"""So many attempts that went well have a line each; of more in one second only the number is told.
+"""This many successful attempts per second get a line each; of more, only the number is logged.
 
 A line costs more than a small job does: with one for each, a worker would do a third of them.
 """
@@ -103,7 +103,7 @@ A line costs more than a small job does: with one for each, a worker would do a 
 def log_attempts(events: EventBus) -> None:
     """A line for every attempt: ERROR when it failed for good, WARNING when it is tried again, else INFO.
 
-    Failures come with their traceback. Above the level of INFO attempts that go well are not even heard of;
+    Failures come with their traceback. Above the level INFO, successful attempts are not even listened to;
     at debug level each of them has its line, however many there are.
     """
     events.listen(_went_wrong, AttemptWentWrong)
@@ -145,7 +145,7 @@ def _say(
 
 
 class _Successes:
-    """Tells of attempts that went well, in batches as they come from the store, and not too many at once."""
+    """Logs successful attempts, in batches as the store confirms them, and not too many at once."""
 
     def __init__(self, lines_a_second: float) -> None:
         self._most = lines_a_second
@@ -233,7 +233,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What a record carries beyond the usual; in our own lines the prefix would say nothing."""
+    """The extra fields of a record; our own lines omit the prefix."""
     return {
         name.removeprefix(PREFIX): HIDDEN if is_secret_name(name) else redacted(value)
         for name, value in vars(record).items()

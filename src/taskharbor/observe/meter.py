@@ -1,7 +1,7 @@
 """Meter: counts what a process does, in plain numbers, and hands out samples of them.
 
 Jobs are counted a batch at a time, where the worker has one in its hand anyway: a counter of a
-metrics library costs more per job than everything here together. Whoever exposes the numbers turns
+metrics library costs more per job than everything here together. The exposition turns
 a sample into that library's format when it is asked for.
 """
 
@@ -253,7 +253,7 @@ class Meter:
             self._add_end((queue, task, event.kind, "lost"))
 
     def _given_up(self, event: JobGivenUp) -> None:
-        """The stall that nobody will count when the job is claimed again, for it never is."""
+        """The stall of a job that fails and so is never claimed again, which would count it."""
         with self._lock:
             self._add_job(metric_names.STALLS, event.queue, event.type)
             self._add_end((*self._pair(event.queue, event.type), event.kind, "failed"))
@@ -304,7 +304,7 @@ class Meter:
 
 
 def _had_ended(record: JobRecord, stall: AttemptRecord) -> bool:
-    """Whether its last stall had ended this job, and was counted then: somebody has put it back since.
+    """Whether the last stall failed this job and was counted then; it was requeued since.
 
     Without counts it was put back with none, or merged with another job of its key.
     """
@@ -312,7 +312,7 @@ def _had_ended(record: JobRecord, stall: AttemptRecord) -> bool:
 
 
 def _put_zeros(sample: MetricsSample) -> None:
-    """Rare things are told as 0 before they happen: a counter that begins with 1 shows no increase."""
+    """Rare events are exposed as 0 before they happen: a counter that starts at 1 shows no increase."""
     counters = sample.counters
     pairs = sample.curves.get(metric_names.JOB_WAIT.name, {})
     for metric in (

@@ -173,7 +173,7 @@ BUILD_INFO = Metric(
     folds="max",
 )
 
-# ------------------------------------------------------------------ what the store holds: one process tells
+# ------------------------------------------------------------------ of the store: reported by one process
 
 JOBS = Metric("taskharbor_jobs", "gauge", ("queue", "state"), "Jobs in the store.")
 QUEUE_OLDEST = Metric(

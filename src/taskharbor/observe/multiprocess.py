@@ -70,7 +70,7 @@ class MultiprocessMetrics:
 def report_to(descriptor: int, meter: Meter) -> Callable[[], None]:
     """A worker process's side: send samples down this pipe from a thread; answers how to end it.
 
-    The end sends a last sample. A supervisor that does not read, or is gone, stops nobody.
+    The end sends a last sample. A supervisor that does not read, or is gone, blocks nothing.
     """
     os.set_inheritable(descriptor, False)
     is_over = threading.Event()

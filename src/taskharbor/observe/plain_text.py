@@ -1,4 +1,4 @@
-"""Text that may leave the process: nothing that steers a terminal, no password out of a URL."""
+"""Text that may leave the process: no control characters, no passwords of URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clean(text: str) -> str:
 
 
 def without_passwords(text: str, *urls: str | None) -> str:
-    """The text with the secrets of all URLs in it hidden, and those of `urls` wherever they stand."""
+    """The text with the secrets of all URLs hidden, and those of `urls` anywhere in it."""
     for secret in {secret for url in urls for secret in secrets_in(url)}:
         text = text.replace(secret, HIDDEN)
     return without_url_secrets(text)

@@ -55,7 +55,7 @@ class StoreGauges:
             await self._step_down()
 
     async def run_once(self) -> None:
-        """Take or keep the role and measure; a store that is away is told once."""
+        """Take or keep the role and measure; an unreachable store is logged once."""
         asked = self._clock.monotonic()
         try:
             await self._driver.open()
@@ -119,7 +119,7 @@ def worker_values(workers: list[WorkerInfo]) -> Values:
 
 
 def schedule_values(schedules: list[StoredSchedule], now: datetime) -> Values:
-    """How late the first tick is that nobody has dealt with; a paused schedule is never late."""
+    """How late the first unhandled tick is; a paused schedule is never late."""
     lags: dict[Labels, float] = {}
     for entry in schedules:
         due = None if entry.paused else next(ticks(entry.schedule, entry.last_tick_at), None)

@@ -3,8 +3,8 @@
     stop = trace_jobs()        # every client and worker of this process, until stop()
 
 The trace context travels in the job's own headers, so that every store carries it. The names are those of
-OpenTelemetry's conventions for messaging, which are not stable yet: they stand in this module alone.
-Only the API is needed; whoever wants to see spans brings an SDK. This module and the one that instruments
+OpenTelemetry's conventions for messaging, which are not stable yet: only this module knows them.
+Only the API is needed; to see spans, install an SDK. This module and the one that instruments
 programs from outside are the only ones that need OpenTelemetry.
 """
 
@@ -43,10 +43,10 @@ _clock = SystemClock()
 def trace_jobs(
     *, tracer_provider: Any = None, meter_provider: Any = None, parent: bool = False, sizes: bool = False
 ) -> Callable[[], None]:
-    """Trace every job that this process puts in or runs from now on; returns a function that stops it.
+    """Trace every job that this process enqueues or runs from now on; returns a function that stops it.
 
     A run starts a trace of its own that links to where its job came from; with `parent` it is a child of
-    that span. `sizes` adds the size of payloads; nothing else of them is ever told.
+    that span. `sizes` adds the size of payloads; nothing else of them is recorded.
     """
     tracing = Tracing(tracer_provider, meter_provider, parent=parent, sizes=sizes)
     around_every_enqueue.insert(0, tracing.around_enqueue)
@@ -225,7 +225,7 @@ def carrying(job: NewJob) -> NewJob:
 def _origin_of(job: NewJob) -> contexts.Context | None:
     """Whom a producer span belongs to: the span that is current here, else the context the job brings.
 
-    A server that passes on what a request said about its trace has no span of its own.
+    A server that passes on the trace of a request has no span of its own.
     """
     if trace.get_current_span().get_span_context().is_valid or "traceparent" not in job.headers:
         return None
@@ -271,7 +271,7 @@ def _tell_error(span: Span, error: BaseException) -> None:
 
 
 def _error_type(error: BaseException) -> str:
-    """The name of an error; one that came from another process was told in words, name first."""
+    """The name of an error; an error from another process is a text that starts with its name."""
     outcome = getattr(error, "outcome", None)
     told = str(getattr(outcome, "reason", "")).partition(":")[0]
     return told if told.isidentifier() else type(error).__qualname__

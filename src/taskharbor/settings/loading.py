@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     profile: str | None = None
 
     def of_file(self, section: str = "") -> dict[str, Any]:
-        """What the file says about one section, parsed: the defaults of that command's flags."""
+        """One section of the file, parsed: the defaults of that command's flags."""
         prefix = f"{section}." if section else ""
         return {
             name.removeprefix(prefix): _value(self.values, name)
@@ -154,7 +154,7 @@ def _flat(tables: Any, source: str) -> _Found:
 def _from_environment(environ: Mapping[str, str]) -> _Found:
     """TASKHARBOR_TOKEN, or TASKHARBOR_TOKEN_FILE with a file that holds it.
 
-    Variables nobody knows are left alone: Kubernetes makes some of its own for a service's name.
+    Unknown variables are ignored: Kubernetes sets some for a service of this name.
     """
     found: _Found = {}
     for name, setting in SETTINGS.items():

@@ -22,7 +22,7 @@ _NO = frozenset({"0", "false", "no", "off", ""})
 
 
 def parsed(value: Any, hint: Any) -> Any:
-    """The value as the setting's type says; texts come from the environment, the rest from TOML."""
+    """The value as the type of the setting; strings come from the environment, the rest from TOML."""
     parser: Callable[[Any], Any] = _PARSERS.get(hint, _text)
     return parser(value)
 

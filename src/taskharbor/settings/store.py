@@ -35,7 +35,7 @@ def _found(chosen: str) -> str:
 
 
 def _with_token(url: str) -> str:
-    """The URL of a server with the token of the settings file, where nobody has said another one.
+    """The URL of a server with the token of the settings file, unless another one is given.
 
     A token of the environment stays there: the driver looks for it itself.
     """

@@ -65,13 +65,13 @@ async def _watch(session: Session, seconds: float) -> None:
     with _keys() as quitting, Live(console=console, screen=True, auto_refresh=False) as live:
         while not quitting.is_set():
             live.update(screen(shot, console.width, console.height, trouble), refresh=True)
-            # The second look comes soon: it is the first that can tell rates.
+            # The second refresh comes soon: only then there are rates.
             await _pause(quitting, seconds if shot["throughput"] else min(seconds, 1.0))
             try:
                 look = await look_at(session.driver)
                 shot, trouble = snapshot(look, throughput.add(look)), None
             except DriverUnavailable as error:
-                trouble = session.out.safe(str(error))  # the last numbers stay, and say how old they are
+                trouble = session.out.safe(str(error))  # keep the last figures, and show how old they are
 
 
 async def _pause(quitting: asyncio.Event, seconds: float) -> None:

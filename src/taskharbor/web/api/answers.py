@@ -48,7 +48,7 @@ class ResultOut(View, frozen=True, kw_only=True):
 
 
 class CancelOut(View, frozen=True, kw_only=True):
-    """`requested`: it runs, and its worker will be told."""
+    """`requested`: it is running, and its worker will stop it."""
 
     id: JobId
     result: CancelResult

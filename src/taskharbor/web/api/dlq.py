@@ -1,4 +1,4 @@
-"""/api/dlq: the dead letters, jobs that failed for good."""
+"""/api/dlq: dead letters, the jobs that failed for good."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ async def list_dead(request: Request) -> Response:
 
 
 async def retry_dead(request: Request) -> Response:
-    """Let dead letters wait again; per id what became of it."""
+    """Run dead letters again; one result per id."""
     asked = read_json(await request.body(_MAX_BODY), RetryDeadIn)
     if asked.ids and (asked.queue or asked.type or asked.failure_kind):
-        raise InvalidArgument("give ids, or say which jobs, not both")
+        raise InvalidArgument("give ids or a filter, not both")
     ids = list(dict.fromkeys(asked.ids)) if asked.ids else await _matching(request, asked)
     items = await _retried(request, ids, asked)
     request.audited = {"jobs": sum(item.result == "retried" for item in items)}
@@ -45,7 +45,7 @@ async def retry_dead(request: Request) -> Response:
 
 
 async def delete_dead(request: Request) -> Response:
-    """Forget one dead letter for good."""
+    """Delete one dead letter."""
     job = await job_of(request)
     if job.state is not JobState.FAILED:
         raise NotAllowedInState(job.id, verb="delete", state=job.state)
@@ -58,7 +58,7 @@ async def delete_dead(request: Request) -> Response:
 
 
 async def _matching(request: Request, asked: RetryDeadIn) -> list[str]:
-    """The oldest that fit, up to the limit; pages of the store may be short."""
+    """The oldest matching ids, up to the limit; pages of the store may be short."""
     driver = await request.service.driver()
     queue, found, cursor = queue_asked(request, asked.queue), list[str](), None
     while True:
@@ -77,7 +77,7 @@ async def _matching(request: Request, asked: RetryDeadIn) -> list[str]:
 
 
 async def _retried(request: Request, ids: list[str], asked: RetryDeadIn) -> list[RetriedOut]:
-    """Only failed jobs are dead letters, though the store can requeue any finished one."""
+    """Retry the dead letters among these; the store itself could requeue any finished job."""
     service = request.service
     driver = await service.driver()
     done: dict[str, RetriedOut] = {}
@@ -114,7 +114,7 @@ OPERATIONS = [
         path="/api/dlq",
         name="list_dead",
         handler=list_dead,
-        summary="List dead letters, the newest first",
+        summary="List dead letters, newest first",
         query=DeadQuery,
         answer=JobsOut,
         problems=("malformed",),
@@ -125,7 +125,7 @@ OPERATIONS = [
         old_path="/api/dlq/replay",
         name="retry_dead",
         handler=retry_dead,
-        summary="Let dead letters wait again",
+        summary="Run dead letters again",
         body=RetryDeadIn,
         answer=RetryDeadOut,
         problems=("malformed", "timeout", "payload-too-large", "unsupported-media-type"),
@@ -135,7 +135,7 @@ OPERATIONS = [
         path="/api/dlq/{id}",
         name="delete_dead",
         handler=delete_dead,
-        summary="Forget a dead letter for good",
+        summary="Delete a dead letter",
         status=204,
         problems=("not-found", "wrong-state"),
     ),

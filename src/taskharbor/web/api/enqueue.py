@@ -1,7 +1,7 @@
-"""POST /api/jobs and /api/jobs/batch: how a job gets in over HTTP.
+"""POST /api/jobs and /api/jobs/batch: enqueue over HTTP.
 
-The job that is stored is the one that the harbor's own client would have stored: the same task
-options, the same codec, the same defaults. Single jobs that arrive together share a write.
+The stored job is the same that the harbor's own client would store: task options, codec, defaults. Single
+jobs that arrive together share a write.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MAX_TEMPLATES = 512
 _REPLAYED = {"Idempotency-Replayed": "true"}
 _ANY_ID = "00000000-0000-7000-8000-000000000000"
 _SHORT = 2 * MAX_DEPTH
-"""So short a payload is within every limit, and cannot be nested too deep."""
+"""A payload this short is within every limit and cannot be nested too deeply."""
 
 
 async def enqueue(request: Request) -> Response:
-    """Store one job: 201 when it is new, 200 when a key or an id led to one that is there."""
+    """Store one job: 201 if it is new, 200 if its key or id belongs to an existing one."""
     service, client = request.service, request.service.harbor.client
     body = read_json(await request.body(service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD), JobIn)
     try:
@@ -99,7 +99,7 @@ async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
 
 
 def new_job(service: Service, body: JobIn, job_id: str) -> NewJob:
-    """The job that a body asks for, with the options of its task where the body says nothing."""
+    """The job of a body, with the options of its task as defaults."""
     harbor = service.harbor
     if harbor.tasks and (body.type in harbor.tasks or not service.config.any_type):
         return _job_of_task(service, body, job_id)
@@ -108,7 +108,7 @@ def new_job(service: Service, body: JobIn, job_id: str) -> NewJob:
 
 
 def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> list[NewJob]:
-    """The same for many. What is the same for all of them is asked once: it is most of the work."""
+    """The same for many. What they share is computed once: it is most of the work."""
     if service.harbor.tasks or type(service.harbor.client.codec) is not JsonCodec:
         return [new_job(service, body, body.id or ids[at]) for at, body in enumerate(bodies)]
     payloads = [bytes(body.payload) or b"null" for body in bodies]
@@ -118,14 +118,14 @@ def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> l
     template, last = _template(service, bodies[0]), astuple(bodies[0])[:_ALL_BUT_PAYLOAD]
     for body, job_id, payload in zip(bodies, ids, payloads, strict=True):
         said = astuple(body)[:_ALL_BUT_PAYLOAD]
-        if said != last:  # neighbours are much alike
+        if said != last:  # neighbours are often alike
             template, last = _template(service, body), said
         jobs.append(replace(template, id=body.id or job_id, payload=payload))
     return jobs
 
 
 def check_queues_of(request: Request, jobs: Sequence[NewJob]) -> None:
-    """Whether the caller may enqueue to these queues, and has not invented too many."""
+    """Check that the caller may enqueue to these queues and has not used too many."""
     for queue in {job.queue for job in jobs}:
         check_queue(request, queue)
 
@@ -179,7 +179,7 @@ def encoded_first(service: Service, body: JobIn) -> bytes:
 
 
 def _template(service: Service, body: JobIn) -> NewJob:
-    """Everything but id and payload. Bodies of one kind share it, which a batch is quicker by."""
+    """Everything but id and payload. Similar bodies share it, which makes batches faster."""
     if body.key is not None or body.run_at is not None or body.idempotency_key is not None or body.headers:
         return _made_template(service, body)
     said = astuple(body)[:_IN_COMMON]
@@ -205,7 +205,7 @@ def _made_template(service: Service, body: JobIn) -> NewJob:
 
 
 def _options(body: JobIn) -> dict[str, Any]:
-    """What a body says about its job, by the names of JobRequest."""
+    """The options of a body, by the names of JobRequest."""
     said: dict[str, Any] = {}
     for name in _OPTIONS:
         value = getattr(body, name)
@@ -225,7 +225,7 @@ _OPTIONS = tuple(name for name in JobIn.__struct_fields__ if name not in ("type"
 
 
 def idempotency_header(request: Request) -> str | None:
-    """The header, bare or in the quotes that its draft wants."""
+    """The header, with or without the quotes that its draft requires."""
     raw = request.head(b"idempotency-key")
     if raw is None:
         return None
@@ -240,9 +240,9 @@ def idempotency_header(request: Request) -> str | None:
 
 
 def placed(service: Service, bodies: Sequence[JobIn], error: Exception) -> Exception:
-    """The same error, saying which job of a batch it is about, if it is about one.
+    """The same error with the index of the job that caused it, if one did.
 
-    Nobody counts while all is well, so the jobs are looked at once more, one by one.
+    The jobs are checked again one by one: keeping track all the time would slow down every batch.
     """
     for index, body in enumerate(bodies):
         try:
@@ -254,7 +254,7 @@ def placed(service: Service, bodies: Sequence[JobIn], error: Exception) -> Excep
 
 
 def _at(at: str, error: Problem | TaskHarborError) -> Problem:
-    """The path of an error is within the payload, and the caller's begins with the body."""
+    """The path of an error starts at the payload; callers expect it to start at the body."""
     problem = error if isinstance(error, Problem) else problem_of(error)
     path = f"{at}.payload{error.path.removeprefix('$')}" if isinstance(error, PayloadError) else at
     problem.detail = f"{problem.detail} ({path})"
@@ -268,7 +268,7 @@ def _at(at: str, error: Problem | TaskHarborError) -> Problem:
 async def refuse_other_content(
     service: Service, bodies: Sequence[JobIn], jobs: Sequence[NewJob], answers: Sequence[Enqueued]
 ) -> None:
-    """An id that was said and is known must mean the same job. Nothing was changed either way.
+    """An id that was given and exists must mean the same job. Nothing is changed either way.
 
     Raises:
         Problem: `duplicate-job`, when type, queue or payload differ.
@@ -291,19 +291,17 @@ async def refuse_other_content(
             job.queue,
             job.payload,
         ):
-            raise Problem(
-                "duplicate-job", f"job {job.id} is known with another content, and was left as it is"
-            )
+            raise Problem("duplicate-job", f"job {job.id} exists with another content; nothing was changed")
 
 
 async def _refuse_key_of_another(request: Request, job: NewJob, answer: Enqueued) -> None:
-    """Raises Problem `duplicate-job` when the key leads to a job that the caller may not hear of."""
+    """Raises Problem `duplicate-job` when the key belongs to a job that the caller may not see."""
     if answer.result is not EnqueueResult.DUPLICATE:
         return
     [shown] = await hide_foreign_duplicates(request, await request.service.driver(), [job], [answer])
     if shown is not answer:
         raise Problem(
-            "duplicate-job", "this idempotency key or id belongs to a job of others; nothing was stored"
+            "duplicate-job", "this idempotency key or id belongs to another job; nothing was stored"
         )
 
 
@@ -313,7 +311,7 @@ def view(answer: Enqueued) -> EnqueuedOut:
     )
 
 
-# What is stored together has one instant: it is written once.
+# Jobs stored together have the same instant: format it once.
 _instant_text = lru_cache(maxsize=16)(instant_text)
 
 
@@ -346,7 +344,7 @@ OPERATIONS = [
         path="/api/jobs",
         name="enqueue",
         handler=enqueue,
-        summary="Put one job in",
+        summary="Enqueue a job",
         body=JobIn,
         answer=EnqueuedOut,
         status=201,
@@ -358,7 +356,7 @@ OPERATIONS = [
         path="/api/jobs/batch",
         name="enqueue_batch",
         handler=enqueue_batch,
-        summary="Put up to 1,000 jobs in, all or none",
+        summary="Enqueue up to 1,000 jobs, all or none",
         body=BatchIn,
         answer=BatchOut,
         headers=_HEADERS,

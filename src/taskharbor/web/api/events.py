@@ -1,4 +1,4 @@
-"""GET /api/events: server-sent events. First a snapshot, then what changes, about once a second."""
+"""GET /api/events: server-sent events: a snapshot, then changes, about once a second."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def events(request: Request) -> Response:
 
 
 class EventStream(Response):
-    """The open stream. It ends when the caller goes, reads too slowly, loses its rights, or we stop."""
+    """The open stream, until the caller disconnects, reads too slowly or loses access, or we stop."""
 
     media_type = "text/event-stream"
 
@@ -86,7 +86,7 @@ class EventStream(Response):
             stopping.cancel()
 
     async def _next_chunk(self, gone: asyncio.Future[Any], stopping: asyncio.Future[Any]) -> bytes:
-        """Everything unread; nothing when nothing came for a while."""
+        """All unread events; empty if none came for a while."""
         unread = self._subscription.unread
         if unread.empty():
             first: asyncio.Future[Any] = asyncio.ensure_future(unread.get())
@@ -131,7 +131,7 @@ OPERATIONS = [
         path="/api/events",
         name="events",
         handler=events,
-        summary="What changes, as server-sent events: a snapshot first, then about once a second",
+        summary="Changes as server-sent events: a snapshot first, then about once a second",
         query=EventsQuery,
         answer=str,
         media_type="text/event-stream",

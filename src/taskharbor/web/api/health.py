@@ -1,4 +1,4 @@
-"""/livez and /readyz: what probes ask, without a token."""
+"""/livez and /readyz: health probes, without a token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 async def livez(request: Request) -> Response:
-    """The event loop turns. The store is not asked: restarting us would not bring it back."""
+    """The event loop runs. The store is not checked: restarting us would not bring it back."""
     return json_answer(ProbeOut(status="ok"))
 
 
@@ -43,7 +43,7 @@ OPERATIONS = [
         path="/livez",
         name="livez",
         handler=livez,
-        summary="Whether the server itself is alive; the store is not asked",
+        summary="Whether the server is alive; the store is not checked",
         query=None,
         answer=ProbeOut,
     ),

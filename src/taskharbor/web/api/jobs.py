@@ -1,4 +1,4 @@
-"""/api/jobs: look at jobs, explain them, wait for them, cancel and retry them."""
+"""/api/jobs: list, show, explain, wait for, cancel and retry jobs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def answer_page(request: Request, query: Query, asked: TimesQuery) -> Response:
-    """One page of jobs, short and without payloads, with the way to the next one."""
+    """One page of jobs without payloads, with the link to the next one."""
     jobs, cursor = await _page_in_time(request, query, asked)
     body = JobsOut(items=[job_view(job) for job in jobs], next_cursor=cursor)
     return json_answer(body, headers=link_to_next(request, cursor))
@@ -114,8 +114,8 @@ async def retry(request: Request) -> Response:
 async def _page_in_time(
     request: Request, query: Query, asked: TimesQuery
 ) -> tuple[list[JobRecord], str | None]:
-    """A page of jobs that fit in time. No store looks for times itself: a few of its pages are looked
-    through, and what was found until then is answered with the way to go on."""
+    """A page of jobs filtered by time. Stores cannot filter by time, so a few pages are searched; the matches
+    so far are returned with a cursor."""
     driver, found, cursor = await request.service.driver(), list[JobRecord](), None
     times = {
         name: read_instant(name, text)
@@ -146,16 +146,16 @@ def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
 
 
 async def job_of(request: Request) -> JobRecord:
-    """The job that the path names; one of a queue that is not the caller's is as good as none.
+    """The job named in the path; jobs in other callers' queues look unknown.
 
     Raises:
-        JobNotFound: there is none, or the text is no id at all.
+        JobNotFound: there is none.
     """
     job_id = request.parameter("id")
     try:
         check_id(job_id)
     except InvalidArgument:
-        raise Problem("not-found", "no job has this id: it is no lower-case UUID") from None
+        raise Problem("not-found", "no job has this id: it is not a lower-case UUID") from None
     driver = await request.service.driver()
     [job] = await driver.get([job_id], now=request.service.now())
     if job is None or not request.principal.may_use(job.queue):
@@ -168,7 +168,7 @@ def span(seconds: float | None) -> timedelta | None:
 
 
 async def _over_or_late(request: Request, wait_s: float) -> JobRecord:
-    """The job once it is over, or as it is when the caller's patience or the server's life ends."""
+    """The job once it has ended, or its current state when the wait times out or the server stops."""
     service = request.service
     deadline = service.clock.monotonic() + min(wait_s, service.config.max_wait_seconds)
     pause, access = _FIRST_PAUSE, AccessCheck(request)
@@ -201,7 +201,7 @@ def _edit(request: Request, asked: RetryIn) -> Edit:
 
 
 def queue_asked(request: Request, queue: str | None) -> str | None:
-    """The queue to look at; a caller with a single one means that."""
+    """The queue to read; for a caller with a single queue, that one."""
     if queue is not None:
         request.require_queue(queue)
         return queue
@@ -214,7 +214,7 @@ def _states(text: str | None) -> tuple[JobState, ...] | None:
         return None
     wrong = [name for name in text.split(",") if name not in _STATES]
     if wrong:
-        raise InvalidArgument(f"{ascii(wrong[0])[:80]} is no state; there are {', '.join(_STATES)}")
+        raise InvalidArgument(f"{ascii(wrong[0])[:80]} is not a state; states are {', '.join(_STATES)}")
     return tuple(_STATES[name] for name in dict.fromkeys(text.split(",")))
 
 
@@ -224,7 +224,7 @@ OPERATIONS = [
         path="/api/jobs",
         name="list_jobs",
         handler=list_jobs,
-        summary="List jobs, the newest first",
+        summary="List jobs, newest first",
         query=JobsQuery,
         answer=JobsOut,
         problems=("malformed",),
@@ -253,7 +253,7 @@ OPERATIONS = [
         path="/api/jobs/{id}/result",
         name="result",
         handler=result,
-        summary="How a job ended, waiting for the end if asked to",
+        summary="How a job ended; can wait for the end",
         query=ResultQuery,
         answer=ResultOut,
         problems=("not-found",),
@@ -264,7 +264,7 @@ OPERATIONS = [
             path="/api/jobs/{id}/cancel",
             name=name,
             handler=cancel,
-            summary="Cancel a job: at once when it waits, by its worker when it runs",
+            summary="Cancel a job: at once if it waits, by its worker if it runs",
             answer=CancelOut,
             problems=("not-found", "wrong-state"),
         )
@@ -275,7 +275,7 @@ OPERATIONS = [
         path="/api/jobs/{id}/retry",
         name="retry",
         handler=retry,
-        summary="Let a finished job run again under the same id",
+        summary="Run a finished job again under the same id",
         body=RetryIn,
         is_body_optional=True,
         answer=RetryOut,

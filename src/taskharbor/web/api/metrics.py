@@ -1,4 +1,4 @@
-"""GET /metrics: what this server counts, and while it has the role, what the store holds."""
+"""GET /metrics: metrics of this server and, while it has the metrics role, of the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAREWELL_SECONDS = 2.0
 
 
 class ServerMetrics:
-    """The numbers of one server. Made before its store is opened: calls are timed from then on."""
+    """The metrics of one server. Created before its store is opened, to time all calls."""
 
     def __init__(self, harbor: Harbor, connections: ConnectionLimits) -> None:
         self._meter = Meter()

@@ -1,4 +1,4 @@
-"""/api/queues: numbers and settings of queues; `*` is the whole harbor."""
+"""/api/queues: counts and settings of queues; `*` is the whole harbor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def list_queues(request: Request) -> Response:
 
 
 async def get_queue(request: Request) -> Response:
-    """One queue. A queue is a name: one that nobody has used yet is empty."""
+    """One queue. An unused name is an empty queue."""
     info = await _info(request, _queue_of(request))
     return json_answer(queue_view(info, request.service.clock.now()))
 
@@ -55,10 +55,10 @@ async def resume(request: Request) -> Response:
 
 
 async def cancel_waiting(request: Request) -> Response:
-    """Cancel the waiting job of a key; a running one goes on."""
+    """Cancel the waiting job of a key; a running one continues."""
     queue = _queue_of(request)
     if queue == EVERY_QUEUE:
-        raise Problem("not-found", "a key belongs to one queue; name it")
+        raise Problem("not-found", "a key belongs to one queue: name it instead of *")
     asked = read_json(await request.body(_MAX_BODY), CancelWaitingIn)
     driver = await request.service.driver()
     was_there = await driver.cancel_waiting(queue, asked.key.encode(), now=request.service.now())
@@ -71,7 +71,7 @@ async def scale(request: Request) -> Response:
     asked: ScaleQuery = request.query
     queue = _queue_of(request)
     if queue == EVERY_QUEUE:
-        raise Problem("not-found", "workers are scaled by queue; name one")
+        raise Problem("not-found", "workers are scaled by queue: name one instead of *")
     info = await _info(request, queue)
     waiting = 0 if info.rules.paused else info.counts.ready
     work = waiting + info.counts.running
@@ -107,7 +107,7 @@ async def _store(request: Request, settings: QueueSettings) -> Response:
 
 
 def _queue_of(request: Request) -> str:
-    """The queue of the path. A text that is no name leads nowhere, whatever it holds."""
+    """The queue named in the path. Raises Problem `not-found` for an invalid name."""
     queue = request.parameter("queue")
     if queue == EVERY_QUEUE:
         request.require_every_queue()
@@ -115,7 +115,7 @@ def _queue_of(request: Request) -> str:
     try:
         check_name(queue, "queue")
     except InvalidArgument:
-        raise Problem("not-found", "no queue has this name: it is no name at all") from None
+        raise Problem("not-found", "this is not a valid queue name") from None
     request.require_queue(queue)
     return queue
 
@@ -147,7 +147,7 @@ OPERATIONS = [
         path="/api/queues",
         name="list_queues",
         handler=list_queues,
-        summary="Numbers and settings of every queue",
+        summary="Counts and settings of every queue",
         answer=QueuesOut,
     ),
     Operation(
@@ -155,7 +155,7 @@ OPERATIONS = [
         path="/api/queues/{queue}",
         name="get_queue",
         handler=get_queue,
-        summary="Numbers and settings of a queue; * is the whole harbor",
+        summary="Counts and settings of a queue; * is the whole harbor",
         answer=QueueView,
         problems=("not-found",),
     ),
@@ -180,8 +180,8 @@ OPERATIONS = [
             problems=("not-found",),
         )
         for verb, handler, summary in (
-            ("pause", pause, "Let no more jobs of a queue start; those that run go on"),
-            ("resume", resume, "Let the jobs of a queue start again"),
+            ("pause", pause, "Pause a queue: no more jobs start; running ones continue"),
+            ("resume", resume, "Resume a queue"),
         )
     ),
     Operation(
@@ -199,7 +199,7 @@ OPERATIONS = [
         path="/api/queues/{queue}/scale",
         name="scale",
         handler=scale,
-        summary="One number for autoscalers",
+        summary="The number of workers a queue needs, for autoscalers",
         query=ScaleQuery,
         answer=ScaleOut,
         problems=("not-found",),

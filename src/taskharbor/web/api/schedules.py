@@ -28,7 +28,7 @@ async def list_schedules(request: Request) -> Response:
 
 
 async def put_schedule(request: Request) -> Response:
-    """Store a schedule under its name. A changed rule forgets the ticks that it missed."""
+    """Store a schedule under its name. A changed rule skips missed ticks."""
     name = _name_of(request)
     limit = request.service.harbor.driver.max_payload + ROOM_AROUND_PAYLOAD
     asked = read_json(await request.body(limit), ScheduleIn)
@@ -70,7 +70,7 @@ async def resume(request: Request) -> Response:
 
 
 async def run(request: Request) -> Response:
-    """Make its job now, besides its ticks, paused or not."""
+    """Enqueue its job now, in addition to its ticks, paused or not."""
     entry = await _entry(request)
     handle = await request.service.harbor.client._aenqueue_job(
         msgspec.structs.replace(entry.schedule.template, id=request.service.harbor.client._new_id())
@@ -116,7 +116,7 @@ async def _entry(request: Request) -> StoredSchedule:
     for entry in await _visible(request, await request.service.driver()):
         if entry.schedule.name == name:
             return entry
-    raise Problem("not-found", f"no schedule is named {name!r}")
+    raise Problem("not-found", f"there is no schedule {name!r}")
 
 
 def _name_of(request: Request) -> str:
@@ -124,7 +124,7 @@ def _name_of(request: Request) -> str:
     try:
         check_name(name, "schedule name")
     except InvalidArgument:
-        raise Problem("not-found", "no schedule has this name: it is no name at all") from None
+        raise Problem("not-found", "this is not a valid schedule name") from None
     return name
 
 
@@ -134,7 +134,7 @@ def _view(request: Request, entry: StoredSchedule) -> ScheduleView:
 
 
 def _next_tick(entry: StoredSchedule, now: datetime) -> datetime | None:
-    """None when it is paused, its code is gone, or in a zone that this machine does not know."""
+    """None if it is paused, its code is gone, or its time zone is unknown here."""
     try:
         if entry.paused or is_undeclared(entry, now):
             return None
@@ -149,7 +149,7 @@ OPERATIONS = [
         path="/api/schedules",
         name="list_schedules",
         handler=list_schedules,
-        summary="Every schedule, by name",
+        summary="List schedules by name",
         answer=SchedulesOut,
     ),
     Operation(
@@ -168,7 +168,7 @@ OPERATIONS = [
         path="/api/schedules/{name}",
         name="delete_schedule",
         handler=delete_schedule,
-        summary="Take a schedule out; code that declares it puts it back when it starts",
+        summary="Delete a schedule; code that declares it stores it again when it starts",
         status=204,
         problems=("not-found",),
     ),
@@ -184,9 +184,9 @@ OPERATIONS = [
             problems=("not-found",),
         )
         for verb, handler, summary, answer, status in (
-            ("pause", pause, "Let a schedule make no more jobs", ScheduleView, 200),
-            ("resume", resume, "Let a schedule make jobs again", ScheduleView, 200),
-            ("run", run, "Make the job of a schedule now", EnqueuedOut, 201),
+            ("pause", pause, "Pause a schedule", ScheduleView, 200),
+            ("resume", resume, "Resume a schedule", ScheduleView, 200),
+            ("run", run, "Enqueue the job of a schedule now", EnqueuedOut, 201),
         )
     ),
 ]

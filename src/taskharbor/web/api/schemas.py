@@ -1,4 +1,4 @@
-"""What comes in, as types: bodies and query strings are read into them, and the document shows them."""
+"""Input types: bodies and query strings are parsed into them, and the OpenAPI document shows them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ID = f"^{ID_PATTERN}$"
 _LONGEST = MAX_HORIZON.total_seconds()
 
 Name = Annotated[str, Meta(pattern=_NAME, description=_NAME_IN_WORDS)]
-# The same, for jobs on their way in: the driver looks at their names, and of a batch only at the first
-# of each kind. Looking here too would cost as much as all the rest of reading.
+# The same for new jobs, without validation: the driver checks their names, and only the first of each kind in
+# a batch. Checking here as well would double the cost of parsing.
 JobName = Annotated[str, Meta(description=_NAME_IN_WORDS, extra_json_schema={"pattern": _NAME})]
 JobId = Annotated[str, Meta(pattern=_ID, description="A lower-case UUID.")]
 Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -36,14 +36,14 @@ Text = Annotated[str, Meta(min_length=1, max_length=500)]
 
 
 class In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What comes in: a field that is not known is refused, because it would not be obeyed."""
+    """Input: unknown fields are refused, because they would have no effect."""
 
 
 # ------------------------------------------------------------------ jobs
 
 
 class UpdateIn(In, frozen=True, kw_only=True):
-    """What may change about the job that already waits under the same key."""
+    """What to change on the waiting job with the same key."""
 
     data: bool = True
     run_at: bool | Literal["if_later", "if_earlier"] = True
@@ -52,7 +52,7 @@ class UpdateIn(In, frozen=True, kw_only=True):
 
 
 class JobIn(In, frozen=True, kw_only=True):
-    """One job to be stored. What is left out gets the task's own option, or the usual default."""
+    """One job to enqueue. Missing fields get the option of the task or the default."""
 
     type: JobName
     queue: JobName | None = None
@@ -65,7 +65,7 @@ class JobIn(In, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
     requires: JobName | None = None
     update: UpdateIn | None = None
-    # From here on what differs from job to job; what stands above is looked up as one; see enqueue.py.
+    # The fields below differ from job to job; those above are looked up together; see enqueue.py.
     id: JobId | None = None
     key: Key | None = None
     run_at: Instant | None = None
@@ -75,21 +75,21 @@ class JobIn(In, frozen=True, kw_only=True):
 
 
 class CancelWaitingIn(In, frozen=True, kw_only=True):
-    """The key whose waiting job is not wanted any more."""
+    """The key whose waiting job is cancelled."""
 
     key: Key
 
 
 class BatchIn(In, frozen=True, kw_only=True):
-    """Jobs to be stored in one step: all of them, or none."""
+    """Jobs to enqueue in one step: all of them, or none."""
 
     jobs: Annotated[list[JobIn], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
 class RetryIn(In, frozen=True, kw_only=True):
-    """When a finished job runs again, and what changes about it; what is left out stays.
+    """When a finished job runs again, and what changes; missing fields stay as they are.
 
-    With `queue` it must be of that queue.
+    With `queue`, the job must be in that queue.
     """
 
     queue: JobName | None = None
@@ -104,7 +104,7 @@ class RetryIn(In, frozen=True, kw_only=True):
 
 
 class RetryDeadIn(In, frozen=True, kw_only=True):
-    """Which dead letters wait again: these ids, or up to `limit` that fit."""
+    """Which dead letters to retry: these ids, or up to `limit` that match."""
 
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=MAX_PAGE)] | None = None
     queue: Name | None = None
@@ -124,7 +124,7 @@ class RateIn(In, frozen=True, kw_only=True):
 
 
 class RetentionIn(In, frozen=True, kw_only=True):
-    """How long finished jobs are kept: null for ever, 0 not at all."""
+    """How long finished jobs are kept: null forever, 0 not at all."""
 
     completed_s: Seconds | None = 3600.0
     failed_s: Seconds | None = 1_209_600.0
@@ -132,7 +132,7 @@ class RetentionIn(In, frozen=True, kw_only=True):
 
 
 class QueueIn(In, frozen=True, kw_only=True):
-    """Settings of a queue: what is left out stays, null takes a setting away."""
+    """Settings of a queue: missing ones stay, null removes one."""
 
     paused: bool | UnsetType = UNSET
     max_running: Count | None | UnsetType = UNSET
@@ -153,14 +153,14 @@ class ScheduleIn(In, frozen=True, kw_only=True):
     paused: bool | UnsetType = UNSET
 
 
-# ------------------------------------------------------------------ behind the question mark
+# ------------------------------------------------------------------ query strings
 
 
 class TimesQuery(In, frozen=True, kw_only=True):
-    """When jobs were enqueued and ended; those that have not ended have no end to fit."""
+    """When jobs were enqueued and ended; jobs that have not ended never match an end."""
 
-    # Texts: a query string is read leniently, and numbers would be taken for instants. Not None when
-    # left out: the text `null` would be taken for it.
+    # Strings: query strings are parsed leniently, and numbers would become instants. UNSET instead of None,
+    # as the text `null` would become None.
     created_after: InstantText | UnsetType = UNSET
     created_before: InstantText | UnsetType = UNSET
     ended_after: InstantText | UnsetType = UNSET
@@ -168,7 +168,7 @@ class TimesQuery(In, frozen=True, kw_only=True):
 
 
 class JobsQuery(TimesQuery, frozen=True, kw_only=True):
-    """Which jobs; everything that is said must hold."""
+    """Which jobs; all conditions must match."""
 
     queue: Name | None = None
     state: Annotated[str, Meta(description="One or more states, with commas.")] | None = None

@@ -1,4 +1,4 @@
-"""/api/workers and /api/stats: who is at work, and numbers over everything."""
+"""/api/workers and /api/stats: live workers, and totals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def stats(request: Request) -> Response:
 
 
 async def _visible_workers(request: Request) -> list[WorkerInfo]:
-    """Those that serve at least one queue of the caller's."""
+    """Workers that serve at least one queue of the caller."""
     driver = await request.service.driver()
     found = await driver.workers(now=request.service.now())
     visible = visible_workers(request.principal, found)
@@ -70,7 +70,7 @@ OPERATIONS = [
         path="/api/stats",
         name="stats",
         handler=stats,
-        summary="Numbers over all queues and workers",
+        summary="Totals over all queues and workers",
         answer=StatsOut,
     ),
 ]
