@@ -81,7 +81,7 @@ async def test_a_straggler_is_finished_by_its_copy_and_refused_itself(harness, i
     assert (record.state, record.result, record.starts) == (JobState.COMPLETED, b'"by the copy"', 1)
     assert (record.attempts, record.stalls) == (0, 0)
     assert [attempt.outcome for attempt in record.history] == ["superseded"]
-    assert record.history[0].worker == slow.id
+    assert record.history[0].worker_id == slow.id
     assert straggler.reason == "lease_lost"
     assert await harness.job(job_id) == record, "the loser changed nothing"
 

@@ -161,7 +161,7 @@ async def test_a_job_that_keeps_failing_ends_among_the_dead_letters_with_its_his
     assert [attempt.outcome for attempt in record.history] == ["retried", "retried", "failed"]
     for number, attempt in enumerate(record.history, 1):
         assert f"attempt {number} of it" in (attempt.error or "")
-        assert attempt.worker == worker.id
+        assert attempt.worker_id == worker.id
         assert attempt.started_at <= attempt.ended_at
     page = await site.driver.find(Query(states=(JobState.FAILED,)))
     assert [job.id for job in page.jobs] == [record.id]
