@@ -8,11 +8,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from taskharbor.drivers.messages import RoleLease
 from taskharbor.drivers.sqlite.handle import Handle
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.clock import instant, micros
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.presence import (
+    RoleLease,
+    Sample,
+    TypeInfo,
+    WorkerInfo,
+    WorkerReport,
+    learned,
+    ranked,
+    reported,
+    role_after,
+    role_released,
+)
 from taskharbor.model.schedule import Schedule, StoredSchedule, advanced, stored
 
 _encoder = msgspec.json.Encoder()
@@ -74,55 +84,48 @@ class Registry(Handle):
 
 def _report_worker(step: Step, report: WorkerReport, samples: Sequence[Sample], ttl: timedelta) -> None:
     row = step.fetch_one("worker_find", id=report.worker_id)
-    known = _worker_decoder.decode(row[1]) if row is not None and row[0] > step.us else None
-    latency = known.latency if known else None
-    by_type: dict[str, list[timedelta]] = {}
-    for sample in samples:
-        latency = fold(latency, sample.duration)
-        by_type.setdefault(sample.type, []).append(sample.duration)
-    for name, durations in by_type.items():
-        _learn(step, name, durations)
-    info = WorkerInfo(
-        report=report,
-        seen_at=step.now,
-        expires_at=step.now + ttl,
-        latency=latency,
-        samples=(known.samples if known else 0) + len(samples),
-    )
+    before = None if row is None else _worker_decoder.decode(row[1])
+    info = reported(before, report, samples, ttl, step.now)
     step.execute("worker_put", id=report.worker_id, expires_at=micros(info.expires_at), info=_text(info))
-
-
-def _learn(step: Step, name: str, durations: list[timedelta]) -> None:
-    known = _decoded(_type_decoder, step.fetch_one("type_find", name=name))
-    usual = known.usual if known else None
-    for duration in durations:
-        usual = fold(usual, duration)
-    if usual is not None:
-        info = TypeInfo(name, usual, (known.samples if known else 0) + len(durations))
-        step.execute("type_put", name=name, info=_text(info))
+    found = (
+        _decoded(_type_decoder, step.fetch_one("type_find", name=name))
+        for name in {sample.type for sample in samples}
+    )
+    known = {usual.type: usual for usual in found if usual is not None}
+    for name, usual in learned(known, samples).items():
+        step.execute("type_put", name=name, info=_text(usual))
 
 
 # ------------------------------------------------------------------ roles
 
 
 def _hold_role(step: Step, role: str, holder: str, ttl: timedelta) -> RoleLease:
-    row = step.fetch_one("role_find", name=role)
-    is_held = row is not None and row[2] > step.us
-    if row is not None and is_held and row[0] != holder:
-        return RoleLease(role, row[0], row[1], instant(row[2]), False)
-    term = (row[1] if row else 0) + (0 if is_held else 1)
-    lease = RoleLease(role, holder, term, step.now + ttl, True)
-    step.execute("role_put", name=role, holder=holder, term=term, expires_at=micros(lease.expires_at))
+    lease = role_after(_role(step, role), role, holder, ttl, step.now)
+    if lease.is_mine:
+        _put_role(step, lease)
     return lease
 
 
 def _release_role(step: Step, role: str, holder: str) -> bool:
-    row = step.fetch_one("role_find", name=role)
-    if row is None or row[0] != holder or row[2] <= step.us:
-        return False
-    # The term stays known and is never reused.
-    step.execute("role_put", name=role, holder=holder, term=row[1], expires_at=step.us)
-    return True
+    lease = role_released(_role(step, role), holder, step.now)
+    if lease is not None:
+        _put_role(step, lease)
+    return lease is not None
+
+
+def _role(step: Step, name: str) -> RoleLease | None:
+    row = step.fetch_one("role_find", name=name)
+    return None if row is None else RoleLease(name, row[0], row[1], instant(row[2]), True)
+
+
+def _put_role(step: Step, lease: RoleLease) -> None:
+    step.execute(
+        "role_put",
+        name=lease.role,
+        holder=lease.holder,
+        term=lease.term,
+        expires_at=micros(lease.expires_at),
+    )
 
 
 # ------------------------------------------------------------------ schedules

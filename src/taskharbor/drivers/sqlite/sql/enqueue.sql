@@ -1,4 +1,5 @@
--- Jobs in: bodies, their place in line, their keys.
+-- Jobs in: bodies, their place in line, their keys. Repeats `enqueue_one` in drivers/lifecycle.py and `new_record` in
+-- model/transitions.py for jobs that meet no other one.
 
 -- name: enqueue_bodies
 -- Bodies. {shared} are the columns that all jobs of the call share, {own} those in which they differ, and

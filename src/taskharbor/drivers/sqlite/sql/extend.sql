@@ -1,4 +1,4 @@
--- Leases counted from now on.
+-- Leases counted from now on. Repeats `extended` in model/transitions.py for many jobs at once.
 
 -- name: extend_find
 -- The claims that jobs :seqs run under.

@@ -57,6 +57,7 @@ values (:queue, :token, :worker, :now, :expires_at, :now, 0, :held, :seqs)
 
 -- name: reserve_state
 -- The jobs :seqs run under claim :no. `since` is filled so that an ack does not lengthen the row.
+-- Repeats `claimed` in model/transitions.py.
 insert into th_job_state (seq, state, claim, flags, version, fence, since)
 select value, 3, :no, :flags, 2, null, :now from json_each(:seqs) where true
 on conflict (seq) do update set

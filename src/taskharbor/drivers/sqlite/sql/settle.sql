@@ -1,4 +1,5 @@
--- Attempts end: first-try successes by sets. Ends of any other kind go through put.sql.
+-- Attempts end: first-try successes by sets, as `settle_one`, `leave` and `end` in drivers/lifecycle.py would one by
+-- one. Ends of any other kind go through put.sql.
 
 -- name: settle_claim
 -- The claim that a job runs under.
@@ -17,6 +18,7 @@ values (:queue, :state, :at, :started_at, :token, :seqs)
 
 -- name: settle_completed
 -- Complete those of :seqs that run under claim :no and need no closer look (flags: KEYED, IDEMPOTENT).
+-- Repeats `settled` in model/transitions.py for an Ack.
 update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
 where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~6 = 0
