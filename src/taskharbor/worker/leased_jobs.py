@@ -171,17 +171,13 @@ class LeasedJobs:
 
     def mark_settling(self, wanted: list[LeasedJob]) -> tuple[list[LeasedJob], list[LeasedJob]]:
         """Split into those whose settlement can be sent now and those that are being extended."""
-        sendable: list[LeasedJob] = []
-        waiting: list[LeasedJob] = []
         with self.lock:
-            for leased in wanted:
-                lease = leased.lease
-                if lease.is_extending:
-                    waiting.append(leased)
-                else:
-                    lease.is_settling = True
-                    sendable.append(leased)
-        return sendable, waiting
+            sendable = [leased for leased in wanted if not leased.lease.is_extending]
+            for leased in sendable:
+                leased.lease.is_settling = True
+            if len(sendable) == len(wanted):
+                return sendable, []
+            return sendable, [leased for leased in wanted if not leased.lease.is_settling]
 
     def unmark_settling(self, batch: Iterable[LeasedJob]) -> None:
         with self.lock:
