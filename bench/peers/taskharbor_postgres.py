@@ -83,9 +83,9 @@ class TaskHarborPostgres(_base.Adapter):
 
 
 _UNFINISHED = """
-select (select count(*) from taskharbor.ready)
-     + (select coalesce(sum(cardinality(ids)), 0) from taskharbor.held)
-     + (select count(*) from taskharbor.place where state in (0, 2, 3))
+select (select count(*) from taskharbor.waiting)
+     + (select count(*) from taskharbor.job_key where next is not null)
+     + (select count(*) from taskharbor.job_state where state = 3)
 """
 
 

@@ -112,7 +112,6 @@ def lose_record(driver_url: str) -> Callable[[str], Awaitable[None]] | None:
     """Takes the record of a job out of the store, as an accident would, and leaves what points to it.
 
     None where that cannot be: in memory a record is its own place, and behind a server nobody reaches it.
-    Postgres: tests/integration/postgres/test_lost_rows.py.
     """
     lose = LOSSES.get(driver_url.partition(":")[0])
     return None if lose is None else lambda job_id: lose(driver_url, job_id)

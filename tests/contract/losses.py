@@ -5,8 +5,10 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 
+import psycopg
 import redis
 
+from taskharbor.drivers.postgres.address import address_of as postgres_address
 from taskharbor.drivers.redis.address import address_of
 from taskharbor.drivers.redis.encoding import id_bytes
 from taskharbor.drivers.redis.keys import Keys
@@ -55,7 +57,20 @@ async def from_sqlite(url: str, job_id: str) -> None:
     await asyncio.to_thread(lose)
 
 
+async def from_postgres(url: str, job_id: str) -> None:
+    """The row of the job in `job`."""
+
+    def lose() -> None:
+        schema = postgres_address(url).schema
+        with psycopg.connect(url.partition("?")[0]) as connection:
+            assert connection.execute(f'delete from "{schema}".job where id = %s', [job_id]).rowcount == 1
+
+    await asyncio.to_thread(lose)
+
+
 LOSSES: dict[str, Callable[[str, str], Awaitable[None]]] = {
     "sqlite": from_sqlite,
+    "postgres": from_postgres,  # by the name of the driver, and by the scheme of its URL
+    "postgresql": from_postgres,
     "redis": from_redis,
 }

@@ -350,6 +350,7 @@ def _change_text(mutant: Mutant) -> None:
 
         statements.FILES.__init__("taskharbor.drivers.postgres")  # type: ignore[misc]
         schema.MIGRATIONS = schema.find_migrations("taskharbor.drivers.postgres")
+        schema.FUNCTIONS = schema.read_functions()
     else:
         from taskharbor.drivers.sqlite import statements as of_sqlite
 

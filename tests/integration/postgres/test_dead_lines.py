@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers.messages import EnqueueResult
-from taskharbor.drivers.postgres import PostgresDriver, lines
+from taskharbor.drivers.postgres import PostgresDriver, blocking_connection
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.lines import Line
+from taskharbor.drivers.postgres.blocking_connection import BlockingConnection
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
@@ -91,7 +91,7 @@ async def test_a_blocking_caller_is_told_when_no_answer_comes(
         await asyncio.to_thread(driver.enqueue_blocking, new_jobs(count))
         assert proxy.strand() > 0
         jobs = new_jobs(count)
-        monkeypatch.setattr(Line, "answer_seconds", 0.3)
+        monkeypatch.setattr(BlockingConnection, "answer_seconds", 0.3)
         with pytest.raises(DriverUnavailable, match="in time") as caught:
             await asyncio.to_thread(driver.enqueue_blocking, jobs)
         monkeypatch.undo()
@@ -108,7 +108,7 @@ async def test_a_blocking_caller_is_told_when_nobody_answers_at_the_door(
         async with PostgresDriver.from_url(store_url) as driver:
             dsn = f"postgresql://somebody@127.0.0.1:{deaf.getsockname()[1]}/nowhere"
             monkeypatch.setattr(driver._blocking, "_address", Address(dsn=dsn))
-            monkeypatch.setattr(lines, "CONNECT_SECONDS", 2.0)
+            monkeypatch.setattr(blocking_connection, "CONNECT_SECONDS", 2.0)
             with pytest.raises(DriverUnavailable, match="nothing was written") as caught:
                 await asyncio.wait_for(asyncio.to_thread(driver.enqueue_blocking, [new_job()]), SLOW)
 

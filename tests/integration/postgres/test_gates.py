@@ -99,7 +99,7 @@ async def test_an_expired_lease_in_other_hands_counts_as_running(
     connection = await asyncpg.connect(database_url)
     try:
         await connection.execute("begin")
-        await connection.execute(f"select from {driver.address.identifier}.held for update")
+        await connection.execute(f"select from {driver.address.identifier}.slot for update")
         async with asyncio.timeout(SLOW):
             none = (await driver.reserve(claim(limit=6, lease_for=HOUR))).jobs
         await connection.execute("rollback")

@@ -30,18 +30,18 @@ async def test_the_oldest_transaction_is_named_with_its_holder(
 async def test_dead_rows_are_counted_per_table(driver: PostgresDriver) -> None:
     await driver.enqueue(new_jobs(50))
     taken = (await driver.reserve(claim(limit=50))).jobs
-    await driver.settle([Ack(job.lease) for job in taken])  # from here on 50 rows of ready are dead
+    await driver.settle([Ack(job.lease) for job in taken])  # from here on 50 rows of waiting are dead
 
     async with asyncio.timeout(30):  # numbers are told by each session when it has a moment
         while True:
             await driver._connections.rows("select pg_stat_force_next_flush()")
             details = (await driver.info()).details
-            if _dead("ready", details) >= 50:
+            if _dead("waiting", details) >= 50:
                 break
             await asyncio.sleep(0.05)
 
-    assert " in held" in details["dead rows"]
-    assert " in ready" in details["dead rows"]
+    assert " in lease" in details["dead rows"]
+    assert " in waiting" in details["dead rows"]
 
 
 def _dead(table: str, details: dict[str, str]) -> int:

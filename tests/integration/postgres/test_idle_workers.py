@@ -126,7 +126,7 @@ async def set_off_by_one_job(
 
                 await until(is_done)
             claims = -1
-            while claims != (claims := sum(hand.driver._attempts.claims for hand in crowd)):
+            while claims != (claims := sum(hand.driver._signals.claims for hand in crowd)):
                 await asyncio.sleep(1.0)  # nobody has looked for a second: all is quiet
             await producer._connections.rows("select pg_stat_force_next_flush()")
             return await transactions(counter, crowd) - before
@@ -192,7 +192,7 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
             await until(hears)
             told: list[str] = []
             reader = idle.driver._listening._readers[0]
-            monkeypatch.setattr(reader, "tell", lambda hint: told.append(hint.job_id))
+            monkeypatch.setattr(reader, "put", lambda hint: told.append(hint.job_id))
             await producer.cancel([job.id])
 
             async def is_told() -> bool:

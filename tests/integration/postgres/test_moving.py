@@ -1,8 +1,4 @@
-"""Jobs that many hands move at once: whoever looks finds every one of them, and exactly once.
-
-A plain job has no row of its own that says where it stands; a look concludes it from several tables, and a
-step that needs more than that gives it one. Neither may ever lose a job that moves this very moment.
-"""
+"""Jobs that many hands move at once: whoever looks finds every one of them, and exactly once."""
 
 import asyncio
 import random

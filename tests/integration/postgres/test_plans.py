@@ -22,59 +22,51 @@ A_DAY = 86_400_000_000  # a lease, in microseconds: filling the tables takes a w
 SMALL = {"scheduled": 30_000, "blocked": 6_000, "finished": 30_000, "failed": 6_000}
 LARGE = {"scheduled": 1_000_000, "blocked": 200_000, "finished": 1_000_000, "failed": 100_000}
 
-FILL = {
-    "scheduled": """
-        with body as (
-            insert into job (id, seq, created_at, queue, type, payload, run_at)
-            select gen_random_uuid(), nextval('job_seq'), now(), $1, 'beside', 'x', now() + interval '1 day'
-            from generate_series(1, $2::int)
-            returning id, seq, run_at
-        )
-        insert into place (id, seq, eligible_at, updated_at, state, queue, run_at)
-        select b.id, b.seq, b.run_at, now(), 0, $1, b.run_at from body b
-        """,
-    "blocked": """
-        with body as (
-            insert into job (id, seq, created_at, queue, type, payload, key)
-            select i.id, nextval('job_seq'), now(), $1, 'beside', 'x', uuid_send(i.id)
-            from (select gen_random_uuid() as id from generate_series(1, $2::int)) i
-            returning id, seq, key
-        )
-        insert into place (id, seq, eligible_at, updated_at, state, ties, queue, key, flags)
-        select b.id, b.seq, now(), now(), 2, 1, $1, b.key, '111-' from body b
-        """,
-    "finished": """
+BODY = """
         with body as (
             insert into job (id, seq, created_at, queue, type, payload)
-            select gen_random_uuid(), nextval('job_seq'), now(), $1, 'beside', 'x'
-            from generate_series(1, $2::int)
-            returning seq
-        )
-        insert into done (block, started_at, finished_at, version, queue, token, seqs)
-        select b.seq >> 10, now(), now(), 3, $1, 'token', array_agg(b.seq)
-        from body b group by b.seq >> 10, b.seq / 200
-        """,
-    "failed": """
-        with body as (
-            insert into job (id, seq, created_at, queue, type, payload)
-            select gen_random_uuid(), nextval('job_seq'), now(), $1, 'beside', 'x'
-            from generate_series(1, $2::int)
+            select gen_random_uuid(), nextval('job_seq'), now(), $1, 'beside', 'x' from generate_series(1,
+            $2::int)
             returning id, seq
+        )"""
+FILL = {
+    "scheduled": f"""{BODY}, state as (
+            insert into job_state (id, seq, eligible_at, updated_at, state, is_timed, queue)
+            select b.id, b.seq, now() + interval '1 day', now(), 0, true, $1 from body b
         )
-        insert into place (id, seq, eligible_at, updated_at, state, starts, attempts, queue, finished_at)
-        select b.id, b.seq, now(), now(), 5, 1, 1, $1, now() from body b
+        insert into waiting (id, seq, eligible_at, rank, is_timed, queue, lane, line)
+        select b.id, b.seq, now() + interval '1 day', 0, true, $1, 'any', $1 || '/any/beside' from body b
+        """,
+    "blocked": f"""{BODY}, state as (
+            insert into job_state (id, seq, eligible_at, updated_at, state, link_flags, queue, key,
+            update_flags) select b.id, b.seq, now(), now(), 2, 1, $1, uuid_send(b.id), '111-' from body b
+        )
+        insert into job_key (queue, key, holder, next, next_seq)
+        select $1, uuid_send(b.id), gen_random_uuid(), b.id, b.seq from body b
+        """,
+    "finished": f"""{BODY}, state as (
+            insert into job_state (id, seq, eligible_at, updated_at, state, starts, queue, ends_at)
+            select b.id, b.seq, now(), now(), 4, 1, $1, now() from body b
+        )
+        insert into finished (at, queue, state, ids) select now(), $1, 4, array_agg(b.id) from body b group
+        by b.seq / 100
+        """,
+    "failed": f"""{BODY}, state as (
+            insert into job_state (id, seq, eligible_at, updated_at, state, starts, attempts, queue, ends_at)
+            select b.id, b.seq, now(), now(), 5, 1, 1, $1, now() from body b
+        )
+        insert into finished (at, queue, state, seq, ids) select now(), $1, 5, b.seq, array[b.id] from body b
         """,
 }
-EMPTY = "delete from ready; delete from held; delete from done; delete from place; delete from job"
+TABLES = ("job", "job_state", "waiting", "job_key", "lease", "finished")
+EMPTY = "; ".join(f"delete from {table}" for table in TABLES)
 
 
 @pytest.fixture
 async def session(driver: PostgresDriver, database_url: str) -> AsyncIterator[Any]:
     """A connection whose plans are as old as its first claims."""
     connection = await asyncpg.connect(database_url)
-    await connection.execute(
-        f"set search_path = {driver.address.identifier}; analyze ready, held, done, place, job"
-    )
+    await connection.execute(f"set search_path = {driver.address.identifier}; analyze {', '.join(TABLES)}")
     for _ in range(8):
         await claimed_pages(connection, driver)
     yield connection
@@ -90,8 +82,8 @@ async def claimed_pages(
         f"""
         explain (analyze, buffers, timing off, summary off, format json)
         select * from {driver.address.identifier}.exchange(
-            null, null, null, null, null, null, {queues}, array['any'], 'w', {LIMIT},
-            {A_DAY}, 'token', {types}, null, null, true, null)
+            null, null, null, null, null, null, null, null, {queues}, array['any'], 'w', {LIMIT},
+            {A_DAY}, gen_random_uuid(), {types}, null, null, null)
         """
     )
     [explained] = json.loads(row[0])
@@ -189,14 +181,14 @@ async def test_an_idle_claim_marks_only_queues_whose_mark_was_taken(driver: Post
 
     async def noted(statement: str, *arguments: Any, **options: Any) -> Any:
         if statement == driver._sql["exchange"]:
-            sent.append(arguments[16])
+            sent.append(arguments[17])
         return await rows(statement, *arguments, **options)
 
     driver._connections.rows = noted  # type: ignore[method-assign]
     await driver.reserve(claim(queues=queues))
     await driver.enqueue([new_job(queue="idle7")])
     while (await asyncio.wait_for(anext(hints), 30)).queue != "idle7" or "idle7" not in (
-        driver._attempts.unmarked
+        driver._signals.unmarked
     ):
         pass
     await driver.reserve(claim(queues=queues, limit=2))
@@ -249,6 +241,7 @@ async def rows_read(session: Any) -> int:
     return int(
         await session.fetchval(
             "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) from pg_stat_user_tables"
-            " where schemaname = current_schema() and relname in ('job', 'place', 'ready', 'held', 'done')"
+            " where schemaname = current_schema() and relname = any ($1)",
+            list(TABLES),
         )
     )

@@ -32,8 +32,8 @@ from taskharbor.testing.servers import PostgresServer
 
 MANUAL = Path(__file__).parents[3] / "docs" / "reference" / "postgres.md"
 
-# Every operator and function of the server, once more in `public`, for arguments that fit our calls better than
-# the server's own. To call one raises, and so does a call that the server cannot decide between.
+# Every operator and function of the server, once more in `public`, for arguments that fit our calls better
+# than the server's own. To call one raises, and so does a call that the server cannot decide between.
 TRAPS = """
 create function public.sprung() returns void language plpgsql as $$
 begin
@@ -41,36 +41,34 @@ begin
 end $$;
 do $$
 declare
-    v_types text[] := array['smallint', 'integer', 'bigint', 'numeric', 'text', 'varchar', 'name', 'timestamptz',
-                            'interval', 'boolean', 'uuid', 'bytea', 'json', 'text[]', 'integer[]'];
-    v_name text;
-    v_left text;
-    v_right text;
-    v_count integer := 0;
+    v_types text[] := array['smallint', 'integer', 'bigint', 'numeric', 'text', 'varchar', 'name',
+    'timestamptz', 'interval', 'boolean', 'uuid', 'bytea', 'json', 'text[]', 'integer[]']; v_name text;
+    v_left text; v_right text; v_count integer := 0;
 begin
     for v_name, v_left, v_right in
-        select o, l, r from unnest(array['+', '-', '*', '/', '=', '<>', '<', '<=', '>', '>=', '||', '&', '|', '>>', '&&']) o,
-             unnest(v_types) l, unnest(v_types) r
-        where not exists (select from pg_operator p where p.oprname = o and p.oprleft = l::regtype and p.oprright = r::regtype)
+        select o, l, r from unnest(array['+', '-', '*', '/', '=', '<>', '<', '<=', '>', '>=', '||', '&', '|',
+        '>>', '&&']) o, unnest(v_types) l, unnest(v_types) r where not exists (select from pg_operator p
+        where p.oprname = o and p.oprleft = l::regtype and p.oprright = r::regtype)
     loop
         v_count := v_count + 1;
-        execute format('create function public.trap_%s(%s, %s) returns %s language sql as ''select public.sprung(); select null::%s''',
-                       v_count, v_left, v_right, v_left, v_left);
-        execute format('create operator public.%s (leftarg = %s, rightarg = %s, function = public.trap_%s)',
-                       v_name, v_left, v_right, v_count);
+        execute format('create function public.trap_%s(%s, %s) returns %s language sql as ''select
+        public.sprung(); select null::%s''', v_count, v_left, v_right, v_left, v_left); execute
+        format('create operator public.%s (leftarg = %s, rightarg = %s, function = public.trap_%s)', v_name,
+        v_left, v_right, v_count);
     end loop;
     for v_name, v_left in
         select distinct p.proname, string_agg(case t.typ
             when 'bigint'::regtype then 'integer' when 'double precision'::regtype then 'bigint'
-            when 'numeric'::regtype then 'integer' when 'name'::regtype then 'text' when '"any"'::regtype then 'text'
-            when 'regclass'::regtype then 'text' when 'text'::regtype then 'varchar' else t.typ::regtype::text end, ', ' order by t.ord)
+            when 'numeric'::regtype then 'integer' when 'name'::regtype then 'text' when '"any"'::regtype
+            then 'text' when 'regclass'::regtype then 'text' when 'text'::regtype then 'varchar' else
+            t.typ::regtype::text end, ', ' order by t.ord)
         from pg_proc p cross join unnest(p.proargtypes::oid[]) with ordinality as t(typ, ord)
         where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind = 'f' and p.proname = any (%s)
         group by p.oid, p.proname
     loop
         begin
-            execute format('create function public.%I(%s) returns bigint language sql as ''select public.sprung(); select 1::bigint''',
-                           v_name, v_left);
+            execute format('create function public.%I(%s) returns bigint language sql as ''select
+            public.sprung(); select 1::bigint''', v_name, v_left);
         exception when others then null;  -- types that no such function can have
         end;
     end loop;

@@ -10,7 +10,7 @@ from taskharbor.drivers.messages import Query
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, Fail
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import HOUR, claim, new_job
 
@@ -92,20 +92,29 @@ async def test_a_rate_limit_and_a_bad_name_raise_in_sql(driver: PostgresDriver, 
     assert (await driver.count())["slow"].total == 1
 
 
-async def test_where_a_job_stands_can_be_asked_from_sql(driver: PostgresDriver, sql: Any) -> None:
-    """A plain job has no row that says it, so a function does."""
-    question = "select s.state, s.version from job j cross join lateral stands(j) s where j.id = %s"
-    job = new_job()
+async def test_a_job_is_a_row_of_the_view(driver: PostgresDriver, sql: Any) -> None:
+    question = "select state, version, attempts, claimed_by, last_error from jobs where id = %s"
+    job = new_job(delay=HOUR)
 
     def seen() -> Any:
         return sql.execute(question, [job.id]).fetchone()
 
     await driver.enqueue([job])
-    assert seen() == (1, 1)
+    assert seen() == ("scheduled", 1, 0, None, None)
+    await driver.enqueue([job := new_job(max_attempts=2)])
+    assert seen() == ("ready", 1, 0, None, None)
     [taken] = (await driver.reserve(claim())).jobs
-    assert seen() == (3, 2)
+    assert seen() == ("running", 2, 0, taken.worker_id, None)
     await driver.extend_leases([taken.lease], HOUR)
-    assert seen() == (3, 3)
-    await driver.settle([Ack(taken.lease)])
-    assert seen() == (4, 4)
-    assert sql.execute("select count(*) from place").fetchone() == (0,)
+    assert seen() == ("running", 3, 0, taken.worker_id, None)
+    await driver.settle([Fail(taken.lease, "no")])
+    assert seen() == ("failed", 4, 1, None, "no")
+    await driver.enqueue([job := new_job(key=b"k")])
+    [taken] = (await driver.reserve(claim())).jobs
+    await driver.enqueue([job := new_job(key=b"k")])
+    assert seen() == ("blocked", 1, 0, None, None)
+    await driver.cancel([job.id])
+    assert seen()[0] == "cancelled"
+    await driver.settle([Ack(taken.lease, b"result")])
+    ended = "select state, result, finished_at is not null, run_at from jobs where id = %s"
+    assert sql.execute(ended, [taken.id]).fetchone() == ("completed", b"result", True, None)

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import MIGRATIONS, migrate_blocking, migrations_text
+from taskharbor.drivers.postgres.schema import FUNCTIONS, MIGRATIONS, migrate_blocking, scripts
 from taskharbor.errors import (
     ConfigurationError,
     DriverUnavailable,
@@ -21,6 +21,7 @@ from taskharbor.errors import (
 from taskharbor.testing.servers import PostgresServer, free_port, postgres_url, run_name
 
 BARE = f"bare_{run_name()}"
+ALL = [*(migration.name for migration in MIGRATIONS), *(f"function {name}" for name in FUNCTIONS.texts)]
 SECRET = "hunter2-geheim"
 
 
@@ -166,11 +167,11 @@ def bare_url() -> Iterator[str]:
 
 async def test_many_migrate_at_once_and_each_migration_is_applied_once(bare_url: str) -> None:
     drivers = [await PostgresDriver.from_url(bare_url).open_unmigrated() for _ in range(5)]
-    assert await drivers[0].pending_migrations() == [migration.name for migration in MIGRATIONS]
+    assert await drivers[0].pending_migrations() == ALL
 
     applied = await asyncio.gather(*(driver.migrate() for driver in drivers))
 
-    assert sorted(map(len, applied)) == [0, 0, 0, 0, len(MIGRATIONS)]
+    assert sorted(applied) == [[], [], [], [], ALL]
     assert await drivers[0].pending_migrations() == []
     for driver in drivers:
         await driver.close()
@@ -179,7 +180,7 @@ async def test_many_migrate_at_once_and_each_migration_is_applied_once(bare_url:
 
 
 async def test_the_script_for_hands_does_the_same(bare_url: str) -> None:
-    script = migrations_text(PostgresDriver.from_url(bare_url).address)
+    script = "".join(text for _, text in scripts(PostgresDriver.from_url(bare_url).address))
     with psycopg.connect(postgres_url(), autocommit=True) as connection:
         connection.execute(script.encode())
 
@@ -199,3 +200,14 @@ async def test_a_step_ahead_that_only_adds_is_fine_and_one_that_takes_away_is_no
     error = await refusal(bare_url)
     assert isinstance(error, SchemaOutOfDate)
     assert "newer" in str(error)
+
+
+async def test_a_store_of_an_unreleased_version_is_refused_in_one_sentence(bare_url: str) -> None:
+    migrate_blocking(bare_url)
+    with psycopg.connect(postgres_url(), autocommit=True) as connection:
+        connection.execute(f"delete from {BARE}.migration".encode())
+        connection.execute(f"insert into {BARE}.migration (name) values ('0001_tables.pre')".encode())
+
+    error = await refusal(bare_url)
+    assert isinstance(error, StoreRefused)
+    assert "made by an unreleased version" in str(error)

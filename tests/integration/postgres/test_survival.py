@@ -140,8 +140,7 @@ async def test_an_answer_lost_after_the_commit_makes_no_second_job_and_no_second
         assert (again.id, again.result) == (job.id, EnqueueResult.DUPLICATE)
 
         [taken] = (await lossy.reserve(claim())).jobs
-        # The first step gives the job a row of its own, and the second one settles it.
-        with pytest.raises(DriverUnavailable), losing_answers(lossy, after=1):
+        with pytest.raises(DriverUnavailable), losing_answers(lossy):
             await lossy.settle([Retry(taken.lease, reason="no luck")])
         [late] = await lossy.settle([Retry(taken.lease, reason="no luck")])
 
@@ -198,7 +197,7 @@ def failing(store_url: str, database_url: str) -> Any:
         )
 
     yield fail
-    for table in ("job", "ready", "held"):
+    for table in ("job", "waiting", "job_state"):
         connection.execute(f"drop trigger if exists fail on {schema}.{table}".encode())
     connection.execute(
         f"drop function if exists {schema}.fail; drop sequence if exists {schema}.failures".encode()
@@ -219,10 +218,10 @@ async def test_serialisation_failures_and_deadlocks_are_invisible(
     answers = await asyncio.to_thread(driver.enqueue_blocking, [blocking])
     assert [answer.result for answer in answers] == [EnqueueResult.CREATED]
 
-    failing("ready", code, 5)
+    failing("waiting", code, 5)
     taken = (await driver.reserve(claim(limit=2))).jobs
     assert [job.starts for job in taken] == [1, 1]
-    failing("held", code, 5)
+    failing("job_state", code, 5)
     await driver.settle([Ack(job.lease) for job in taken])
 
     found = await driver.get([job.id, blocking.id])
@@ -262,7 +261,7 @@ async def test_a_timeout_of_the_server_is_no_lost_lease(
     schema = store_url.rpartition("schema=")[2]
     async with PostgresDriver.from_url(f"{store_url}&options=-c%20{setting}%3D100") as hurried:
         with psycopg.connect(database_url) as holder:
-            holder.execute(f"select * from {schema}.held for update".encode())
+            holder.execute(f"select * from {schema}.job_state for update".encode())
 
             with pytest.raises(DriverUnavailable) as caught:
                 await hurried.settle([Ack(job.lease)])

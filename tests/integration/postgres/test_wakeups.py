@@ -104,7 +104,7 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
             await anext(hints)
         assert len((await driver.reserve(claim(limit=5))).jobs) == 1
 
-    assert driver._sql["mark_hungry"] not in sent
+    assert driver._sql["mark_idle"] not in sent
     await hints.aclose()
 
 
@@ -114,7 +114,7 @@ async def test_who_does_not_claim_after_a_hint_is_told_of_the_next_job_all_the_s
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)
     for _ in range(3):
-        await until_hungry(driver, database_url)
+        await until_idle(driver, database_url)
         await driver.enqueue([new_job()])
         assert (await asyncio.wait_for(anext(hints), 30)).queue == QUEUE
     await hints.aclose()
@@ -153,12 +153,12 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
     await hints.aclose()
 
 
-async def until_hungry(driver: PostgresDriver, database_url: str) -> None:
+async def until_idle(driver: PostgresDriver, database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
         async with asyncio.timeout(10):
             while not await connection.fetchval(
-                f"select count(*) from {driver.address.identifier}.hungry where queue = $1", QUEUE
+                f"select count(*) from {driver.address.identifier}.idle_queue where queue = $1", QUEUE
             ):
                 await asyncio.sleep(0.01)
     finally:

@@ -43,9 +43,12 @@ async def status(session: Session) -> int:
         session.out.document({"schema": None, "pending": pending}, [f"pending {name}" for name in pending])
         return ERROR
     info = await session.driver.info()
-    session.out.document(
-        {"schema": info.schema, "pending": []}, [f"the schema is up to date ({info.schema})"]
-    )
+    view: dict[str, object] = {"schema": info.schema, "pending": []}
+    lines = [f"the schema is up to date ({info.schema})"]
+    if functions := info.details.get("functions"):
+        view["functions"] = functions
+        lines.append(f"functions: {functions}")
+    session.out.document(view, lines)
     return DONE
 
 

@@ -47,20 +47,20 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def channel(self) -> str:
-        """Where wake-ups of this store are told."""
+        """The notification channel of this store."""
         return f"taskharbor:{self.schema}"
 
     @property
     def identifier(self) -> str:
-        """The schema as it stands in a statement; its name was checked, so quotes are enough."""
+        """The schema as statements write it; its name was checked, so quotes are enough."""
         return f'"{self.schema}"'
 
 
 def address_of(url: str) -> Address:
     """Take a store URL apart. Options of ours go, everything else stays for the database libraries."""
     parts = urlsplit(url)
-    said = dict(parse_qsl(parts.query, keep_blank_values=True))
-    ours = {name: said.pop(name) for name in _OURS if name in said}
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    ours = {name: given.pop(name) for name in _OURS if name in given}
     options: dict[str, Any] = {"schema": _schema(ours)}
     if "pool_size" in ours:
         options["pool_size"] = _pool_size(ours["pool_size"])
@@ -68,11 +68,11 @@ def address_of(url: str) -> Address:
         options["behind_pooler"] = _pooler(ours["pooler"])
     if "listen_url" in ours:
         options["listen_dsn"] = ours["listen_url"] or None
-    return Address(dsn=_dsn(parts, said), **options)
+    return Address(dsn=_dsn(parts, given), **options)
 
 
-def _dsn(parts: SplitResult, said: dict[str, str]) -> str:
-    return parts._replace(scheme="postgresql", query=urlencode(said)).geturl()
+def _dsn(parts: SplitResult, given: dict[str, str]) -> str:
+    return parts._replace(scheme="postgresql", query=urlencode(given)).geturl()
 
 
 def _schema(ours: dict[str, str]) -> str:

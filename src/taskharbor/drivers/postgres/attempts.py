@@ -1,78 +1,83 @@
-"""Handing out jobs and ending attempts.
+"""Claims, settlements, heartbeats and expired leases.
 
-Acks of jobs that concern nobody else travel with the claim in one statement. Everything else is
-settled record by record in a transaction before it. A claim never joins such a transaction: it may have to
-wait at the gate of a limit, and whoever waits there must hold nothing that others wait for.
+Settlements of any kind travel with the claim in one statement. What is left over (copies, failure jobs, keys
+that somebody holds this moment, leases that were lost) is settled one by one in a transaction of its own. A
+claim never joins such a transaction: it may have to wait at the gate of a limit, and whoever waits there
+must hold nothing that others wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import (
     Claim,
+    Claimed,
     Exchanged,
     Extended,
     Reclaimed,
+    ReclaimResult,
     Settled,
     given_up_in,
-    reclaimed,
 )
-from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.postgres.acks import NO_ACKS, Acks, acks_of, is_id, numbered, numbered_acks
-from taskharbor.drivers.postgres.connections import Connections
-from taskharbor.drivers.postgres.floors import NO_FLOORS, Floors
-from taskharbor.drivers.postgres.ledger import Ledger
-from taskharbor.drivers.postgres.rows import claimed_of, granted, progress_text, span_us
-from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.drivers.postgres.claim_start import LEFT_END, ClaimStart
+from taskharbor.drivers.postgres.connections import Handle, our_names
+from taskharbor.drivers.postgres.faults import FOREIGN, translated
+from taskharbor.drivers.postgres.rows import MARK, STATES, claimed_of, granted, is_id, progress_text, span_us
+from taskharbor.drivers.postgres.settlements import NOTHING, Batch, batch_of, settle_arguments
+from taskharbor.drivers.postgres.unit_of_work import UnitOfWork
 from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, TaskHarborError
-from taskharbor.model.clock import Clock
-from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, Progress
+from taskharbor.model.clock import instant
+from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import (
-    dropped,
-    failure_job,
-    held,
-    lease_error,
-    merged,
-    new_record,
-    settled,
-    stalled,
-    unblocked,
-    won,
-)
+from taskharbor.model.transitions import lease_error
 
 Answer = Settled | LeaseLost
-_SWEPT_PER_CLAIM = 100
-_AT, _FLAGS, _BACK, _DONE, _VERSIONS, _SETTLED_AT = 5, 1, 0, 12, 13, 14  # of the first row of exchange.sql
-_MUST_SWEEP = 1  # a flag; the others say that acks are left over, or that others stand at a gate
-_MORE = 11  # of the others: set when a job is not plain
+_BACK, _FLAGS, _AT, _MORE = 0, 1, 5, 11  # of the first row of exchange
+_DONE, _STATES, _VERSIONS, _SETTLED_AT = 13, 14, 15, 16
+_MUST_RECLAIM = 1  # a flag; the others: settlements are left over, or others are at a gate
+_RESULTS = {
+    1: ReclaimResult.REQUEUED,
+    2: ReclaimResult.MERGED,
+    5: ReclaimResult.FAILED,
+    6: ReclaimResult.CANCELLED,
+}  # of sweep
+_CAREFUL, _LOST = 8, 9
+_json = msgspec.json.Decoder()
 
 
-class Attempts:
-    """The attempt verbs of one driver handle."""
+class Swept(msgspec.Struct, frozen=True):
+    """What the sweep inside a claim brought about: jobs given up, and ids to reclaim one by one.
 
-    def __init__(
-        self,
-        connections: Connections,
-        statements: Statements,
-        entropy: Entropy,
-        clock: Clock,
-        orphans: Orphans,
-    ) -> None:
-        self._connections = connections
-        self._sql = statements
-        self._entropy = entropy
-        self._orphans = orphans
-        self._clock = clock
-        self._floors = Floors(clock)
+    With each the place of its lease among those that ran out.
+    """
+
+    jobs: Mapping[int, Reclaimed] = {}
+    left: Mapping[str, int] = {}
+
+    def given_up(self, answers: Iterable[Reclaimed] = ()) -> tuple[Reclaimed, ...]:
+        """The jobs given up, by the end of their leases, with those among the answers about `left`."""
+        found = {**self.jobs, **{self.left[answer.id]: answer for answer in answers}}
+        return given_up_in(found[place] for place in sorted(found))
+
+
+_NOTHING_SWEPT = Swept()
+_TRIES = 100
+
+
+class ClaimSignals:
+    """What the claims of a handle tell the side of it that listens for wake-ups."""
+
+    def __init__(self) -> None:
         self.listens = False  # while somebody listens for wake-ups on this handle
-        self.unmarked: set[str] = set()  # of the queues listened to, those that must be marked as hungry
+        self.unmarked: set[str] = set()  # of the queues listened to, those that must be marked as idle
         self.held: set[str] = (
             set()
         )  # jobs that were handed out here and not settled yet, while somebody listens
@@ -81,112 +86,23 @@ class Attempts:
         self.claims = 0  # begun so far
         self.claim_seconds = 0.0  # how long the last one took
         self.on_claimed: Callable[[], None] = _nothing  # a claim was answered
-        self.on_not_enough: Callable[[], None] = (
-            _nothing  # it has brought less than it could, and marked its queues
-        )
-
-    # ------------------------------------------------------------------ settle and claim
-
-    async def exchange(
-        self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
-    ) -> Exchanged:
-        if self.held:
-            self.held.difference_update([settlement.lease.job_id for settlement in settlements])
-        acks = acks_of(settlements)
-        if acks is not None:
-            return await self._settle_and_claim(settlements, acks, claim, now)
-        self._floors.forget()
-        quick, others = _parted(settlements)
-        answers: dict[int, Answer] = {}
-        if quick:  # first of all: the others take some round trips, and leases go on running out
-            items = [settlements[place] for place in quick]
-            acked = await self._settle_and_claim(items, numbered_acks(items), None, now)
-            answers |= zip(quick, acked.settled, strict=True)
-        with _after(answers):
-            await self._set_apart([settlements[place].lease for place in others])
-            answers |= await self._settle(others, settlements, now)
-        if claim is None:
-            return Exchanged(_in_order(answers), [])
-        try:
-            rest = await self._settle_and_claim((), NO_ACKS, claim, now)
-        except TaskHarborError as error:
-            rest = Exchanged([], [], error)
-        return Exchanged(_in_order(answers), rest.claimed, rest.error, rest.given_up)
-
-    async def _settle_and_claim(
-        self, items: Sequence[Settlement], acks: Acks, claim: Claim | None, now: datetime | None
-    ) -> Exchanged:
-        """One statement, if that is possible; else acks that are left over, sweep and claim one by one."""
-        self.claims += claim is not None
-        began = self._clock.monotonic()
-        token = self._entropy.token()
-        floors = NO_FLOORS if claim is None else self._floors.arguments(claim, now)
-        with self._marking(claim) as hungry:
-            rows = await self._connections.rows(
-                self._sql["exchange"],
-                *_arguments(acks, claim, now, token, sweeps=True, hungry=hungry),
-                *floors,
-            )
-        head = rows[0]
-        if not head[_FLAGS]:
-            self.claim_seconds = self._clock.monotonic() - began
-            jobs = self._handed_out(rows, claim, token, hungry)
-            if claim is not None:
-                back = None if head[_BACK] is None else int(head[_BACK])
-                self._floors.learn(claim, jobs, head[_AT], now, back)
-            return Exchanged(_all_done(head, acks), jobs)
-
-        self.unmarked.update(hungry or ())
-        self._floors.forget()
-        answers = _done(head, acks)
-        left = [place for place in range(len(items)) if place not in answers]
-        with _after(answers):
-            answers |= await self._settle(left, items, now)
-        if claim is None:
-            return Exchanged(_in_order(answers), [])
-        swept: list[Reclaimed] = []
-        try:
-            if head[_FLAGS] & _MUST_SWEEP:
-                swept = await self._sweep(claim.queues, _SWEPT_PER_CLAIM, now)
-            jobs = await self._reserve(claim, now)
-            return Exchanged(_in_order(answers), jobs, given_up=given_up_in(swept))
-        except TaskHarborError as error:
-            if not items:
-                raise
-            return Exchanged(_in_order(answers), [], error, given_up_in(swept))
-
-    async def _reserve(self, claim: Claim, now: datetime | None) -> list[JobRecord]:
-        """A claim and nothing else, after the expired leases of its queues were dealt with."""
-        token = self._entropy.token()
-        with self._marking(claim) as hungry:
-            rows = await self._connections.rows(
-                self._sql["exchange"],
-                *_arguments(NO_ACKS, claim, now, token, hungry=hungry),
-                *NO_FLOORS,
-            )
-        return self._handed_out(rows, claim, token, hungry)
+        self.on_not_enough: Callable[[], None] = _nothing  # it came back short, and has marked its queues
 
     @contextmanager
-    def _marking(self, claim: Claim | None) -> Iterator[list[str] | None]:
-        """The queues of a claim to mark as hungry if it finds too little. A mark that somebody took away was
-        told of, so all the others are still there. Such a word may come before the answer to the claim: what
-        it adds to `unmarked` must stay.
+    def marking(self, claim: Claim | None) -> Iterator[list[str] | None]:
+        """The queues of a claim to mark as idle if it comes back short. A mark that somebody took away was
+        notified, so all the others are still there. Such a hint may come before the answer to the claim:
+        what it adds to `unmarked` must stay.
         """
-        hungry = (
-            [queue for queue in claim.queues if queue in self.unmarked] if claim and self.unmarked else []
-        )
-        self.unmarked.difference_update(hungry)
+        idle = [queue for queue in claim.queues if queue in self.unmarked] if claim and self.unmarked else []
+        self.unmarked.difference_update(idle)
         try:
-            yield hungry or None
+            yield idle or None
         except BaseException:
-            self.unmarked.update(hungry)
+            self.unmarked.update(idle)
             raise
 
-    def _handed_out(
-        self, rows: Sequence[Any], claim: Claim | None, token: str, hungry: list[str] | None
-    ) -> list[JobRecord]:
-        if claim is None:
-            return []
+    def answered(self, claim: Claim, rows: Sequence[Any], idle: list[str] | None) -> None:
         self.found_enough = len(rows) > claim.limit
         if self.listens:
             self.shape = (
@@ -197,150 +113,255 @@ class Attempts:
         if self.listens and not self.found_enough:
             self.on_not_enough()
         else:
-            self.unmarked.update(hungry or ())
-        if len(rows) == 1:
-            return []
-        lease = granted(token, claim.worker_id, rows[0][_AT], claim.lease_for)
+            self.unmarked.update(idle or ())
+
+
+class Attempts(Handle):
+    """The attempt verbs of a driver handle."""
+
+    _start: ClaimStart
+    _signals: ClaimSignals
+
+    # ------------------------------------------------------------------ settle and claim
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
+        return await self._claim(claim, now)
+
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        return (await self._exchange(settlements, None, now)).settled
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        if settlements:
+            return await self._exchange(settlements, claim, now)
+        got = await self._claim(claim, now)
+        return Exchanged([], got.jobs, None, got.given_up)
+
+    async def _exchange(
+        self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
+    ) -> Exchanged:
+        """One statement, unless something is left over: then that first, and the claim in another one."""
+        if self._signals.held:
+            self._signals.held.difference_update([settlement.lease.job_id for settlement in settlements])
+        batch = batch_of([settlement.lease for settlement in settlements])
+        answers: dict[int, Answer] = {}
+        swept = _NOTHING_SWEPT
+        if batch.ids:
+            is_all = len(batch.ids) == len(settlements)
+            asked = claim if is_all else None
+            head, jobs, swept = await self._ask(settle_arguments(batch, settlements), asked, now)
+            if is_all and not head[_FLAGS]:
+                return Exchanged(_all_done(head, batch), jobs, None, swept.given_up())
+            answers = _done(head, batch)
+        left = [place for place in range(len(settlements)) if place not in answers]
+        if left:
+            with _after(answers):
+                answers |= await self._settle_one_by_one(left, settlements, now)
+        settled = [answers[place] for place in range(len(settlements))]
+        if claim is None:
+            return Exchanged(settled, [])
+        try:
+            got = await self._claim(claim, now, swept)
+            return Exchanged(settled, got.jobs, None, got.given_up)
+        except TaskHarborError as error:
+            return Exchanged(settled, [], error, swept.given_up())
+
+    async def _claim(self, claim: Claim, now: datetime | None, swept: Swept | None = None) -> Claimed:
+        """A claim and nothing else. `swept`: what a try before it brought about, and left to reclaim."""
+        given_up: tuple[Reclaimed, ...] = ()
+        jobs: list[JobRecord] = []
+        for _ in range(_TRIES):
+            if swept is not None:
+                given_up += swept.given_up(await self._reclaim_one_by_one(list(swept.left), now))
+            head, jobs, swept = await self._ask(NOTHING, claim, now)
+            if not head[_FLAGS] & _MUST_RECLAIM:
+                given_up += swept.given_up()
+                break
+        return Claimed(jobs, given_up)
+
+    async def _ask(
+        self, settling: tuple[Any, ...], claim: Claim | None, now: datetime | None
+    ) -> tuple[Sequence[Any], list[JobRecord], Swept]:
+        """The statement: its first row, the jobs that it handed out, and what it swept."""
+        signals = self._signals
+        signals.claims += claim is not None
+        began = self.clock.monotonic()
+        token = self.entropy.token()
+        if settling is not NOTHING and settling[-1] is not None:
+            self._start.clear()
+        start = LEFT_END if claim is None else self._start.arguments(claim, now)
+        with signals.marking(claim) as idle:
+            rows = await self._connections.rows(
+                self._sql["exchange"], now, *settling, *_claim_arguments(claim, token), idle, *start
+            )
+        head = rows[0]
+        if claim is None:
+            return head, [], _NOTHING_SWEPT
+        swept = _NOTHING_SWEPT if head[_MORE] is None else self._swept(head[_MORE])
+        if head[_FLAGS]:
+            signals.unmarked.update(idle or ())
+            self._start.clear()
+            return head, [], swept
+        if len(rows) > 1 and rows[-1][0] is None:
+            self.orphans.note(_json.decode(rows[-1][_MORE]))
+            rows = rows[:-1]
+        signals.claim_seconds = self.clock.monotonic() - began
+        signals.answered(claim, rows, idle)
+        lease = granted(token, claim.worker_id, head[_AT], claim.lease_for)
         jobs = [claimed_of(row, lease) for row in rows[1:]]
-        if any(row[_MORE] is not None for row in rows):  # plain ones come in order
-            jobs.sort(key=_order_of(claim))
-        return jobs
+        self._start.learn(claim, jobs, head[_AT], now, None if head[_BACK] is None else int(head[_BACK]))
+        return head, jobs, swept
 
-    # ------------------------------------------------------------------ settle, one record after the other
+    def _swept(self, text: str) -> Swept:
+        """What the sweep inside a claim brought about."""
+        rows = _json.decode(text)
+        self.orphans.note([row[0] for row in rows if row[3] == _LOST])
+        jobs = {
+            ord_: Reclaimed(job_id, queue, type_, _RESULTS[result], stalls, instant(at), version)
+            for job_id, queue, type_, result, stalls, at, version, ord_ in rows
+            if result in _RESULTS
+        }
+        return Swept(jobs, {row[0]: row[7] for row in rows if row[3] == _CAREFUL})
 
-    async def _set_apart(self, leases: Sequence[Lease]) -> None:
-        """Give these jobs places of their own, in a step of its own.
+    # ------------------------------------------------------------------ one record after the other
 
-        The step that settles them takes some round trips, and must not keep heartbeats of the jobs that were
-        claimed together with them waiting for so long.
-        """
-        asked = [lease for lease in leases if is_usable(lease)]
-        await self._connections.rows(
-            self._sql["unpack"], [lease.job_id for lease in asked], sorted({lease.token for lease in asked})
-        )
-
-    async def _settle(
+    async def _settle_one_by_one(
         self, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
     ) -> dict[int, Answer]:
         """The settlements at these places, in a transaction of their own."""
-        if not places:
-            return {}
-        return await self._connections.step(
-            lambda connection: self._settle_in(connection, places, settlements, now)
-        )
+
+        async def settle(connection: Any) -> dict[int, Answer]:
+            return await self._settle_in(connection, places, settlements, now)
+
+        return await self._connections.step(settle)
 
     async def _settle_in(
         self, connection: Any, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
     ) -> dict[int, Answer]:
-        ledger = Ledger(connection, self._sql)
-        ids = {settlements[place].lease.job_id for place in places}
-        tokens = {lease.token for place in places if is_usable(lease := settlements[place].lease)}
-        await ledger.lock(filter(is_id, ids), now, tokens=tokens)
-        answers = {place: settle_one(ledger, settlements[place]) for place in places}
-        await ledger.write()
+        jobs = UnitOfWork(connection, self._sql)
+        await jobs.lock({job_id for place in places if is_id(job_id := settlements[place].lease.job_id)}, now)
+        answers = {place: lifecycle.settle_one(jobs, settlements[place]) for place in places}
+        await jobs.write()
         return answers
 
-    async def settle_in(self, connection: Any, settlement: Settlement, now: datetime | None) -> Answer:
-        """One settlement inside a transaction that somebody else began and will commit."""
-        self.held.discard(settlement.lease.job_id)
-        return (await self._settle_in(connection, [0], [settlement], now))[0]
+    @asynccontextmanager
+    async def do_transaction(
+        self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
+    ) -> AsyncIterator[Any]:
+        """Hands out an asyncpg connection."""
+        async with self._connections.lend() as connection:
+            transaction = connection.transaction(isolation="read_committed")
+            with translated(writes=False):
+                await transaction.start()
+            try:
+                yield connection
+                with translated(writes=False):
+                    async with our_names(connection):
+                        answer = await self._ack_in(connection, ack(), now)
+                if isinstance(answer, LeaseLost):
+                    raise answer
+            except BaseException:
+                if not connection.is_closed():
+                    with suppress(*FOREIGN):
+                        await transaction.rollback()
+                raise
+            with translated():
+                await transaction.commit()
+            on_settled(answer)
 
-    async def extend(
-        self,
-        leases: Sequence[Lease],
-        lease_for: timedelta,
-        progress: Mapping[str, Progress],
-        now: datetime | None,
-    ) -> list[Extended | LeaseLost]:
-        again = _repeated(leases)
-        if again:  # the same job twice in one call: one after the other
-            first = [place for place in range(len(leases)) if place not in again]
-            answers = dict(
-                zip(
-                    first,
-                    await self.extend([leases[p] for p in first], lease_for, progress, now),
-                    strict=True,
+    async def _ack_in(self, connection: Any, ack: Ack, now: datetime | None) -> Answer:
+        """One ack inside a transaction that somebody else began and will commit."""
+        self._signals.held.discard(ack.lease.job_id)
+        batch = batch_of([ack.lease])
+        if batch.ids:
+            [row] = await connection.fetch(self._sql["settle"], now, *settle_arguments(batch, [ack]))
+            at, done, states, versions, _ = row
+            if done is None or done:
+                return Settled(
+                    ack.lease.job_id,
+                    JobState.COMPLETED if done is None else STATES[states[0]],
+                    at,
+                    versions[0],
                 )
-            )
-            answers |= zip(
-                again, await self.extend([leases[p] for p in again], lease_for, progress, now), strict=True
-            )
-            return [answers[place] for place in range(len(leases))]
-        return await self._extend(leases, lease_for, progress, now)
+        return (await self._settle_in(connection, [0], [ack], now))[0]
 
-    async def _extend(
+    # ------------------------------------------------------------------ heartbeats
+
+    async def do_extend_leases(
         self,
         leases: Sequence[Lease],
         lease_for: timedelta,
         progress: Mapping[str, Progress],
         now: datetime | None,
     ) -> list[Extended | LeaseLost]:
-        # Sorted, so that two batches over the same jobs never wait for each other crosswise.
-        places = sorted(
-            (place for place, lease in enumerate(leases) if is_usable(lease)), key=lambda p: leases[p].job_id
-        )
-        asked = [leases[place] for place in places]
-        texts = [progress_text(progress.get(lease.job_id)) for lease in asked] if progress else []
-        rows = await self._connections.rows(
-            self._sql["extend"],
-            now,
-            [lease.job_id for lease in asked],
-            *numbered(asked),
-            texts if any(texts) else None,
-            span_us(lease_for),
-        )
         answers: dict[int, Extended | LeaseLost] = {}
-        for ord_, fence, worker, queue, is_cancelled, version, expires_at, at in rows:
-            lease = asked[ord_ - 1]
-            held_now = Lease(lease.job_id, lease.token, fence, expires_at, worker, queue)
-            answers[places[ord_ - 1]] = Extended(held_now, is_cancelled, at, version)
+        batch = batch_of(leases)
+        if batch.ids:
+            texts = [progress_text(progress.get(job_id)) for job_id in batch.ids] if progress else []
+            rows = await self._connections.rows(
+                self._sql["extend"], now, *batch.arguments, texts if any(texts) else None, span_us(lease_for)
+            )
+            for ord_, fence, worker, queue, is_cancelled, version, expires_at, at in rows:
+                place = batch.places[ord_ - 1]
+                lease = Lease(leases[place].job_id, leases[place].token, fence, expires_at, worker, queue)
+                answers[place] = Extended(lease, is_cancelled, at, version)
+        seen: set[str] = set()
+        again = [p for p, lease in enumerate(leases) if lease.job_id in seen or seen.add(lease.job_id)]  # type: ignore[func-returns-value]
+        if again:  # the same job twice in one call: one after the other
+            more = await self.do_extend_leases([leases[place] for place in again], lease_for, progress, now)
+            answers |= zip(again, more, strict=True)
         lost = [place for place in range(len(leases)) if place not in answers]
         if lost:
             answers |= zip(lost, await self._why_lost([leases[place] for place in lost], now), strict=True)
         return [answers[place] for place in range(len(leases))]
 
     async def _why_lost(self, leases: Sequence[Lease], now: datetime | None) -> list[LeaseLost]:
-        rows = await self._connections.rows(
-            self._sql["read_leases"],
-            [lease.job_id for lease in leases if is_id(lease.job_id)],
-            now,
-            writes=False,
-        )
+        ids = [lease.job_id for lease in leases if is_id(lease.job_id)]
+        rows = await self._connections.rows(self._sql["read_leases"], ids, now, writes=False)
         seen = {row[0]: row for row in rows}
         return [_lease_error(seen.get(lease.job_id), lease) for lease in leases]
 
-    # ------------------------------------------------------------------ expired leases
+    # ------------------------------------------------------------------ time
 
-    async def reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self._sweep(None, limit, now)
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        rows = await self._connections.rows(self._sql["sweep"], now, None, limit)
+        self.orphans.note([row[1] for row in rows if row[2] == _LOST])
+        answers = {
+            ord_: Reclaimed(job_id, queue, type_, _RESULTS[result], stalls, at, version)
+            for ord_, job_id, result, version, at, queue, type_, stalls in rows
+            if result in _RESULTS
+        }
+        left = {row[1]: row[0] for row in rows if row[2] == _CAREFUL}
+        for answer in await self._reclaim_one_by_one(list(left), now):
+            answers[left[answer.id]] = answer
+        return [answers[ord_] for ord_ in sorted(answers)]
 
-    async def _sweep(self, queues: Sequence[str] | None, limit: int, now: datetime | None) -> list[Reclaimed]:
-        """Expired leases of these queues, or of all."""
-        lost: list[str] = []
+    async def _reclaim_one_by_one(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
+        """Expired leases of jobs that copies or failure jobs have to do with."""
+        if not ids:
+            return []
 
-        async def sweep(connection: Any) -> list[Reclaimed]:
-            lost.clear()  # it may be tried again
-            picked = await connection.fetch(
-                self._sql["pick_expired"], now, None if queues is None else list(queues), limit
-            )
-            if not picked:
-                return []
-            ledger = Ledger(connection, self._sql)
-            await ledger.lock([row[0] for row in picked], now)
-            answers = []
-            for row in picked:
-                job = ledger.records.get(row[0])
-                # A copy may have ended with its original, a moment ago in this very loop.
-                if job is not None and job.state is JobState.RUNNING:
-                    answers.append(_reclaim(ledger, job))
-            await ledger.write()
-            if gone := [row[0] for row in picked if row[0] not in ledger.records]:
-                lost.extend(row[0] for row in await connection.fetch(self._sql["drop_lost"], gone))
+        async def reclaim(connection: Any) -> list[Reclaimed]:
+            jobs = UnitOfWork(connection, self._sql)
+            await jobs.lock(ids, now)
+            answers = [answer for job_id in ids if (answer := lifecycle.reclaim_one(jobs, job_id))]
+            await jobs.write()
             return answers
 
-        answers = await self._connections.step(sweep)
-        self._orphans.note(lost)
-        return answers
+        return await self._connections.step(reclaim)
+
+    async def do_promote(self, limit: int, now: datetime | None) -> int:
+        return await self._number("promote", now, limit)
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        return await self._number("prune", now, limit)
+
+    async def _number(self, name: str, *arguments: object) -> int:
+        [row] = await self._connections.rows(self._sql[name], *arguments)
+        return int(row[0])
 
 
 @contextmanager
@@ -358,64 +379,18 @@ def _nothing() -> None:
     """Nobody listens."""
 
 
-# ------------------------------------------------------------------ which acks can be quick
-
-
-def _parted(settlements: Sequence[Settlement]) -> tuple[list[int], list[int]]:
-    """The places of acks that may travel with the claim, and of all the others."""
-    ids = [item.lease.job_id for item in settlements]
-    if len(set(ids)) < len(ids):  # the same job twice: the order counts
-        return [], list(range(len(ids)))
-    quick: list[int] = []
-    others: list[int] = []
-    for place, item in enumerate(settlements):
-        (quick if isinstance(item, Ack) and is_usable(item.lease) else others).append(place)
-    return quick, others
-
-
-def _repeated(leases: Sequence[Lease]) -> list[int]:
-    seen: set[str] = set()
-    again = []
-    for place, lease in enumerate(leases):
-        if lease.job_id in seen:
-            again.append(place)
-        seen.add(lease.job_id)
-    return again
-
-
-def is_usable(lease: Lease) -> bool:
-    """Whether the server can be asked about it; one that nobody can hold is refused without."""
-    return is_id(lease.job_id) and "\0" not in lease.token and "\0" not in (lease.worker_id or "")
-
-
-def _arguments(
-    acks: Acks,
-    claim: Claim | None,
-    now: datetime | None,
-    token: str = "",
-    *,
-    sweeps: bool = False,
-    hungry: list[str] | None = None,
-) -> list[Any]:
-    """The arguments of exchange.sql."""
-    mine = (now, acks.text, acks.numbers, acks.tokens, acks.workers, acks.results)
+def _claim_arguments(claim: Claim | None, token: str) -> tuple[Any, ...]:
+    """The arguments of exchange from p_queues to p_rate_us."""
     if claim is None:
-        return [*mine, "{}", [], "", 0, 0, "", None, None, None, False, None]
+        return ("{}", [], "", 0, 0, None, None, None, None)
     rate = (None, None) if claim.rate is None else (claim.rate.count, claim.rate.per_us)
-    return [
-        *(
-            *mine,
-            _as_array(claim.queues),
-            claim.lanes,
-            claim.worker_id,
-            claim.limit,
-            span_us(claim.lease_for),
-        ),
-        *(token, claim.types, *rate, sweeps, hungry),
-    ]
+    return (
+        *(_names(claim.queues), claim.lanes, claim.worker_id, claim.limit, span_us(claim.lease_for)),
+        *(token, claim.types, *rate),
+    )
 
 
-def _as_array(names: Sequence[str]) -> str:
+def _names(names: Sequence[str]) -> str:
     """Names as one text that the server reads as an array: a list is encoded name by name, and a worker may
     name thousands of queues. In quotes, because a queue may be called null.
     """
@@ -423,45 +398,37 @@ def _as_array(names: Sequence[str]) -> str:
     return f'{{"{inner}"}}'
 
 
-def _all_done(head: Sequence[Any], acks: Acks) -> list[Answer]:
+def _all_done(head: Sequence[Any], batch: Batch) -> list[Answer]:
     """The answers when nothing is left over."""
-    if not acks.ids:
-        return []
-    if head[_DONE] is not None:
-        return _in_order(_done(head, acks))
+    if head[_DONE] is not None or type(batch.places) is not range:
+        answers = _done(head, batch)
+        return [answers[place] for place in range(len(answers))]
     at, [version], completed = head[_SETTLED_AT], head[_VERSIONS], JobState.COMPLETED
-    return [Settled(job_id, completed, at, version) for job_id in acks.ids]
+    return [Settled(job_id, completed, at, version) for job_id in batch.ids]
 
 
-def _done(head: Sequence[Any], acks: Acks) -> dict[int, Answer]:
-    """The acks that the statement has settled, by place."""
-    if not acks.ids:
+def _done(head: Sequence[Any], batch: Batch) -> dict[int, Answer]:
+    """The settlements that the statement has done, by place."""
+    at, places, ids = head[_SETTLED_AT], batch.places, batch.ids
+    if not ids:
         return {}
     if head[_DONE] is None:
-        return dict(enumerate(_all_done(head, acks)))
-    at, completed = head[_SETTLED_AT], JobState.COMPLETED
+        [version] = head[_VERSIONS]
+        return {
+            place: Settled(job_id, JobState.COMPLETED, at, version)
+            for place, job_id in zip(places, ids, strict=True)
+        }
     return {
-        ord_ - 1: Settled(acks.ids[ord_ - 1], completed, at, version)
-        for ord_, version in zip(head[_DONE], head[_VERSIONS], strict=True)
+        places[ord_ - 1]: Settled(ids[ord_ - 1], STATES[state], at, version)
+        for ord_, state, version in zip(head[_DONE], head[_STATES] or (), head[_VERSIONS] or (), strict=True)
     }
-
-
-def _in_order(answers: dict[int, Answer]) -> list[Answer]:
-    return [answers[place] for place in range(len(answers))]
-
-
-def _order_of(claim: Claim) -> Any:
-    """The order of claims as a sort key."""
-    queues = {queue: place for place, queue in enumerate(claim.queues)}
-    lanes = {lane: place for place, lane in enumerate(claim.lanes)}
-    return lambda job: (queues[job.queue], lanes[job.requires], -job.priority, job.eligible_at, job.seq)
 
 
 def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:
     """Why a lease was refused, in the order that every driver keeps."""
     if row is None or row[1] is None:
         return JobNotInflight(lease.job_id)
-    _, token, worker, expires_at, at = row
+    _, token, is_keyed, worker, expires_at, at = row
     record = JobRecord(
         id=lease.job_id,
         seq=0,
@@ -471,77 +438,9 @@ def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:
         payload=b"",
         created_at=at,
         updated_at=at,
-        token=token,
+        token=token.replace("-", "") + (MARK if is_keyed else ""),
         worker_id=worker,
         lease_expires_at=expires_at,
     )
     # A lease that holds again by now was refused a moment ago: it ran out in between.
     return lease_error(record, lease, at) or JobNotInflight(lease.job_id)
-
-
-# ------------------------------------------------------------------ one record and what follows from it
-
-
-def settle_one(ledger: Ledger, settlement: Settlement) -> Answer:
-    lease = settlement.lease
-    job = held(ledger.records.get(lease.job_id), lease, ledger.at)
-    if isinstance(job, LeaseLost):
-        return job
-    after = settled(job, settlement, ledger.at)
-    is_win = after.state is JobState.COMPLETED and isinstance(settlement, Ack)
-    if is_win and job.speculates_on is not None and isinstance(settlement, Ack):
-        _win(ledger, job.speculates_on, settlement.result)
-    after = _leave(ledger, job, after)
-    drop_copy_of(ledger, after.id)
-    return Settled(after.id, after.state, ledger.at, after.version)
-
-
-def _reclaim(ledger: Ledger, job: JobRecord) -> Reclaimed:
-    had_blocked = ledger.of_key(job, JobState.BLOCKED) is not None
-    after = _leave(ledger, job, stalled(job, "", ledger.at))
-    if after.state.is_terminal:
-        drop_copy_of(ledger, after.id)
-    return reclaimed(after, ledger.at, had_blocked=had_blocked)
-
-
-def _leave(ledger: Ledger, before: JobRecord, after: JobRecord) -> JobRecord:
-    """A job that left `running`, with everything that follows from it in the same step."""
-    blocked = ledger.of_key(before, JobState.BLOCKED)
-    if blocked is not None and not after.state.is_terminal:
-        after = merged(after, blocked, ledger.at)
-        ledger.merge_away(blocked, after.id)
-    ledger.put(after)
-    if after.state.is_terminal:
-        if blocked is not None:
-            ledger.put(unblocked(blocked, ledger.at))
-        end(ledger, after)
-    return after
-
-
-def end(ledger: Ledger, job: JobRecord) -> None:
-    """What the end of a job sets off: its failure job, its idempotency window, its retention."""
-    if job.state is JobState.FAILED and job.type != FAILURE_TYPE and job.speculates_on is None:
-        fail_queue = ledger.fail_queue(job.queue)
-        if fail_queue is not None:
-            ledger.put(new_record(failure_job(job, fail_queue, ledger.at), 0, ledger.at))
-    ledger.ended(job.id)
-    if ledger.retention(job.queue).of(job.state) == NO_TIME:
-        ledger.drop(job)
-
-
-def _win(ledger: Ledger, original_id: str, result: bytes | None) -> None:
-    """The copy finished first: it completes its original."""
-    original = ledger.records.get(original_id)
-    if original is not None and not original.state.is_terminal:
-        after = won(original, result, ledger.at)
-        ledger.put(after)
-        if original.state is JobState.RUNNING:
-            ledger.tell_of_cancel(original.id, original.worker_id)
-        end(ledger, after)
-
-
-def drop_copy_of(ledger: Ledger, job_id: str) -> None:
-    copy = ledger.copy_of(job_id)
-    if copy is not None:
-        ledger.put(dropped(copy, ledger.at))
-        ledger.tell_of_cancel(copy.id, copy.worker_id)

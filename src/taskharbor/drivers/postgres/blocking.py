@@ -17,17 +17,17 @@ import psycopg
 
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.postgres.address import Address
+from taskharbor.drivers.postgres.blocking_connection import BlockingConnection, connected, instant_in
 from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate
-from taskharbor.drivers.postgres.lines import Line, connected, instant_in
 from taskharbor.drivers.postgres.statements import (
     ONE_FORMATS,
     Statements,
+    are_new,
     enqueue_arguments,
     enqueued,
     enqueued_at,
     numbered,
     one_texts,
-    usual_arguments,
     usual_job,
 )
 from taskharbor.drivers.postgres.transactions import run_in
@@ -45,9 +45,8 @@ class Blocking:
         self._address = address
         self._statement = statements["enqueue"]
         self._for_many = numbered(self._statement, lambda _: "%s").encode()
-        self._for_alike = numbered(statements["enqueue_alike"], lambda _: "%s").encode()
         self._for_one = statements["enqueue_one"].encode()
-        self._idle: list[Line] = []
+        self._idle: list[BlockingConnection] = []
         self._lock = threading.Lock()
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> Any:
@@ -68,11 +67,10 @@ class Blocking:
     def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         usual = usual_job(jobs)
         try:
-            if usual is not None:
-                at = self._stored_one(usual, now) if len(jobs) == 1 else self._stored(usual, jobs, now)
-                if at is not None:  # none: they have to go the longer way
-                    return enqueued_at(jobs, at)
-            return self._enqueue_many(jobs, now, is_new=usual is None)
+            # None: there is something about it, perhaps that it is known.
+            if usual is not None and (at := self._stored_one(usual, now)) is not None:
+                return enqueued_at(jobs, at)
+            return self._enqueue_many(jobs, now, is_new=are_new(jobs))
         except psycopg.errors.UniqueViolation:
             return self._enqueue_many(jobs, now, is_new=False)
 
@@ -83,12 +81,6 @@ class Blocking:
             lambda line: instant_in(line.ask(self._for_one, values, ONE_FORMATS, by_name=by_name))
         )
 
-    def _stored(self, usual: NewJob, jobs: Sequence[NewJob], now: datetime | None) -> datetime | None:
-        arguments = usual_arguments(usual, jobs, now)
-        [[at]] = self._tried(lambda line: line.execute(self._for_alike, arguments, binary=True).fetchall())
-        found: datetime | None = at
-        return found
-
     def _enqueue_many(self, jobs: Sequence[NewJob], now: datetime | None, *, is_new: bool) -> list[Enqueued]:
         arguments = enqueue_arguments(jobs, now, always_wake=False, is_new=is_new)
         return enqueued(
@@ -96,7 +88,7 @@ class Blocking:
             self._tried(lambda line: line.execute(self._for_many, arguments, binary=True).fetchall()),
         )
 
-    def _tried(self, call: Callable[[Line], _T]) -> _T:
+    def _tried(self, call: Callable[[BlockingConnection], _T]) -> _T:
         for left in reversed(range(_TRIES)):
             try:
                 return self._once(call)
@@ -105,14 +97,14 @@ class Blocking:
                     raise
         raise AssertionError("unreachable")
 
-    def _once(self, call: Callable[[Line], _T]) -> _T:
+    def _once(self, call: Callable[[BlockingConnection], _T]) -> _T:
         line = self._take()
         try:
             return call(line)
         finally:
             self._give_back(line)
 
-    def _take(self) -> Line:
+    def _take(self) -> BlockingConnection:
         with self._lock:
             while self._idle:
                 line = self._idle.pop()
@@ -123,7 +115,7 @@ class Blocking:
         except FOREIGN as error:
             raise ours(error, writes=False) from error
 
-    def _give_back(self, line: Line) -> None:
+    def _give_back(self, line: BlockingConnection) -> None:
         # Not idle: an answer is still to come, after a deadline or an interrupt.
         if line.closed or line.pgconn.transaction_status != _IDLE:
             line.close()

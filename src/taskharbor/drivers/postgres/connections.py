@@ -19,9 +19,13 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.arrays import Connection
+from taskharbor.drivers.postgres.array_types import Connection
 from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate, translated
+from taskharbor.drivers.postgres.statements import Statements
+from taskharbor.model.clock import Clock
+from taskharbor.model.entropy import Entropy
 
 _T = TypeVar("_T")
 _TRIES = 6  # the first and five more
@@ -275,6 +279,17 @@ class Connections:
             self._in_background(_hang_up(connection))
         is_more = len(self._idle) + len(self._lent) > 1
         self._trimming = self._loop.call_later(IDLE_SECONDS, self._trim) if is_more else None
+
+
+class Handle:
+    """What every part of an open driver handle has."""
+
+    address: Address
+    clock: Clock
+    entropy: Entropy
+    orphans: Orphans
+    _connections: Connections
+    _sql: Statements
 
 
 @asynccontextmanager

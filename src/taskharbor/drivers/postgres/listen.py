@@ -1,18 +1,18 @@
 """Wake-ups by LISTEN/NOTIFY: one listening connection per driver handle, made when somebody listens.
 
 A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue only when it is marked
-as hungry, and take the mark away; so hints never come faster than they are asked for. Marks are made
+as idle, and take the mark away; so hints never come faster than they are asked for. Marks are made
 when listening begins, and by every claim that found less than it asked for. A reader who does not claim
 after a hint has the mark made for it a moment later; one who does must not wait behind that commit.
-Whoever was told looks once more when it has been idle for a moment, for jobs that slipped in unmarked.
-A connection that is lost is made again; everybody is told to look then.
+A reader looks once more when it has been idle for a moment after a hint, for jobs that slipped in unmarked.
+A lost connection is made again; every reader gets a hint then.
 
 The server wakes every session that listens, whatever it listens for. So of the handles that wait for the
 same work (queues, lanes, types) only two listen for it: those that hold one of two advisory locks, the watch.
 A handle that has all the jobs it can take gives the watch up, one that dies loses it, and the next one that
-looks for it has it. What two watchers leave, or cannot be told of, the polls of the others find: the more
-idle workers there are, the sooner. A handle without the watch listens while it has jobs in hand, for their
-cancels, and else not at all.
+looks for it has it. What two watchers leave, or get no hint of, the polls of the others find: the more
+idle workers there are, the sooner. A handle without the watch listens only while it holds jobs, for their
+cancels.
 
 The connection is one of the handle's pool, and does its statements too when no other is idle. Behind a pooler
 it is one of its own.
@@ -29,7 +29,7 @@ from taskharbor.drivers.inbox import Inbox
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.postgres.address import Address
-from taskharbor.drivers.postgres.attempts import Attempts
+from taskharbor.drivers.postgres.attempts import ClaimSignals
 from taskharbor.drivers.postgres.connections import Connections, Step, connect
 from taskharbor.drivers.postgres.faults import FOREIGN
 from taskharbor.drivers.postgres.statements import Statements
@@ -43,7 +43,7 @@ log = logging.getLogger("taskharbor.drivers.postgres")
 _PROBE_SECONDS = 15.0
 _WATCH_SECONDS = 2.0  # between two looks whether the watch is free
 _LONGEST_PAUSE = 3.0
-_CLAIM_SECONDS = 0.05  # within that, who was told of work has asked for it, if it will at all
+_CLAIM_SECONDS = 0.05  # within that, a reader with a hint has claimed, if it will at all
 _LOOK_AGAIN_SECONDS = 0.02
 
 
@@ -55,14 +55,14 @@ class Listening:
         address: Address,
         connections: Connections,
         statements: Statements,
-        attempts: Attempts,
+        signals: ClaimSignals,
         clock: Clock,
         entropy: Entropy,
     ) -> None:
         self._address = address
         self._connections = connections
         self._sql = statements
-        self._attempts = attempts
+        self._signals = signals
         self._clock = clock
         self._entropy = entropy
         self.outage = Outage(clock)
@@ -77,23 +77,23 @@ class Listening:
         self._lost = False
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._has_looked_again = False  # since somebody told us of work
+        self._has_looked_again = False  # since the last hint of work
         self._look: asyncio.TimerHandle | None = None
         self._slowest_claim = 0.0
         self._marking: set[asyncio.Task[None]] = set()
-        self._to_mark: dict[Reader, int] = {}  # told a moment ago, after so many claims
+        self._to_mark: dict[Reader, int] = {}  # got a hint a moment ago, after so many claims
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
         reader = Reader(self, queues, worker_id)
         self._readers.append(reader)
-        self._attempts.listens = True
-        self._attempts.on_not_enough = self._has_marked
-        self._attempts.on_claimed = self._has_claimed
+        self._signals.listens = True
+        self._signals.on_not_enough = self._has_marked
+        self._signals.on_claimed = self._has_claimed
         if self._task is None or self._task.done():
-            self._claims_at_first = self._attempts.claims
+            self._claims_at_first = self._signals.claims
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
         elif self._is_told:
-            self._attempts.unmarked.update(queues)
+            self._signals.unmarked.update(queues)
             reader.look()
         self._news.set()
         return reader
@@ -102,9 +102,9 @@ class Listening:
         if reader in self._readers:
             self._readers.remove(reader)
         if not self._readers:
-            self._attempts.listens = False
-            self._attempts.unmarked.clear()
-            self._attempts.held.clear()
+            self._signals.listens = False
+            self._signals.unmarked.clear()
+            self._signals.held.clear()
             await self.close()
 
     async def close(self) -> None:
@@ -116,32 +116,30 @@ class Listening:
         if ending:
             await asyncio.wait(ending)
 
-    # ------------------------------------------------------------------ asking to be told
+    # ------------------------------------------------------------------ asking for hints
 
     def was_told(self, reader: Reader) -> None:
         """A reader has a hint in its hands. Its claim will mark the queues; without one that is done here."""
         if reader not in self._to_mark:  # one look for many hints
             self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader)
-        self._to_mark[reader] = self._attempts.claims
+        self._to_mark[reader] = self._signals.claims
 
     def _mark_for(self, reader: Reader) -> None:
         claims = self._to_mark.pop(reader)
-        is_idle = claims == self._attempts.claims and not self._attempts.found_enough
+        is_idle = claims == self._signals.claims and not self._signals.found_enough
         if self._is_told and reader in self._readers and is_idle:
-            task = self._loop.create_task(
-                self._mark_hungry(self._attempts.unmarked.intersection(reader.queues))
-            )
+            task = self._loop.create_task(self._mark_idle(self._signals.unmarked.intersection(reader.queues)))
             self._marking.add(task)
             task.add_done_callback(self._marking.discard)
 
-    async def _mark_hungry(self, queues: set[str]) -> None:
+    async def _mark_idle(self, queues: set[str]) -> None:
         """Best effort: without the mark, polling finds the work."""
         if not queues:
             return
         with suppress(TaskHarborError):
             # Before the answer: a word about one of them that comes meanwhile says that its mark is gone.
-            self._attempts.unmarked -= queues
-            await self._connections.rows(self._sql["mark_hungry"], list(queues))
+            self._signals.unmarked -= queues
+            await self._connections.rows(self._sql["mark_idle"], list(queues))
             self._has_looked_again = True
 
     def _has_marked(self) -> None:
@@ -151,7 +149,7 @@ class Listening:
         long as the disk, and on a slow one so do claims.
         """
         if self._is_told and not self._has_looked_again:
-            self._slowest_claim = max(self._slowest_claim, self._attempts.claim_seconds)
+            self._slowest_claim = max(self._slowest_claim, self._signals.claim_seconds)
             self._forget_look()
             self._look = self._loop.call_later(
                 _LOOK_AGAIN_SECONDS + 2 * self._slowest_claim, self._look_again
@@ -170,10 +168,10 @@ class Listening:
 
     def _has_claimed(self) -> None:
         """Is there anything to change about the listening before its time?"""
-        attempts = self._attempts
-        is_free_again = self._was_full and not attempts.found_enough
-        self._was_full = attempts.found_enough
-        if (attempts.held and not self._hears) or (is_free_again and self._watch is None):
+        signals = self._signals
+        is_free_again = self._was_full and not signals.found_enough
+        self._was_full = signals.found_enough
+        if (signals.held and not self._hears) or (is_free_again and self._watch is None):
             self._news.set()
 
     # ------------------------------------------------------------------ the connection
@@ -237,12 +235,12 @@ class Listening:
 
     async def _attend(self, connection: Any) -> None:
         """Listen as much as is of use now, and no more."""
-        has_claimed = self._attempts.claims > self._claims_at_first
+        has_claimed = self._signals.claims > self._claims_at_first
         is_shared = has_claimed and len(self._readers) == 1 and self._address.is_listening_direct
         if is_shared:
             await self._take_turns(connection)
         is_told = not is_shared or self._watch is not None
-        hears = is_told or bool(self._attempts.held)
+        hears = is_told or bool(self._signals.held)
         if hears and not self._hears:
             await self._on(connection, lambda own: own.add_listener(self._address.channel, self._heard))
             self._hears = True
@@ -253,29 +251,29 @@ class Listening:
         if not is_told and self._is_told:
             self._is_told = False
             self._forget_look()
-            self._attempts.unmarked.clear()
+            self._signals.unmarked.clear()
         if not hears and self._hears:
             await self._on(connection, lambda own: own.remove_listener(self._address.channel, self._heard))
             self._hears = False
 
     async def _take_turns(self, connection: Any) -> None:
         """Have the watch while there is room for jobs, if it is to be had."""
-        attempts = self._attempts
-        is_stuck = attempts.found_enough and attempts.claims == self._claims_before  # since the last time
-        self._claims_before = attempts.claims
-        line = f"{','.join(sorted(self._readers[0].queues))} {attempts.shape}"
+        signals = self._signals
+        is_stuck = signals.found_enough and signals.claims == self._claims_before  # since the last time
+        self._claims_before = signals.claims
+        line = f"{','.join(sorted(self._readers[0].queues))} {signals.shape}"
         if self._watch is not None and (is_stuck or self._watch[0] != line):
             (before, place), self._watch = self._watch, None
             await self._on(connection, lambda own: own.execute(self._sql["unwatch"], before, place))
-        if self._watch is None and not attempts.found_enough:
+        if self._watch is None and not signals.found_enough:
             place = await self._on(connection, lambda own: own.fetchval(self._sql["watch"], line))
             self._watch = None if place is None else (line, place)
 
     async def _everybody_looks(self) -> None:
-        """What was told while nobody listened is made good by one look."""
+        """One look makes up for the hints that were missed."""
         queues = {queue for reader in self._readers for queue in reader.queues}
-        self._attempts.unmarked -= queues  # before the answer, as above
-        await self._connections.rows(self._sql["mark_hungry"], sorted(queues))
+        self._signals.unmarked -= queues  # before the answer, as above
+        await self._connections.rows(self._sql["mark_idle"], sorted(queues))
         self._has_looked_again = True
         for reader in self._readers:
             reader.look()
@@ -287,14 +285,14 @@ class Listening:
         for job_id, worker_id in cancelled:
             self._tell_of_cancel(job_id, worker_id)
 
-    def _heard(self, _connection: Any, _pid: int, _channel: str, said: object) -> None:
-        kind, _, rest = str(said).partition(" ")
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        kind, _, rest = str(payload).partition(" ")
         if kind == "work" and self._is_told:
             self._has_looked_again = False
             self._slowest_claim = 0.0
             for reader in self._readers:
                 if rest in reader.queues:
-                    self._attempts.unmarked.add(rest)
+                    self._signals.unmarked.add(rest)
                     reader.put(Wakeup(WakeupKind.WORK, queue=rest))
         elif kind == "cancel":
             job_id, _, worker_id = rest.partition(" ")

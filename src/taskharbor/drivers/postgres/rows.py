@@ -1,7 +1,12 @@
-"""Row ↔ JobRecord."""
+"""Row ↔ JobRecord, and lease tokens.
+
+The token of a job with a key ends with a mark, so that a settlement tells without a look-up whether a key
+must be locked. The store keeps the bare 128 bits.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +17,6 @@ from msgspec.structs import replace
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import waiting_state
 
 STATES = (
     JobState.SCHEDULED,
@@ -24,27 +28,29 @@ STATES = (
     JobState.CANCELLED,
 )
 CODES = {state: code for code, state in enumerate(STATES)}
-IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY, RUN_HAD_COPY = 1, 2, 4, 8, 16
+"""In answers and questions. The store keeps 0 for both kinds of waiting: its `eligible_at` tells."""
+IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY, RUN_HAD_COPY = 1, 2, 4, 8, 16  # link_flags
 
 COLUMNS = """
-    p.id::text, p.seq, j.type, p.queue, p.state, j.payload, j.created_at, p.updated_at, p.version, j.key,
-    j.idempotency_key, j.headers::text, p.rank, p.lane, p.run_at, j.timeout_us, p.attempts, j.max_attempts,
-    p.stalls, j.max_stalls, p.starts, j.min_backoff_us, j.max_backoff_us, p.token, p.fence,
-    p.lease_expires_at, p.claimed_by, p.cancel_requested, p.last_error, p.failed_at, p.failure_kind,
-    p.started_at, p.finished_at, p.result, p.progress::text, p.history::text, p.flags,
-    j.speculates_on::text, j.avoid_worker, p.ties
+    s.id::text, s.seq, j.type, s.queue, s.state, j.payload, j.created_at, s.updated_at, s.version, s.key,
+    j.idempotency_key, j.headers::text, s.rank, s.lane, case when s.is_timed then s.eligible_at end,
+    j.timeout_us, s.attempts, j.max_attempts, s.stalls, j.max_stalls, s.starts, j.min_backoff_us,
+    j.max_backoff_us, encode(uuid_send(s.token), 'hex') || case when s.key is null then '' else 'k' end,
+    s.fence, s.ends_at, s.worker, s.cancel_requested, h.last_error, h.failed_at, h.failure_kind,
+    s.started_at, s.result, s.progress::text, h.history::text, s.update_flags, j.speculates_on::text,
+    j.avoid_worker, j.avoid_until, j.avoid_others, s.link_flags
 """
-"""A whole record, from `place p` and `job j`; the order of `record_of`."""
+"""A whole record, from `job_state s`, `job j` and `job_history h`; the order of `record_of`."""
 
-COLUMNS_WITHOUT_PAYLOAD = COLUMNS.replace("j.payload", "''::bytea").replace("p.result", "null::bytea")
+COLUMNS_WITHOUT_PAYLOAD = COLUMNS.replace("j.payload", "''::bytea").replace("s.result", "null::bytea")
 """The same for listings that show neither payload nor result: what is not asked for is not read."""
 
 _strings = msgspec.json.Decoder(dict[str, str])
-_story = msgspec.json.Decoder()
+_json = msgspec.json.Decoder()
 
 
 def record_of(row: Sequence[Any]) -> JobRecord:
-    """A stored record, with its token: nobody outside the driver may see it like that."""
+    """A stored record, with its token, which nobody outside the driver may see."""
     state = STATES[row[4]]
     is_running = state is JobState.RUNNING
     return JobRecord(
@@ -74,40 +80,32 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         token=row[23] if is_running else None,
         settled_token=None if is_running else row[23],
         fence=row[24],
-        lease_expires_at=row[25],
-        worker_id=row[26],
+        lease_expires_at=row[25] if is_running else None,
+        worker_id=row[26] if is_running else None,
         cancel_requested=row[27],
         last_error=row[28],
         failed_at=row[29],
         failure_kind=row[30],
         started_at=row[31],
-        finished_at=row[32],
-        result=row[33],
-        progress=progress_of(row[34]),
-        history=history_of(_story.decode(row[35])) if row[35] else (),
-        update=update_of(row[36]),
-        speculates_on=row[37],
-        avoid=_avoid_of(row[38]),
+        finished_at=row[25] if state.is_terminal else None,
+        result=row[32],
+        progress=progress_of(row[33]),
+        history=history_of(_json.decode(row[34])) if row[34] else (),
+        update=update_of(row[35]),
+        speculates_on=row[36],
+        avoid=_avoid_of(*row[37:40]),
     )
 
 
-def ties_of(row: Sequence[Any]) -> int:
-    return int(row[39])
-
-
-def shown(job: JobRecord, now: datetime) -> JobRecord:
-    """The record as it reads: due means ready, and the token is nobody's business."""
-    state = job.state
-    if state is JobState.SCHEDULED or state is JobState.READY:
-        state = waiting_state(job.run_at, now)
-    return job if state is job.state and job.token is None else replace(job, state=state, token=None)
+def link_flags_of(row: Sequence[Any]) -> int:
+    return int(row[40])
 
 
 def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
     """A record that `exchange` handed out. Hot: what is rarely set is only looked at when it is."""
-    more = row[11]
-    if more is not None:
-        return _with_more(row, lease, _story.decode(more))
+    if row[11] is not None:
+        return _with_more(row, lease, _json.decode(row[11]))
+    key = row[12]
     return JobRecord(
         id=row[0],
         seq=row[1],
@@ -118,13 +116,14 @@ def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
         created_at=row[5],
         updated_at=lease.at,
         version=2,
+        key=key,
         priority=-row[6],
         requires=row[7],
         run_at=row[8],
         max_attempts=row[9],
         max_stalls=row[10],
         starts=1,
-        token=lease.token,
+        token=lease.token if key is None else lease.marked,
         fence=lease.fence,
         lease_expires_at=lease.expires_at,
         worker_id=lease.worker,
@@ -133,44 +132,41 @@ def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
 
 
 def _with_more(row: Sequence[Any], lease: Granted, more: list[Any]) -> JobRecord:
-    """The same with what `o_more` tells: the rarer options, and the past of a job that is not plain."""
-    headers, timeout, min_backoff, max_backoff, *past = more
-    options = {
-        "headers": headers or {},
-        "timeout": span(timeout) or NO_TIME,
-        "min_backoff": span(min_backoff),
-        "max_backoff": span(max_backoff),
-    }
-    if past:
-        options |= _past(past)
-    return replace(claimed_of((*row[:11], None), lease), **options)
+    """The same with what only some jobs have: rarer options, a past, an original."""
+    headers, timeout, min_backoff, max_backoff, version, once, attempts, stalls, starts, fence = more[:10]
+    is_cancelled, speculates_on, never, until, others, past = more[10:]
+    last_error, failed_at, failure_kind, history = past or (None, None, None, None)
+    return replace(
+        claimed_of((*row[:11], None, row[12]), lease),
+        headers=headers or {},
+        timeout=span(timeout) or NO_TIME,
+        min_backoff=span(min_backoff),
+        max_backoff=span(max_backoff),
+        version=version,
+        idempotency_key=None if once is None else bytes.fromhex(once),
+        attempts=attempts,
+        stalls=stalls,
+        starts=starts,
+        fence=fence,
+        cancel_requested=is_cancelled,
+        last_error=last_error,
+        failed_at=None if failed_at is None else instant(failed_at),
+        failure_kind=failure_kind,
+        history=history_of(history) if history else (),
+        speculates_on=speculates_on,
+        avoid=_avoid_of(never, None if until is None else instant(until), others),
+    )
 
 
-def _past(past: list[Any]) -> dict[str, Any]:
-    version, key, idempotency_key, attempts, stalls, starts, fence, is_cancelled = past[:8]
-    last_error, failed_at, kind, history, speculates_on, avoid_worker = past[8:]
-    return {
-        "version": version,
-        "key": None if key is None else bytes.fromhex(key),
-        "idempotency_key": None if idempotency_key is None else bytes.fromhex(idempotency_key),
-        "attempts": attempts,
-        "stalls": stalls,
-        "starts": starts,
-        "fence": fence,
-        "cancel_requested": is_cancelled,
-        "last_error": last_error,
-        "failed_at": None if failed_at is None else instant(failed_at),
-        "failure_kind": kind,
-        "history": history_of(history) if history else (),
-        "speculates_on": speculates_on,
-        "avoid": _avoid_of(avoid_worker),
-    }
+def _avoid_of(worker: str | None, until: datetime | None, others: Sequence[str] | None) -> Avoid | None:
+    return None if worker is None else Avoid(worker, until, tuple(others or ()))
 
 
 class Granted(msgspec.Struct, frozen=True):
     """What the jobs of one claim have in common."""
 
     token: str
+    marked: str  # the token of a job with a key
     worker: str
     at: datetime
     expires_at: datetime
@@ -178,10 +174,25 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 def granted(token: str, worker: str, at: datetime, lease_for: timedelta) -> Granted:
-    return Granted(token, worker, at, at + lease_for, max(1, micros(at)))
+    return Granted(token, token + MARK, worker, at, at + lease_for, max(1, micros(at)))
 
 
 _RUNNING = JobState.RUNNING
+
+# ------------------------------------------------------------------ tokens
+
+MARK = "k"
+_TOKEN = re.compile(f"[0-9a-f]{{32}}{MARK}?")
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def is_token(text: str) -> bool:
+    return _TOKEN.fullmatch(text) is not None
+
 
 # ------------------------------------------------------------------ values
 
@@ -200,20 +211,6 @@ def headers_text(headers: dict[str, str]) -> str | None:
 
 def progress_of(text: str | None) -> Progress | None:
     return None if text is None else Progress(*msgspec.json.decode(text))
-
-
-def avoid_text(avoid: Avoid | None) -> str | None:
-    """Which workers may not run a copy, as `exchange` reads it."""
-    if avoid is None or avoid.until is None:
-        return None if avoid is None else avoid.worker
-    return "\n".join((avoid.worker, str(micros(avoid.until)), *avoid.others, ""))
-
-
-def _avoid_of(text: str | None) -> Avoid | None:
-    if text is None:
-        return None
-    worker, *rest = text.split("\n")
-    return Avoid(worker, instant(int(rest[0])), tuple(rest[1:-1])) if rest else Avoid(worker)
 
 
 def progress_text(progress: Progress | None) -> str | None:
@@ -242,7 +239,7 @@ _RUN_AT_RULES: dict[str, RunAtRule] = {"1": True, "0": False, "L": "if_later", "
 
 
 def flags_of(update: Update | None) -> str | None:
-    """The flags of an update as four signs; see enqueue in the migrations."""
+    """The flags of an update as four signs; see the function enqueue."""
     if update is None:
         return None
     return (

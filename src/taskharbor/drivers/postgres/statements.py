@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,18 +16,36 @@ import msgspec
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.rows import COLUMNS, COLUMNS_WITHOUT_PAYLOAD, flags_of, headers_text, span_us
-from taskharbor.drivers.sqlfiles import SqlFiles
+from taskharbor.drivers.sqlfiles import SqlBlocks
 from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.job import NO_TIME, NewJob
 
-FILES = SqlFiles("taskharbor.drivers.postgres")
+FILES = SqlBlocks("taskharbor.drivers.postgres")
+
+_FITS = """case when s.state > 0 then s.state when s.is_timed and s.eligible_at > (select now from at)
+               then 0 else 1 end = any($3::smallint[])
+      and e.speculates_on is null
+      and ($6::text is null or e.type = $6::text) and ($7::bytea is null or s.key = $7::bytea)
+      and ($8::text is null or s.state = 3 and s.worker = $8::text)
+      and ($9::text is null or exists (
+          select from {schema}.job_history k where k.id = e.id and k.failure_kind = $9::text offset 0))"""
+_PAGE = """select {columns}, r.reached, at.now
+from at
+cross join (select case when count(*) = $5::integer then {last}(seq) end as reached from examined) r
+left join picked x on true
+left join lateral (select * from {schema}.job k where k.id = x.id offset 0) j on true
+left join lateral (select * from {schema}.job_state k where k.id = x.id offset 0) s on true
+left join lateral (select * from {schema}.job_history k where k.id = x.id offset 0) h on true
+order by x.seq {order}"""
 
 
 class Statements:
-    """Every statement of one store, by the name of its file."""
+    """Every statement of one store, by its name in the files of sql/."""
 
     def __init__(self, address: Address) -> None:
         blanks = {
+            "{fits}": _FITS,
+            "{page}": _PAGE,
             "{schema}": address.identifier,
             "{schema_text}": f"'{address.schema}'",
             "{columns}": COLUMNS,
@@ -41,14 +58,14 @@ class Statements:
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
 
-    def looking(self, name: str, payloads: bool) -> str:
-        """A statement that gives records, with payloads and results or without."""
+    def reading(self, name: str, payloads: bool) -> str:
+        """A statement that returns records, with payloads and results or without."""
         return self._texts[name] if payloads else self._lean[name]
 
     def directed(self, name: str, newest_first: bool, payloads: bool = True) -> str:
         """A listing statement for one of the two directions."""
         order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
-        return _filled(self.looking(name, payloads), order)
+        return _filled(self.reading(name, payloads), order)
 
 
 _OLDEST_FIRST = {"{order}": "asc", "{beyond}": ">", "{last}": "max"}
@@ -72,7 +89,7 @@ def numbered(statement: str, sign: Callable[[int], str]) -> str:
 def enqueue_arguments(
     jobs: Sequence[NewJob], now: datetime | None, *, always_wake: bool, is_new: bool
 ) -> list[Any]:
-    """The arguments of enqueue.sql: one array per field, None where every job has the default.
+    """The arguments of enqueue: one array per field, None where every job has the default.
 
     Ids and names were checked before, so that no sign in them means anything to the server.
     """
@@ -106,32 +123,21 @@ def as_array(ids: list[str]) -> str:
 
 
 def usual_job(jobs: Sequence[NewJob]) -> NewJob | None:
-    """The first job of a call, if the others differ from it in id and payload only, and there is nothing
-    about them that enqueue_one.sql and enqueue_alike.sql do not do.
-    """
+    """The job of a call with one job that `enqueue_one` can store."""
     job = jobs[0]
-    if job.run_at is not None or job.delay is not None:
-        return None
-    if job.key is not None or job.idempotency_key is not None:
-        return None
-    return job if len(jobs) == 1 or _are_alike(jobs) else None
+    is_usual = job.run_at is None and job.delay is None and job.key is None and job.idempotency_key is None
+    return job if is_usual and len(jobs) == 1 else None
 
 
-def _are_alike(jobs: Sequence[NewJob]) -> bool:
-    first = _options_of(jobs[0])
-    return all(_options_of(job) == first for job in jobs)
+def are_new(jobs: Sequence[NewJob]) -> bool:
+    """Whether these may all be new. An id that comes twice is known the second time."""
+    return len(jobs) > 1 and len({job.id for job in jobs}) == len(jobs)
 
 
-_options_of = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in ("id", "payload")))
-
-
-def usual_arguments(job: NewJob, jobs: Sequence[NewJob], now: datetime | None) -> list[Any]:
-    """The arguments of enqueue_one.sql for one job, of enqueue_alike.sql for many like this one."""
-    is_one = len(jobs) == 1
-    ids = job.id if is_one else as_array([one.id for one in jobs])
-    payloads = job.payload if is_one else [one.payload for one in jobs]
+def one_arguments(job: NewJob, now: datetime | None) -> list[Any]:
+    """The arguments of enqueue_one."""
     return [
-        *(now, ids, job.queue, job.type, payloads, headers_text(job.headers), -job.priority),
+        *(now, job.id, job.queue, job.type, job.payload, headers_text(job.headers), -job.priority),
         *(job.requires, span_us(job.timeout), job.max_attempts, job.max_stalls),
         *(span_us(job.min_backoff), span_us(job.max_backoff)),
     ]
@@ -142,7 +148,7 @@ ONE_FORMATS = (0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def one_texts(job: NewJob, now: datetime | None) -> list[bytes | None]:
-    """The arguments of enqueue_one.sql as the server reads them."""
+    """The arguments of enqueue_one as the server reads them."""
     return [
         None if now is None else now.isoformat().encode(),
         job.id.encode(),
@@ -183,7 +189,7 @@ def enqueued_at(jobs: Sequence[NewJob], at: datetime) -> list[Enqueued]:
 
 
 def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqueued]:
-    """The answers of enqueue.sql, one per job; raises when a rate stood against the call."""
+    """The answers of enqueue, one per job; raises when a rate stood against the call."""
     head = rows[0]
     at = head[4]
     if head[2] != "stored":

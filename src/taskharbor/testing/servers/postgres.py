@@ -62,7 +62,9 @@ def _forget(url: str, pid: int) -> None:
 
 def _empty(connection: Any, schema: str) -> None:
     rows = connection.execute(
-        "select tablename from pg_tables where schemaname = %s and tablename <> 'migration'", [schema]
+        "select tablename from pg_tables where schemaname = %s"
+        " and tablename not in ('migration', 'function_text')",
+        [schema],
     ).fetchall()
     # Faster than truncate for the few rows that a test leaves.
     deletes = [f'delete from "{schema}"."{row[0]}"' for row in rows]  # noqa: S608 - names of our own

@@ -1,0 +1,149 @@
+"""Queries: records, listings, numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.messages import Counts, DriverInfo, Page, Query, QueueInfo
+from taskharbor.drivers.postgres.connections import Handle
+from taskharbor.drivers.postgres.rows import CODES, record_of
+from taskharbor.drivers.postgres.schema import function_state
+from taskharbor.model.clock import instant, micros
+from taskharbor.model.job import JobRecord
+from taskharbor.model.limits import free_at
+from taskharbor.model.queue import NO_RULES, QueueRules, QueueSettings, rules_of
+from taskharbor.model.state import JobState
+from taskharbor.model.transitions import shown
+
+_EXAMINED_PER_PAGE = 5000
+_FEW = frozenset(
+    CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
+)
+_settings = msgspec.json.Decoder(QueueSettings)
+
+
+class Queries(Handle):
+    """The verbs of a driver handle that change nothing."""
+
+    async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._get(ids, now, payloads=True)
+
+    async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return await self._get(ids, now, payloads=False)
+
+    async def _get(
+        self, ids: Sequence[str], now: datetime | None, *, payloads: bool
+    ) -> list[JobRecord | None]:
+        statement = self._sql.reading("get", payloads)
+        rows = await self._connections.rows(statement, list(ids), now, writes=False)
+        found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
+        return [found.get(place) for place in range(1, len(ids) + 1)]
+
+    async def do_find(self, query: Query, now: datetime | None) -> Page:
+        codes = sorted(CODES[state] for state in set(query.states or JobState))
+        statement = self._sql.directed(
+            "find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first, query.payloads
+        )
+        after = seq_of(query)
+        if after is None:
+            after = (1 << 62) if query.newest_first else -1
+        rows = await self._connections.rows(
+            statement,
+            now,
+            query.queue,
+            codes,
+            after,
+            _EXAMINED_PER_PAGE,
+            query.type,
+            query.key,
+            query.worker_id,
+            query.failure_kind,
+            query.limit + 1,
+            writes=False,
+        )
+        return _page(query, rows)
+
+    async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
+        rows = await self._rows("count", now, list(queues) if queues else None)
+        counted = _counted(rows)
+        names = sorted(queues) if queues else sorted(name for name, counts in counted.items() if counts.total)
+        return {name: counted.get(name, _NONE) for name in names}
+
+    async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
+        rows = await self._rows("count", now, None)
+        counted = _counted(rows)
+        oldest = {row[0]: row[3] for row in rows if row[1] == JobState.READY}
+        rules = {name: rules_of(_settings.decode(text)) for name, text in await self._rows("all_settings")}
+        throttled = await self._throttled(rules, now)
+        return [
+            QueueInfo(
+                queue=name,
+                rules=rules.get(name, NO_RULES),
+                counts=counted.get(name, _NONE),
+                oldest_ready_at=oldest.get(name),
+                throttled_until=throttled.get(name),
+            )
+            for name in sorted(counted.keys() | rules.keys())
+        ]
+
+    async def _throttled(self, rules: dict[str, QueueRules], now: datetime | None) -> dict[str, datetime]:
+        """When each spent execute rate has room again."""
+        rates = {name: rule.execute_rate for name, rule in rules.items() if rule.execute_rate is not None}
+        if not rates:
+            return {}
+        entries: dict[str, list[tuple[int, int]]] = {}
+        at_us = 0
+        for name, at, count, asked_at in await self._rows("rate_usage", now):
+            entries.setdefault(name, []).append((micros(at), count))
+            at_us = micros(asked_at)
+        free = {name: free_at(rate, entries.get(name, ()), at_us) for name, rate in rates.items()}
+        return {name: instant(until) for name, until in free.items() if until is not None}
+
+    async def do_info(self) -> DriverInfo:
+        [row] = await self._connections.rows(self._sql["info"], writes=False)
+        health = await self._connections.rows(self._sql["health"], writes=False)
+        texts = await self._connections.rows(self._sql["function_texts"], writes=False)
+        number = max((text[2] for text in texts), default=0)
+        return DriverInfo(
+            driver="postgres",
+            store=f"PostgreSQL {row[1]}",
+            location=self.address.shown,
+            durability="D3" if row[2] == "on" and row[3] != "off" else "D1",
+            schema=row[4] or "none",
+            at=row[0],
+            details={
+                "fsync": row[2],
+                "synchronous_commit": row[3],
+                "pooler": "transaction" if self.address.behind_pooler else "none",
+                "functions": function_state({text[0]: text[1] for text in texts}, number),
+                **dict(health),
+            },
+        )
+
+    async def _rows(self, name: str, *arguments: object) -> Sequence[Any]:
+        return await self._connections.rows(self._sql[name], *arguments, writes=False)
+
+
+def _page(query: Query, rows: Sequence[Any]) -> Page:
+    """The jobs of a page. Every row tells how far the look went: a seq, or null when it saw all."""
+    reached = rows[0][-2]
+    jobs = [replace(shown(record_of(row), row[-1]), settled_token=None) for row in rows if row[0] is not None]
+    if len(jobs) > query.limit:
+        return Page(jobs[: query.limit], cursor_after(query, jobs[query.limit - 1].seq))
+    return Page(jobs, None if reached is None else cursor_after(query, reached))
+
+
+_NONE = Counts()
+
+
+def _counted(rows: Sequence[Any]) -> dict[str, Counts]:
+    numbers: dict[str, dict[str, int]] = {}
+    for queue, state, count, _ in rows:
+        numbers.setdefault(queue, {})[state] = count
+    return {queue: Counts(**of_queue) for queue, of_queue in numbers.items()}

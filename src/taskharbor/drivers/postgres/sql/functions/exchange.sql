@@ -1,0 +1,249 @@
+-- exchange: settle, then hand out jobs, in one statement.
+--   p_ids … p_others: what to settle, as in `settle`; p_ids null: nothing.
+--   p_queues … p_rate_us: the claim; p_limit 0: none. p_idle: queues to mark as idle when not enough was found.
+--   p_checked_until: hints that were due before that were looked at a moment ago. p_seen: the latest instant that the
+--   caller has seen; a clock behind it went back. p_start_…: for some lines, named queue/lane, by rising rank, the place
+--   of the last job that the same caller took a moment ago. Entries before it are mostly dead ones that no vacuum has
+--   removed yet. p_back: the newest row of `handed_back` then; when there is one since, the start of the line is looked at.
+--   Returns a first row: the deciding instant in o_created_at; in o_seq 1 when leases must be reclaimed by the caller
+--   first (o_more: their ids), 2 when settlements are left over and 4 when others are at a gate: then nothing was claimed; in o_done, o_states and
+--   o_versions the answer of `settle`, o_settled_at its instant; in o_id the newest row of `handed_back`, as text; in
+--   o_more what a sweep brought about, as [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out, in
+--   order; o_more has what only some of them have. A last row without o_id names entries that had lost their jobs.
+--
+-- A gate is waited for with empty hands only, and whoever is through it waits for nothing more.
+create or replace function {schema}.exchange(
+    p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
+    p_results bytea[], p_others json,
+    p_queues text[], p_lanes text[], p_worker text, p_limit integer, p_lease_us bigint, p_token uuid,
+    p_types text[], p_rate_count integer, p_rate_us bigint, p_idle text[],
+    p_checked_until timestamptz default null, p_seen timestamptz default null, p_start_lines text[] default null,
+    p_start_ranks smallint[] default null, p_start_ats timestamptz[] default null, p_start_seqs bigint[] default null,
+    p_back bigint default null)
+returns table (
+    o_id text, o_seq bigint, o_type text, o_queue text, o_payload bytea, o_created_at timestamptz, o_rank smallint,
+    o_lane text, o_run_at timestamptz, o_max_attempts integer, o_max_stalls integer, o_more json, o_key bytea,
+    o_done integer[], o_states smallint[], o_versions integer[], o_settled_at timestamptz)
+language plpgsql set search_path = {schema}, pg_temp {plan} as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_until timestamptz;
+    v_ends timestamptz;
+    v_fence bigint;
+    v_is_gated boolean;
+    v_must_sweep boolean;
+    v_swept json;
+    v_careful boolean;
+    v_rooms integer[];
+    v_harbor integer;
+    v_queues text[] := p_queues;
+    v_leased text[] := p_queues;
+    v_lines text[] := p_start_lines;
+    v_back bigint;
+    v_queue text;
+    v_lane text;
+    v_line text;
+    v_room integer;
+    v_left integer := p_limit;
+    v_at_start integer;
+    v_known smallint;
+    v_previous smallint;
+    v_rank smallint;
+    v_at timestamptz;
+    v_seq bigint;
+    v_some_rows tid[];
+    v_some_ids uuid[];
+    v_rows tid[] := '{}';        -- of all rounds: rows of `waiting`
+    v_ids uuid[] := '{}';        -- and their jobs, in order
+    v_from text[] := '{}';       -- per round: its queue,
+    v_counts integer[] := '{}';  -- how many jobs it took,
+    v_firsts integer[] := '{}';  -- and where they begin in v_ids
+    v_taken integer;
+begin
+    if p_ids is not null then
+        select s.o_at, s.o_done, s.o_states, s.o_versions into o_settled_at, o_done, o_states, o_versions
+        from settle(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
+        v_now := coalesce(p_now, clock_timestamp());
+    end if;
+    o_created_at := v_now;
+    o_seq := case when cardinality(o_done) < cardinality(p_ids) then 2 else 0 end;
+    if p_limit <= 0 or o_seq > 0 then
+        return next;
+        return;
+    end if;
+
+    if cardinality(p_queues) > 4 then  -- what it costs must not depend on queues where nothing is
+        v_queues := queues_with_jobs(p_queues);
+        v_leased := queues_with_leases(p_queues);
+    end if;
+    v_is_gated := p_rate_count is not null or exists (
+        select from queue_settings r where (r.queue = any (p_queues) or r.queue = '*')
+        and (r.paused or r.max_running is not null or r.execute_count is not null));
+    if v_is_gated and not pass_the_gates_alone(p_queues, case when p_rate_count is not null then p_worker end, p_ids is null) then
+        o_seq := 4;
+        return next;
+        return;
+    end if;
+    if v_is_gated then
+        v_now := coalesce(p_now, clock_timestamp());
+    end if;
+
+    if exists (select from lease h where h.queue = any (v_leased) and h.expires_at <= v_now
+               and h.expires_at > coalesce(p_checked_until, '-infinity'))
+    then
+        select json_agg(json_build_array(s.o_id, s.o_queue, s.o_type, s.o_result, s.o_stalls, micros(s.o_at), s.o_version, s.o_ord))
+                   filter (where s.o_result in (5, 8, 9)),
+               bool_or(s.o_result = 8)
+        into o_more, v_careful from sweep(v_now, v_leased, 100) s;
+        if v_careful then
+            o_seq := 1;
+            return next;
+            return;
+        end if;
+        v_now := coalesce(p_now, clock_timestamp());
+        if cardinality(p_queues) > 4 then
+            v_queues := queues_with_jobs(p_queues);
+        end if;
+    end if;
+
+    if v_is_gated then
+        v_rooms := array(select room(q.name, v_now) from unnest(v_queues) with ordinality as q(name, ord) order by q.ord);
+        v_harbor := room('*', v_now);
+        if p_rate_count is not null then
+            v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
+        end if;
+    end if;
+    if p_now is null then
+        v_back := (select max(b.no) from handed_back b);
+        o_id := v_back::text;
+        if v_lines is not null and v_back > coalesce(p_back, 0) and exists (
+            select from handed_back b where b.no > coalesce(p_back, 0) and b.queue = any (p_queues))
+        then
+            v_lines := null;
+        end if;
+    end if;
+
+    foreach v_queue in array v_queues loop
+        exit when v_left <= 0;
+        v_room := v_left;
+        if v_is_gated then
+            v_room := least(v_left, v_rooms[array_position(v_queues, v_queue)], v_harbor);
+            continue when v_room <= 0;
+        end if;
+        -- Scheduled jobs wait behind v_now in the same index. A job without a run_at is ready whatever its created_at;
+        -- one that lies behind v_now was made by a clock that has gone back since.
+        v_until := 'infinity';
+        if p_now is null then
+            v_until := greatest(v_now, p_seen);
+            if v_lines is null then
+                v_until := greatest(v_until, (
+                    select j.created_at from job j where j.queue = v_queue order by j.seq desc limit 1));
+            end if;
+        end if;
+        foreach v_lane in array p_lanes loop
+            v_line := v_queue || '/' || v_lane;
+            v_at_start := array_position(v_lines, v_line);
+            v_previous := -32768;
+            loop
+                exit when v_room <= 0;
+                -- The next rank that has entries; a known one begins behind the job that was taken last.
+                v_known := case when v_lines[v_at_start] = v_line then p_start_ranks[v_at_start] end;
+                select w.rank into v_rank from waiting w
+                where w.queue = v_queue and w.lane = v_lane and w.rank > v_previous and w.rank < coalesce(v_known, 32767::smallint)
+                order by w.rank limit 1;
+                if found then
+                    v_at := '-infinity';
+                    v_seq := 0;
+                else
+                    exit when v_known is null;
+                    v_rank := v_known;
+                    v_at := p_start_ats[v_at_start];
+                    v_seq := p_start_seqs[v_at_start];
+                    v_at_start := v_at_start + 1;
+                end if;
+                v_previous := v_rank;
+                if p_types is null then
+                    select array_agg(w.row), array_agg(w.id) into v_some_rows, v_some_ids from (
+                        select w.ctid as row, w.id from waiting w
+                        where w.queue = v_queue and w.lane = v_lane and w.rank = v_rank and w.eligible_at <= v_until
+                          and (w.eligible_at, w.seq) > (v_at, v_seq)
+                          and (not w.is_timed or w.eligible_at <= v_now)
+                          and (not w.is_copy or may_copy(w.id, p_worker, v_now))
+                          and (not w.has_run or (select true from job_state s where s.id = w.id for update skip locked))
+                        order by w.eligible_at, w.seq limit v_room for update skip locked) w;
+                else
+                    select s.rows, s.ids into v_some_rows, v_some_ids
+                    from some_types(v_queue, v_lane, p_types, v_rank, v_at, v_seq, v_until, v_room, p_worker, v_now) s;
+                end if;
+                continue when v_some_rows is null;
+                v_taken := cardinality(v_some_rows);
+                v_from := v_from || v_queue;
+                v_counts := v_counts || v_taken;
+                v_firsts := v_firsts || cardinality(v_ids) + 1;
+                v_rows := v_rows || v_some_rows;
+                v_ids := v_ids || v_some_ids;
+                v_left := v_left - v_taken;
+                v_room := v_room - v_taken;
+                v_harbor := v_harbor - v_taken;
+            end loop;
+        end loop;
+    end loop;
+
+    -- Locked first, stamped then: whatever made room, and whatever moved these jobs before, lies before their leases.
+    v_now := coalesce(p_now, clock_timestamp());
+    v_ends := after(v_now, p_lease_us);
+    v_fence := micros(v_now);
+    o_created_at := v_now;
+    return next;
+    if cardinality(v_rows) > 0 then
+        delete from waiting where ctid = any (v_rows);
+        insert into lease (expires_at, queue, token, claimed, ids)
+        select v_ends, r.queue, p_token, cardinality(v_ids), v_ids[i : least(i + 99, r.first + r.count - 1)]
+        from unnest(v_from, v_counts, v_firsts) as r(queue, count, first)
+        cross join generate_series(r.first, r.first + r.count - 1, 100) as i;
+        -- This waits for nobody: who has the row in `waiting` has the job, and one that ran before was locked with it.
+        return query
+        update job_state s set
+            state = 3, version = s.version + 1, updated_at = v_now, started_at = v_now, ends_at = v_ends,
+            fence = greatest(s.fence + 1, v_fence), starts = s.starts + 1, token = p_token, worker = p_worker, progress = null
+        from unnest(v_ids) as t(id) cross join lateral (select * from job k where k.id = t.id offset 0) j
+        where s.id >= t.id and s.id <= t.id
+        returning s.id::text, s.seq, j.type, s.queue, j.payload, j.created_at, s.rank, s.lane,
+            case when s.is_timed then s.eligible_at end, j.max_attempts, j.max_stalls,
+            case when s.version > 2 or s.link_flags & 6 <> 0 or j.headers is not null or j.timeout_us <> 0
+                      or j.min_backoff_us is not null or j.max_backoff_us is not null then
+                json_build_array(
+                    j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us, s.version, encode(j.idempotency_key, 'hex'),
+                    s.attempts, s.stalls, s.starts, s.fence, s.cancel_requested, j.speculates_on, j.avoid_worker,
+                    micros(j.avoid_until), j.avoid_others, (
+                        select json_build_array(h.last_error, micros(h.failed_at), h.failure_kind, h.history)
+                        from job_history h where h.id = s.id)) end,
+            s.key, null::integer[], null::smallint[], null::integer[], null::timestamptz;
+        get diagnostics v_taken = row_count;
+        if v_taken < cardinality(v_ids) then  -- entries without a job: they go
+            v_some_ids := array(
+                select t.id from unnest(v_ids) as t(id) where not exists (select from job j where j.id = t.id offset 0));
+            perform forget_lost(v_some_ids);
+            return query select null, null::bigint, null, null, null::bytea, null::timestamptz, null::smallint, null,
+                null::timestamptz, null::integer, null::integer, array_to_json(v_some_ids), null::bytea, null::integer[],
+                null::smallint[], null::integer[], null::timestamptz;
+        end if;
+        -- A limit that was set since this began counts these, too: whoever sets one waits for writers of `lease`.
+        if exists (select from queue_settings r where r.max_running is not null and (r.queue = '*' or r.queue = any (v_from))) then
+            insert into slot (queue, id, expires_at)
+            select s.queue, s.id, v_ends from unnest(v_ids) as t(id)
+            cross join lateral (select k.queue, k.id from job_state k where k.id = t.id offset 0) s
+            where exists (select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*'))
+            on conflict (queue, id) do update set expires_at = excluded.expires_at;
+        end if;
+        if v_is_gated then
+            perform spend_execution(r.queue, p_worker, p_rate_count, p_rate_us, r.count::integer, v_now)
+            from (select f.queue, sum(f.count) as count from unnest(v_from, v_counts) as f(queue, count) group by 1) r;
+        end if;
+    end if;
+    if p_idle is not null and v_left > 0 then
+        insert into idle_queue
+        select q from unnest(p_idle) q where not exists (select from idle_queue h where h.queue = q) order by q
+        on conflict do nothing;
+    end if;
+end $$;

@@ -1,0 +1,19 @@
+-- leave_finished: take a job that has ended, and that the caller has locked, out of its row.
+create or replace function {schema}.leave_finished(p_state {schema}.job_state) returns void
+language plpgsql set search_path = {schema}, pg_temp {plan} as $$
+declare
+    v_row record;
+begin
+    for v_row in
+        select f.no, f.ids from finished f
+        where f.queue = p_state.queue and f.state = p_state.state and f.at = p_state.ends_at order by f.no for update
+    loop
+        continue when p_state.id <> all (v_row.ids);
+        if cardinality(v_row.ids) = 1 then
+            delete from finished f where f.queue = p_state.queue and f.state = p_state.state and f.at = p_state.ends_at and f.no = v_row.no;
+        else
+            update finished f set ids = array_remove(f.ids, p_state.id)
+            where f.queue = p_state.queue and f.state = p_state.state and f.at = p_state.ends_at and f.no = v_row.no;
+        end if;
+    end loop;
+end $$;

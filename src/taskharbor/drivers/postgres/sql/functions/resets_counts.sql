@@ -1,0 +1,4 @@
+create or replace function {schema}.resets_counts(p_flags text) returns text
+language sql immutable set search_path = {schema}, pg_temp as $$
+    select case substr(p_flags, 4, 1) when '-' then substr(p_flags, 1, 1) else substr(p_flags, 4, 1) end
+$$;

@@ -1,2 +1,0 @@
--- next_seq: the next place in enqueue order.
-select nextval('{schema}.job_seq')

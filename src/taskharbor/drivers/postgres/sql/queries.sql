@@ -1,0 +1,107 @@
+-- name: get
+-- whole records by id; an alias gives the job it leads to.   $1 ids  $2 now
+--   each row ends with the place of the id in the question and the deciding instant
+select {columns}, i.ord::integer, t.at
+from (select coalesce($2::timestamptz, clock_timestamp()) as at) t
+cross join unnest($1::text[]) with ordinality as i(id, ord)
+left join lateral (select b.target from {schema}.alias b where b.id = i.id::uuid offset 0) a on true
+cross join lateral (select * from {schema}.job k where k.id = coalesce(a.target, i.id::uuid) offset 0) j
+cross join lateral (select * from {schema}.job_state k where k.id = j.id offset 0) s
+left join lateral (select * from {schema}.job_history k where k.id = j.id offset 0) h on true
+
+-- name: find_walk
+-- the next jobs in enqueue order, looking at so many at most.
+--   $1 now  $2 queue or null  $3 states: 0 scheduled, 1 ready, 2 blocked …  $4 behind this seq  $5 how many to look at
+--   $6 type  $7 key  $8 worker  $9 failure_kind  $10 how many to return
+--   each row ends with the seq that the look reached (null: it saw all) and the instant; no job: one empty row
+with recursive at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), names(name) as (
+    select case when $2::text is null then (select min(queue) from {schema}.job) else $2::text end
+    union all
+    select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
+    where n.name is not null and $2::text is null
+), examined as materialized (
+    select e.* from names n
+    cross join lateral (
+        select j.id, j.seq, j.type, j.speculates_on from {schema}.job j
+        where j.queue = n.name and j.seq {beyond} $4::bigint
+        order by j.seq {order} limit $5::integer) e
+    where n.name is not null
+    order by e.seq {order} limit $5::integer
+), picked as (
+    select e.id, e.seq
+    from examined e
+    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
+    where {fits}
+    order by e.seq {order} limit $10::integer
+)
+{page}
+
+-- name: find_few
+-- the same for states that few jobs are in, which have an index or a small table: blocked, running, failed, cancelled
+with recursive at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), names(name) as (
+    select case when $2::text is null then (select min(queue) from {schema}.job) else $2::text end
+    union all
+    select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
+    where n.name is not null and $2::text is null
+), examined as materialized (
+    select e.id, e.seq, j.type, j.speculates_on from names n
+    cross join unnest($3::smallint[]) as a(state)
+    cross join lateral (
+        (select k.next as id, k.next_seq as seq from {schema}.job_key k
+         where a.state = 2 and k.queue = n.name and k.next is not null and k.next_seq {beyond} $4::bigint
+         order by k.next_seq {order} limit $5::integer)
+        union all
+        (select s.id, s.seq
+         from (select distinct u.id from {schema}.lease h cross join unnest(h.ids) as u(id) where h.queue = n.name) i
+         cross join lateral (select k.id, k.seq from {schema}.job_state k where k.id = i.id and k.state = 3 offset 0) s
+         where a.state = 3 and s.seq {beyond} $4::bigint order by s.seq {order} limit $5::integer)
+        union all
+        (select f.ids[1] as id, f.seq from {schema}.finished f
+         where f.queue = n.name and f.state = a.state and f.seq is not null and f.seq {beyond} $4::bigint
+         order by f.seq {order} limit $5::integer)) e
+    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
+    where n.name is not null
+    order by e.seq {order} limit $5::integer
+), picked as (
+    select e.id, e.seq
+    from examined e
+    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
+    where {fits}
+    order by e.seq {order} limit $10::integer
+)
+{page}
+
+-- name: count
+-- how many jobs are in each state.   $1 now  $2 queues or null
+--   queue, state, count, since when the oldest ready one could run
+with at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), counted(queue, state, count, oldest) as (
+    select w.queue, case when w.is_timed and w.eligible_at > at.now then 'scheduled' else 'ready' end,
+           count(*), min(w.eligible_at)
+    from at cross join {schema}.waiting w
+    where not w.is_copy and ($2::text[] is null or w.queue = any($2::text[])) group by 1, 2
+    union all
+    select k.queue, 'blocked', count(*), null from {schema}.job_key k
+    where k.next is not null and ($2::text[] is null or k.queue = any($2::text[])) group by 1
+    union all
+    select s.queue, 'running', count(*), null
+    from (select distinct u.id from {schema}.lease h cross join unnest(h.ids) as u(id)
+          where $2::text[] is null or h.queue = any($2::text[])) i
+    cross join lateral (select k.queue, k.link_flags from {schema}.job_state k where k.id = i.id and k.state = 3 offset 0) s
+    where s.link_flags & 4 = 0 group by 1
+    union all
+    select f.queue, (array['completed', 'failed', 'cancelled'])[f.state - 3], sum(cardinality(f.ids)), null
+    from {schema}.finished f
+    where not f.is_copy and ($2::text[] is null or f.queue = any($2::text[])) group by 1, f.state
+)
+select c.queue, c.state, sum(c.count)::integer, min(c.oldest) from counted c group by c.queue, c.state
+
+-- name: rate_usage
+-- what was spent of execute rates, oldest first, and the deciding instant.   $1 now
+select name, at, count, coalesce($1::timestamptz, clock_timestamp()) from {schema}.rate_usage
+where kind = 'execute' order by at
