@@ -114,7 +114,7 @@ def help_text() -> str:
     lines += [
         "",
         "Most commands take --url URL or --app APP, --json, -o FORMAT, --no-color and -v.",
-        "All take --config FILE and --profile NAME; `taskharbor config show` shows the values in use.",
+        "All take --config FILE and --profile NAME; see `taskharbor config show`.",
         "taskharbor COMMAND --help describes one of them.",
         "",
     ]
