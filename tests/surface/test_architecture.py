@@ -35,6 +35,13 @@ async def test_a_job_on_the_memory_store_passes_through_the_listed_files() -> No
     assert await way_of_a_job("memory://") == groups["steps"] | groups["memory"] | groups["helpers"]
 
 
+async def test_a_job_on_sqlite_passes_through_every_listed_step(tmp_path: Path) -> None:
+    groups = listed()
+    steps = {name for name in groups["steps"] | groups["sqlite"] if name.endswith(".py")}
+
+    assert steps - await way_of_a_job(f"sqlite:///{tmp_path}/jobs.db") == set()
+
+
 def test_no_store_has_more_than_thirty_files_with_a_step() -> None:
     groups = listed()
     steps = groups.pop("steps")
