@@ -12,7 +12,15 @@ from taskharbor.drivers.messages import RoleLease
 from taskharbor.drivers.postgres.connections import Handle
 from taskharbor.drivers.postgres.rows import span, span_us
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport, fold, ranked
+from taskharbor.model.presence import (
+    Sample,
+    TypeInfo,
+    WorkerInfo,
+    WorkerReport,
+    learned,
+    ranked,
+    reported,
+)
 from taskharbor.model.queue import QueueRules, QueueSettings, rules_of
 from taskharbor.model.schedule import Schedule, StoredSchedule, stored
 
@@ -48,14 +56,16 @@ class Registry(Handle):
     ) -> None:
         async def step(connection: Any) -> None:
             await connection.execute(self._sql["lock"], "presence", "" if samples else report.worker_id, None)
-            known = await connection.fetchrow(self._sql["worker"], report.worker_id, now)
-            latency = span(known[0])
-            for sample in samples:
-                latency = fold(latency, sample.duration)
+            row = await connection.fetchrow(self._sql["worker"], report.worker_id, now)
+            latency, count, at = span(row[0]), row[1], row[2]  # empty for a report that has expired
+            before = WorkerInfo(
+                report=report, seen_at=at, expires_at=at + ttl, latency=latency, samples=count
+            )
+            info = reported(before, report, samples, ttl, at)
             await connection.execute(
                 self._sql["report_worker"],
-                *(report.worker_id, _text(report), known[2], known[2] + ttl),
-                *(span_us(latency), known[1] + len(samples)),
+                *(report.worker_id, _text(report), info.seen_at, info.expires_at),
+                *(span_us(info.latency), info.samples),
             )
             await self._learn(connection, samples)
 
@@ -64,15 +74,10 @@ class Registry(Handle):
     async def _learn(self, connection: Any, samples: Sequence[Sample]) -> None:
         if not samples:
             return
-        rows = await connection.fetch(self._sql["types"])
-        known = {name: (span(usual), count) for name, usual, count in rows}
-        for sample in samples:
-            usual, count = known.get(sample.type, (None, 0))
-            known[sample.type] = (fold(usual, sample.duration), count + 1)
-        touched = sorted({sample.type for sample in samples})
-        await connection.executemany(
-            self._sql["learn_type"], [(name, span_us(known[name][0]), known[name][1]) for name in touched]
-        )
+        known = {info.type: info for info in map(_type_info, await connection.fetch(self._sql["types"]))}
+        after = learned(known, samples)
+        rows = [(name, span_us(after[name].usual), after[name].samples) for name in sorted(after)]
+        await connection.executemany(self._sql["learn_type"], rows)
 
     async def do_forget_worker(self, worker_id: str, now: datetime | None) -> bool:
         rows = await self._connections.rows(self._sql["forget_worker"], worker_id, now)
@@ -95,7 +100,7 @@ class Registry(Handle):
 
     async def do_types(self, now: datetime | None) -> list[TypeInfo]:
         rows = await self._connections.rows(self._sql["types"], writes=False)
-        return [TypeInfo(name, timedelta(microseconds=usual), samples) for name, usual, samples in rows]
+        return [_type_info(row) for row in rows]
 
     # ------------------------------------------------------------------ roles
 
@@ -136,6 +141,11 @@ class Registry(Handle):
 
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
         return [_stored(row) for row in await self._connections.rows(self._sql["schedules"], writes=False)]
+
+
+def _type_info(row: Sequence[Any]) -> TypeInfo:
+    name, usual, samples = row
+    return TypeInfo(name, timedelta(microseconds=usual), samples)
 
 
 def _stored(row: Sequence[Any]) -> StoredSchedule:

@@ -46,6 +46,7 @@ on conflict (type) do update set usual_us = excluded.usual_us, samples = exclude
 
 -- name: hold_role
 -- take or keep a role, or learn who has it; one row.   $1 role  $2 holder  $3 ttl in µs  $4 now
+-- The same as `role_after` in model/presence.py.
 with at as materialized (
     select coalesce($4::timestamptz, clock_timestamp()) as now
 ), taken as (
@@ -65,7 +66,7 @@ select r.holder, r.term, r.expires_at, false from {schema}.role r
 where r.role = $1::text and not exists (select from taken)
 
 -- name: release_role
--- give a role up; its term stays known.   $1 role  $2 holder  $3 now
+-- give a role up; its term stays known: `role_released` in model/presence.py.   $1 role  $2 holder  $3 now
 update {schema}.role set expires_at = coalesce($3::timestamptz, clock_timestamp())
 where role = $1::text and holder = $2::text and expires_at > coalesce($3::timestamptz, clock_timestamp())
 returning role
@@ -85,6 +86,7 @@ on conflict (name) do update set
 
 -- name: advance_schedule
 -- ticks up to here were dealt with; never goes back.   $1 name  $2 tick  $3 now  $4 fired
+-- The same as `advanced` in model/schedule.py.
 update {schema}.schedule set
     updated_at = case when $2::timestamptz > last_tick_at then coalesce($3::timestamptz, clock_timestamp()) else updated_at end,
     fired_at = case when $2::timestamptz > last_tick_at and $4::boolean then $2::timestamptz else fired_at end,
