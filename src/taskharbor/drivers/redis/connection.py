@@ -1,7 +1,7 @@
 """One asyncio connection to a server: commands are sent at once, replies come back in order.
 
 Many callers share it; their commands are pipelined. When the connection breaks or a reply times out,
-every waiting call fails and the connection is not used again.
+every waiting call fails and the connection is not used again. Decision 0021 says why this is not redis-py.
 """
 
 from __future__ import annotations
