@@ -231,7 +231,7 @@ class ScheduleFailed(Event, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ whole batches
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class EventBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A batch for listeners that count every job and must cost next to nothing.
 
     It is no Event, so listening to everything does not include it: it holds the worker's own objects,
@@ -242,13 +242,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-class JobsClaimed(Batch, frozen=True, kw_only=True):
+class JobsClaimed(EventBatch, frozen=True, kw_only=True):
     """A claim returned these jobs."""
 
     jobs: Sequence[JobRecord]
 
 
-class AttemptsAnswered(Batch, frozen=True, kw_only=True):
+class AttemptsAnswered(EventBatch, frozen=True, kw_only=True):
     """The store has answered these settlements, one answer each: Settled, or the lease error.
 
     A job has its `record`; `attempt` with `started` (None if its handler never ran) and `ended`, by the
@@ -262,7 +262,7 @@ class AttemptsAnswered(Batch, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ the bus
 
 Listener = Callable[[Any], None]
-Kind = type[Event] | type[Batch]
+Kind = type[Event] | type[EventBatch]
 
 
 class EventBus:
@@ -291,7 +291,7 @@ class EventBus:
 
         return stop
 
-    def emit(self, event: Event | Batch) -> None:
+    def emit(self, event: Event | EventBatch) -> None:
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)
