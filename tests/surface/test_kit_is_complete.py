@@ -25,7 +25,7 @@ PLAN = {
     "W": 15,  # limits and rates
     "M": 13,  # idempotency
     "N": 16,  # errors and closing
-    "P": 22,  # races
+    "P": 23,  # races
     "Q": 12,  # round trips
     "R": 14,  # looking and retention
     "S": 10,  # clocks

@@ -32,6 +32,7 @@ _TRIES = 6  # the first and five more
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0  # after that a connection that was not needed is closed
 SOON_SECONDS = 0.05  # a new connection takes as long, so one that comes back within that is as good
+SLOW_SECONDS = 0.15  # where a call takes longer than that, a connection is opened before it is needed
 KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
@@ -54,6 +55,8 @@ class Connections:
         self._returned = asyncio.Event()  # set when a connection comes back
         self._lent: set[Any] = set()
         self._most_lent = 0  # at once, since the last look at it
+        self._call_seconds = 0.0  # how long the last call took
+        self._is_opening_spare = False
         self._trimming: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(address.pool_size)
@@ -157,6 +160,7 @@ class Connections:
     async def _lent_by(self, take: Callable[[], Awaitable[Any]], step: Step[_T]) -> _T:
         async with self._room:
             connection = await take()
+            began = self._loop.time()
             try:
                 answer = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
@@ -167,6 +171,7 @@ class Connections:
                 self._give_back(connection)
                 raise
             self._give_back(connection)
+            self._call_seconds = self._loop.time() - began
             return answer
 
     def _suspect(self, connection: Any) -> asyncio.Task[None]:
@@ -202,7 +207,19 @@ class Connections:
         if connection is None:
             connection = await self._new()
         self._note_lent(connection)
+        if not self._idle and self._call_seconds > SLOW_SECONDS:
+            self._open_spare()
         return connection
+
+    def _open_spare(self) -> None:
+        """All are in use. A heartbeat that comes next would wait six round trips for a new one."""
+        if not self._is_opening_spare and len(self._lent) < self._address.pool_size:
+            self._is_opening_spare = True
+            self._in_background(connect(self._address)).add_done_callback(self._spare_opened)
+
+    def _spare_opened(self, connecting: asyncio.Task[Any]) -> None:
+        self._is_opening_spare = False
+        self._keep(connecting)
 
     def _taken_idle(self, to_lend: bool) -> Any:
         while self._idle:
