@@ -19,7 +19,9 @@ async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
     is_over: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "taskharbor.worker")
-    run: Any = SimpleNamespace(worker_id="w", events=EventBus(), timing=Timing(), options=WorkerOptions())
+    run: Any = SimpleNamespace(
+        worker_id="w", events=EventBus(), timing=Timing(), options=WorkerOptions(), gpus=()
+    )
     processes = ProcessExecutor(run, Deadlines(run))
     if is_over:
         await processes.close()

@@ -17,8 +17,9 @@ begin
         order by s.queue, s.key, s.id) x
     order by x.queue, x.key
     on conflict (queue, key) do update set holder = k.holder;
-    if p_key is not null then
-        perform from job_key k where k.queue = p_queue and k.key = p_key for update;
+    if p_key is not null then  -- without a row to lock, another call could fill the key before this one writes it
+        insert into job_key as k (queue, key, holder) values (p_queue, p_key, '00000000-0000-0000-0000-000000000000')
+        on conflict (queue, key) do update set holder = k.holder;
     end if;
     v_wanted := with_links(v_ids, p_queue, p_key);
     v_waiting := array(
