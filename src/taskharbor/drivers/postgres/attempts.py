@@ -2,8 +2,8 @@
 
 Settlements of any kind travel with the claim in one statement. What is left over (copies, failure jobs, keys
 that somebody holds this moment, leases that were lost) is settled one by one in a transaction of its own. A
-claim never joins such a transaction: it may have to wait at the gate of a limit, and whoever waits there
-must hold nothing that others wait for.
+claim is never part of that transaction: it may have to wait for a limit, and while it waits it must hold no
+locks.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Where the next claim of the same handle may start: behind the jobs it has just taken.
 
-A claim that starts at the left end of the index of `waiting` walks over every entry that was consumed and not
-yet vacuumed; under a long drain, or beside an old snapshot, that is all of them. So the place of the last job
-taken is remembered per queue, lane and rank, for half a second at most: jobs of the same rank that appear
-before it meanwhile (committed late, or with a run_at in the past) are found by the next claim that starts at
-the left end. Ranks that are not remembered are always looked at from there. Not used with a `now` from
-outside.
+A claim that starts at the left end of the index of `waiting` reads every entry that was taken but not
+vacuumed yet. While a long backlog is worked off, or while an old transaction is open, none has been vacuumed.
+So the place of the last job taken is remembered per queue, lane and rank, for half a second at most: jobs of
+the same rank that appear before it meanwhile (committed late, or with a run_at in the past) are found by the
+next claim that starts at the left end. Ranks that are not remembered are always looked at from there. Not
+used with a `now` from outside.
 
-A job that was handed back comes before younger ones. Whoever hands it back adds a row to `handed_back`, and a
-claim that finds a new one there starts at the left end.
+A job that was handed back comes before younger ones. The call that hands it back adds a row to `handed_back`,
+and a claim that finds a new one there starts at the left end.
 
-A claim that comes back short clears the places, so the next one scans from the left end. Unless that scan is
-slow, which means that an old snapshot keeps all those entries: then it is made for a twentieth of the time.
+A claim that comes back short clears the places, so the next one scans from the left end. If that
+scan is slow, an old transaction keeps those entries: then it is made less often, for a twentieth of the time.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue only when it is marked
 as idle, and take the mark away; so hints never come faster than they are asked for. Marks are made
-when listening begins, and by every claim that found less than it asked for. A reader who does not claim
-after a hint has the mark made for it a moment later; one who does must not wait behind that commit.
+when listening begins, and by every claim that found less than it asked for. If a reader does not claim soon
+after a hint, its queues are marked for it, a moment later: so a claim need not wait for that commit.
 A reader looks once more when it has been idle for a moment after a hint, for jobs that slipped in unmarked.
 A lost connection is made again; every reader gets a hint then.
 
 The server wakes every session that listens, whatever it listens for. So of the handles that wait for the
 same work (queues, lanes, types) only two listen for it: those that hold one of two advisory locks, the watch.
-A handle that has all the jobs it can take gives the watch up, one that dies loses it, and the next one that
-looks for it has it. What two watchers leave, or get no hint of, the polls of the others find: the more
-idle workers there are, the sooner. A handle without the watch listens only while it holds jobs, for their
+A handle that has all the jobs it can take gives up its lock, one that dies loses it, and another handle
+takes it. Jobs that the two do not take are found when other workers poll: the more idle workers there are,
+the sooner. A handle without the watch listens only while it holds jobs, for their
 cancels.
 
 The connection is one of the handle's pool, and does its statements too when no other is idle. Behind a pooler

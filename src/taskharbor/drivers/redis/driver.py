@@ -1,7 +1,7 @@
 """RedisDriver: many machines on one Redis or Valkey, at memory speed.
 
 The hot verbs (enqueue, exchange, extend) are one script each. The rarer ones read a snapshot of the
-jobs they touch, decide with `taskharbor.model.transitions`, and write if nothing has changed since:
+jobs they touch, let `drivers/lifecycle.py` decide, and write if nothing has changed since:
 see optimistic.py and unit_of_work.py.
 """
 

@@ -1,4 +1,4 @@
-"""Every five seconds, enqueue or claim re-checks the server's eviction policy.
+"""Enqueue and claim check the server's eviction policy again, at most once every five seconds.
 
 Eviction can be switched on while a driver is open. The server may then delete jobs, so enqueues and
 claims are refused until it is switched off. Running jobs can still be settled.

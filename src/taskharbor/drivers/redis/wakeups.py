@@ -6,8 +6,9 @@ is ready than it can take (exchange.lua), or if only others can take it (wakeup_
 inbox list brings cancel requests for the jobs it runs. A claim that found nothing is parked behind the
 BLPOP (parked_claim.py).
 
-No poller is needed for due times: BLPOP times out at the next due time of the queues. The first handle
-to wake up promotes the due jobs and pushes a marker.
+BLPOP times out at the next due time of the queues. The first handle to wake up promotes the due jobs and
+pushes a marker. The worker polls as well (worker/fetcher.py): a poll interrupts the BLPOP and collects the
+parked claim.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ with recursive name (queue) as (
 select queue from name where queue is not null
 
 -- name: reclaim_jobs
--- The jobs that still run under a claim, by seq: (seq, id, flags). A lost job has no id.
+-- The jobs that still run under a claim: (seq, id, flags, queue). A lost job has no id.
 select s.seq, j.id, s.flags, c.queue from json_each(:seqs) x
 cross join th_job_state s on s.seq = x.value and s.claim = :no and s.state = 3
 cross join th_claim c on c.no = :no

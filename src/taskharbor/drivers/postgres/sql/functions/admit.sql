@@ -1,4 +1,4 @@
--- Spend the enqueue rates for the jobs of a call that are new; one row when a rate stands against it.
+-- Spend the enqueue rates for the jobs of a call that are new, as `admit` in drivers/lifecycle.py; one row when a rate refuses it.
 create or replace function {schema}.admit(p_ids uuid[], p_queues text[], p_keys bytea[], p_now timestamptz)
 returns table (queue text, result text, detail bigint)
 language plpgsql set search_path = {schema}, pg_temp as $$

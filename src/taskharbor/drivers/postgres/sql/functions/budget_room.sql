@@ -1,4 +1,4 @@
--- How much of a budget is left at p_now. An entry leaves the window exactly p_us after it was made.
+-- How much of a budget is left at p_now, as `Window` in model/limits.py. An entry leaves the window exactly p_us after it was made.
 create or replace function {schema}.budget_room(p_kind text, p_name text, p_count integer, p_us bigint, p_now timestamptz)
 returns integer language plpgsql set search_path = {schema}, pg_temp as $$
 begin

@@ -1,3 +1,4 @@
+-- A part of `absorb` in model/transitions.py.
 create or replace function {schema}.chosen_run_at(p_rule text, p_kept timestamptz, p_new timestamptz, p_now timestamptz)
 returns timestamptz language sql immutable set search_path = {schema}, pg_temp as $$
     select case p_rule

@@ -1,4 +1,4 @@
--- ended: file jobs that have just ended under their queue, state and end. Where a queue keeps none, forget them instead.
+-- ended: file jobs that have just ended under their queue, state and end, as `end` in drivers/lifecycle.py. Where a queue keeps none, forget them instead.
 create or replace function {schema}.ended(p_now timestamptz, p_ids uuid[]) returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare

@@ -1,4 +1,4 @@
--- exchange: settle, then hand out jobs, in one statement.
+-- exchange: settle, then hand out jobs, in one statement. The rule of a claim is `claimed` in model/transitions.py.
 --   p_ids … p_others: what to settle, as in `settle`; p_ids null: nothing.
 --   p_queues … p_rate_us: the claim; p_limit 0: none. p_idle: queues to mark as idle when not enough was found.
 --   p_checked_until: hints that were due before that were looked at a moment ago. p_seen: the latest instant that the
@@ -6,7 +6,7 @@
 --   of the last job that the same caller took a moment ago. Entries before it are mostly dead ones that no vacuum has
 --   removed yet. p_back: the newest row of `handed_back` then; when there is one since, the start of the line is looked at.
 --   Returns a first row: the deciding instant in o_created_at; in o_seq 1 when leases must be reclaimed by the caller
---   first (o_more: their ids), 2 when settlements are left over and 4 when others are at a gate: then nothing was claimed; in o_done, o_states and
+--   first, 2 when settlements are left over and 4 when others are at a gate: then nothing was claimed; in o_done, o_states and
 --   o_versions the answer of `settle`, o_settled_at its instant; in o_id the newest row of `handed_back`, as text; in
 --   o_more what a sweep brought about, as [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out, in
 --   order; o_more has what only some of them have. A last row without o_id names entries that had lost their jobs.
@@ -31,8 +31,6 @@ declare
     v_ends timestamptz;
     v_fence bigint;
     v_is_gated boolean;
-    v_must_sweep boolean;
-    v_swept json;
     v_careful boolean;
     v_rooms integer[];
     v_harbor integer;

@@ -1,4 +1,4 @@
--- How long a queue keeps jobs that ended in a state, in microseconds; null for ever.
+-- How long a queue keeps jobs that ended in a state, in microseconds; null for ever. `retention_of` in model/queue.py.
 create or replace function {schema}.retention(p_queue text, p_state integer) returns bigint
 language plpgsql stable set search_path = {schema}, pg_temp as $$
 declare

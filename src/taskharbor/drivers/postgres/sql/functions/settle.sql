@@ -3,7 +3,7 @@
 --   p_ids: sorted. p_leases: for each the number of its lease in p_tokens, p_workers and p_marks (is it of a job with a
 --   key?); null: all have the first. p_results: null when there are none.
 --   p_others: what is no ack, as [{ord, kind, delay, run_at, error, trace, failure_kind, attempts, failed_at}], with kind
---   2 retry, 3 fail, 4 release, 5 cancelled, 6 stalled; null: all are acks.
+--   2 retry, 3 fail, 4 release, 5 cancelled, 6 stalled; null: all are acks, or in a sweep all are stalled.
 --   p_tokens null: a sweep. Leases that have run out instead; the caller has locked the rows and their keys.
 --   Not done here, for the caller to settle one by one: jobs with copies, failures that make a failure job, and whatever
 --   somebody else has locked or changed this moment. So this waits for no key, and its instant is behind all it meets.

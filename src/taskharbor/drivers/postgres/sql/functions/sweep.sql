@@ -1,5 +1,5 @@
 -- sweep: look at the hints that are due in these queues (null: in all), oldest first, and end up to p_limit leases that
--- have run out. Jobs that still run get a later hint. Waits for nothing: what somebody else has locked keeps its hint.
+-- have run out, as `reclaim_one` in drivers/lifecycle.py. Jobs that still run get a later hint. Waits for nothing: what somebody else has locked keeps its hint.
 --   One row per job, o_ord by the end of its lease: o_result 1 ready again, 2 merged, 5 failed, 6 cancelled; 8: the caller must reclaim it, because copies
 --   or a failure job take part; 9: it was dropped, because its row in `job` is lost.
 create or replace function {schema}.sweep(p_now timestamptz, p_queues text[], p_limit integer)

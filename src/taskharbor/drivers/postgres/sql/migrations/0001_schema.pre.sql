@@ -117,7 +117,7 @@ create table {schema}.job_key (
 );
 create index job_key_blocked on {schema}.job_key (queue, next_seq) where next is not null;
 
--- A hint, not the truth: acks and heartbeats leave it alone. The sweep that finds one due looks at `job_state`.
+-- A hint, not the truth: heartbeats leave it alone, and an ack drops it when that is cheap. The sweep that finds one due looks at `job_state`.
 create table {schema}.lease (
     no          bigint not null generated always as identity,
     expires_at  timestamptz not null,
