@@ -13,22 +13,13 @@ declare
     v_is_counted boolean := exists (select from queue_settings r where r.max_running is not null);
     v_before timestamptz[];
 begin
-    -- Locked first, stamped then.
+    -- Locked first, in the order of ids as everywhere, stamped then. Only rows whose lease holds are waited for.
     v_before := array(
         select q.ends_at from unnest(p_ids) with ordinality as i(id, ord)
         left join lateral (
             select s.ends_at from job_state s where s.id = i.id and s.state = 3 and s.token = any (p_tokens)
-            for update skip locked offset 0) q on true
+            for update offset 0) q on true
         order by i.ord);
-    -- Only rows whose lease holds are waited for: a lock stays, also when the row has changed meanwhile.
-    if array_position(v_before, null) is not null then
-        v_before := array(
-            select coalesce(i.before, q.ends_at) from unnest(p_ids, v_before) with ordinality as i(id, before, ord)
-            left join lateral (
-                select s.ends_at from job_state s where i.before is null and s.id = i.id and s.state = 3
-                and s.token = any (p_tokens) for update offset 0) q on true
-            order by i.ord);
-    end if;
     if v_is_counted then
         perform from unnest(p_ids) as i(id)
         cross join lateral (select k.queue from job_state k where k.id = i.id offset 0) s
