@@ -37,6 +37,9 @@ KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was give
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
 OUR_PATH = "pg_catalog, pg_temp"
+# Our queries are planned for each call: a plan kept since the store was empty reads whole tables.
+OUR_SESSION = f"set search_path = {OUR_PATH}; set plan_cache_mode = force_custom_plan"
+THEIR_SESSION = "reset search_path; reset plan_cache_mode"
 _BEGIN = "begin isolation level read committed"
 
 Step = Callable[[Any], Awaitable[_T]]
@@ -98,7 +101,7 @@ class Connections:
         try:
             if not self._address.behind_pooler:
                 with translated(writes=False):
-                    await connection.execute("reset search_path")
+                    await connection.execute(THEIR_SESSION)
             yield connection
         finally:
             self._in_background(self._taken_back(connection))
@@ -106,7 +109,7 @@ class Connections:
     async def _taken_back(self, connection: Any) -> None:
         try:
             if not connection.is_closed() and not self._address.behind_pooler:
-                await connection.execute(f"set search_path = {OUR_PATH}", timeout=CONNECT_SECONDS)
+                await connection.execute(OUR_SESSION, timeout=CONNECT_SECONDS)
         except (*FOREIGN, asyncio.CancelledError):
             connection.terminate()
         else:
@@ -149,7 +152,7 @@ class Connections:
             try:
                 return await self._once(step)
             except FOREIGN as error:
-                if left and sqlstate(error) in RETRYABLE:
+                if left and (sqlstate(error) in RETRYABLE or _may_ask_again(error, writes)):
                     continue
                 raise ours(error, writes=writes) from error
         raise AssertionError("unreachable")
@@ -167,7 +170,9 @@ class Connections:
                 # The next call may depend on what became of this one: that is waited for, but not for long.
                 await asyncio.wait([self._suspect(connection)], timeout=KNOWN_SECONDS)
                 raise
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, asyncpg.InternalClientError):
+                    connection.terminate()
                 self._give_back(connection)
                 raise
             self._give_back(connection)
@@ -298,6 +303,11 @@ class Connections:
         self._trimming = self._loop.call_later(IDLE_SECONDS, self._trim) if is_more else None
 
 
+def _may_ask_again(error: BaseException, writes: bool) -> bool:
+    """asyncpg lost count of the answers on a connection, as after a cancelled call: a read moves on."""
+    return not writes and isinstance(error, asyncpg.InternalClientError)
+
+
 class Handle:
     """What every part of an open driver handle has."""
 
@@ -336,7 +346,7 @@ async def connect(address: Address, *, to_listen: bool = False) -> Any:
     if is_direct:
         try:
             # Not among the settings above: `reset` must bring back what the role has by itself.
-            await connection.execute(f"set search_path = {OUR_PATH}", timeout=CONNECT_SECONDS)
+            await connection.execute(OUR_SESSION, timeout=CONNECT_SECONDS)
         except BaseException:
             connection.terminate()
             raise
