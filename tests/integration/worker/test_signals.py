@@ -16,11 +16,11 @@ from taskharbor.model.state import JobState
 from taskharbor.worker import supervisor
 from taskharbor.worker.executors.process_tree import kill_tree
 from taskharbor.worker.signals import SAME_REQUEST_SECONDS
-from tests.integration.worker.processes import SLOW, is_alive, is_stopped
+from tests.integration.worker.processes import is_alive, is_stopped
 
 
 async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(harness):
-    """C01, Z10: with one stall counted. How soon after the lease is measured by `make chaos`."""
+    """C01, Z10: within the lease and two seconds, with one stall counted."""
     first = harness.worker(lease=3)
     job_id = await harness.put(payload=600)
     await harness.note("started", job_id)
@@ -34,7 +34,7 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_after_its_lease(har
     again = await harness.note("started", job_id, nth=2)
     record = await harness.job(job_id)
 
-    assert again["at"] - died <= 3 + SLOW / 2
+    assert again["at"] - died <= 3 + 2
     assert again["pid"] == second.pid
     assert (record.stalls, record.attempts, record.starts) == (1, 0, 2)
 

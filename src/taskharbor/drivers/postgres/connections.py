@@ -6,7 +6,7 @@ when no other is idle, so that an idle worker needs no other. What a busy time o
 has needed it for a while. Serialisation failures and deadlocks are tried again in here.
 
 Names in our statements mean what the server itself means by them: the search_path of our sessions holds
-nothing else, so whoever may create functions and operators in `public` gets none of them called by us.
+nothing else, so functions and operators that others create in `public` are never called by us.
 Behind a pooler each transaction says so for itself.
 """
 
@@ -285,7 +285,7 @@ class Connections:
         self._tell_of(connection)
 
     def _tell_of(self, connection: Any) -> None:
-        """It is not in use any more, for whoever waits for this very one, or for any."""
+        """It is free again: wake the caller that waits for this very one, or for any."""
         self._lent.discard(connection)
         self._returned.set()
         if self._wanted is not None and self._wanted[0] is connection and not self._wanted[1].done():

@@ -60,7 +60,7 @@ select q from unnest($1::text[]) q where not exists (select from {schema}.idle_q
 on conflict do nothing
 
 -- name: cancelled_of
--- running jobs of these workers that were cancelled, for whoever did not listen.   $1 workers
+-- running jobs of these workers that were cancelled, for workers that did not listen.   $1 workers
 select s.id::text, s.worker
 from (select distinct u.id from {schema}.lease h cross join unnest(h.ids) as u(id)) i
 cross join lateral (

@@ -30,7 +30,7 @@ begin
         delete from slot s where not exists (
             select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*'));
     end if;
-    -- A budget that is unset remembers nothing; a gate that may have opened wakes whoever waits behind it.
+    -- A budget that is unset remembers nothing; a gate that may have opened wakes the workers that wait behind it.
     delete from rate_usage u where u.name = p_queue
     and (u.kind = 'enqueue' and p_enqueue_count is null or u.kind = 'execute' and p_execute_count is null);
     perform wake(case when p_queue = '*' then array(select q.queue from idle_queue q) else array[p_queue] end);

@@ -11,7 +11,7 @@
 --   o_more what a sweep brought about, as [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out, in
 --   order; o_more has what only some of them have. A last row without o_id names entries that had lost their jobs.
 --
--- A gate is waited for with empty hands only, and whoever is through it waits for nothing more.
+-- A claim that waits for a gate holds no other lock, and waits for nothing more once it is through.
 create or replace function {schema}.exchange(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
     p_results bytea[], p_others json,
@@ -226,7 +226,7 @@ begin
                 null::timestamptz, null::integer, null::integer, array_to_json(v_some_ids), null::bytea, null::integer[],
                 null::smallint[], null::integer[], null::timestamptz;
         end if;
-        -- A limit that was set since this began counts these, too: whoever sets one waits for writers of `lease`.
+        -- A limit that was set since this began counts these, too: the call that sets it waits for writers of `lease`.
         if exists (select from queue_settings r where r.max_running is not null and (r.queue = '*' or r.queue = any (v_from))) then
             insert into slot (queue, id, expires_at)
             select s.queue, s.id, v_ends from unnest(v_ids) as t(id)

@@ -8,7 +8,7 @@
 --   job_key    every key with a job that waits, runs or is blocked. `holder` waits or runs, `next` is blocked behind it
 --   lease      hints for the sweep: each running job is in a row that is due no later than its lease ends
 --   finished   each job that has ended, under its queue, state and end
--- THE ORDER OF LOCKS is in docs/reference/postgres.md: whoever waits for a lock may hold only locks that come before it.
+-- THE ORDER OF LOCKS is in docs/reference/postgres.md: a call that waits for a lock may hold only locks that come before it.
 --
 -- Instants are timestamptz, spans are microseconds. Names compare by their bytes, whatever the database's collation.
 
@@ -91,7 +91,7 @@ create table {schema}.waiting (
     rank         smallint not null check (rank between -100 and 100),
     is_timed     boolean not null default false,
     is_copy      boolean not null default false,
-    has_run      boolean not null default false,        -- whoever had a lease of it may still hold its row
+    has_run      boolean not null default false,        -- a worker that had a lease of it may still lock its row
     queue        text collate "C" not null,
     lane         text collate "C" not null,
     line         text collate "C" not null,             -- queue/lane/type, for claims that take some types only
@@ -200,7 +200,7 @@ create table {schema}.rate_usage (
 );
 create index rate_usage_until on {schema}.rate_usage (until);
 
--- Queues that an idle worker listens to: whoever makes a job ready there sends one notification and deletes the row,
+-- Queues that an idle worker listens to: a call that makes a job ready there sends one notification and deletes the row,
 -- so that the next ones send none.
 create table {schema}.idle_queue (
     queue  text primary key
