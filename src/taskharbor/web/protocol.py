@@ -46,6 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_is_complete = False
     _is_arriving = False
     _is_refused = False
+    _is_held = False
     _message = 0
     _beside_body = 0
     _body_bytes = 0
@@ -155,6 +156,9 @@ class BoundedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------------ sending an answer
 
     def on_response_complete(self) -> None:
+        if self.pipeline and self.flow.write_paused:
+            self._is_held = True  # a caller that does not read its answers gets no further one
+            return
         is_last = not self.pipeline
         if is_last:
             self.cycle.body = bytearray()  # of a request that was answered before it was complete
@@ -171,6 +175,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete and not self._is_arriving:
             self.limits.is_busy(self)
         super().resume_writing()
+        if self._is_held:
+            self._is_held = False
+            self.on_response_complete()
 
     # ------------------------------------------------------------------ deadlines
 

@@ -29,6 +29,8 @@ FILES_BESIDES = 128
 """Files a server needs besides its connections: the store, logs, the scheduler."""
 
 _BACKLOG = 2048
+_SEND_BUFFER = 128 * 1024
+"""What the system keeps of answers that a caller has not read. It would keep megabytes for each of them."""
 _KEEP_ALIVE_SECONDS = 75
 _NEW_OBJECTS = 20_000
 """Objects between two runs of the garbage collector: a batch makes thousands, none of them in a cycle."""
@@ -83,6 +85,7 @@ def bind(host: str, port: int) -> socket.socket:
 def _bound(listener: socket.socket, address: Any) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         listener.bind(address)
     except OSError:
         listener.close()

@@ -118,6 +118,25 @@ def test_a_caller_who_never_reads_is_let_go() -> None:
         wait_until(lambda: len(one.service.connections) == 0)
 
 
+def test_a_caller_who_does_not_read_gets_no_further_work_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty long answers, asked for at once: those that nothing could be written of are not even made."""
+    made: list[str] = []
+    handle = App.__call__
+
+    async def counted(one: App, scope, receive, send) -> None:
+        made.append(scope.get("path", ""))
+        await handle(one, scope, receive, send)
+
+    monkeypatch.setattr(App, "__call__", counted)
+
+    ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(app()) as port, callers(port, 1, ask * 40):
+        wait_until(lambda: made.count("/api/openapi.json") > 0)
+        for _ in range(10):
+            assert is_live(port)
+        assert made.count("/api/openapi.json") <= 5  # 19 where the system kept all it could
+
+
 def test_a_caller_who_reads_at_leisure_gets_all_of_it() -> None:
     one = app(write_seconds=1.0)
     ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n"
