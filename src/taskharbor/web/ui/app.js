@@ -1,0 +1,123 @@
+/** The dashboard: routes, session, frame.
+ *
+ * A page is `pages/<name>.js`:
+ *
+ *     export default function Page({ route, api, live, session }) { return html`<div class="head">…`; }
+ *     export const title = (route) => "Failures";      // of the browser tab
+ *     export const hasWindow = true;                   // optional: the time window (route.query.window, "1h") is in the top
+ *
+ *     route     { name, path: ["…"], query: { q: "…" }, set({ q: "…" }) }; addresses by href(name, path, query) of route.js
+ *     api       api.get("queues/mail", { limit: 50 }), post, put, patch, delete; throws Problem
+ *     live      live.board, live.on(kind, fn), live.follow(ids); hooks useBoard(), useEvents(kind, fn), useTick(s) of live.js
+ *     session   the body of GET /api/session; may(session, "retry") of deeds.js says what is drawn
+ *
+ * It renders the inside of <main>, beginning with `<div class="head"><div class="grow"><h1>`. Data come by useAsk(path, query,
+ * { every, on }) of parts/data.js. Parts: html, Icon, State, Button, IconButton, Segments, Menu, Tick, Switch, Field, CopyButton,
+ * say/sayProblem (toasts), change/hold/preview/retryOne/pauseQueue (deeds.js), Dialog, Confirm, Spark, Bar, Columns, Plot, Empty, Loading, Trouble,
+ * Banner, useKeys (keys.js). Commands of the page for Ctrl K: useCommands([[label, action]]) of parts/palette.js.
+ *
+ * Everything that comes from a job, a worker or an error is text. No innerHTML, no style attribute, no eval: a test looks.
+ * pages/login.js is drawn without the frame and gets { api, onLogin } instead.
+ */
+
+import { api, onLogout } from "./api.js";
+import { setZone } from "./format.js";
+import { startKeys, useKeys } from "./keys.js";
+import { live } from "./live.js";
+import { html, render, useEffect, useRef, useState } from "./parts/html.js";
+import { Loading, Trouble } from "./parts/notes.js";
+import { KeysDialog, Palette } from "./parts/palette.js";
+import { AwayBanner, PLACES, Rail, ReadOnly, Tabbar, Top, WINDOWS } from "./parts/shell.js";
+import { Toasts } from "./parts/toast.js";
+import { nextTheme, prefs } from "./prefs.js";
+import { go, href, useRoute } from "./route.js";
+
+const PAGES = {
+  overview: () => import("./pages/overview.js"), jobs: () => import("./pages/jobs.js"), job: () => import("./pages/job.js"),
+  failures: () => import("./pages/failures.js"), queues: () => import("./pages/queues.js"), workers: () => import("./pages/workers.js"),
+  schedules: () => import("./pages/schedules.js"), system: () => import("./pages/system.js"), more: () => import("./pages/more.js"),
+  login: () => import("./pages/login.js"),
+};
+const loaded = {};
+
+/** `#/jobs/<id>` is the page of one job. */
+const pageOf = (route) => (route.name === "jobs" && route.path.length ? "job" : route.name);
+/** A page stays while only its query or what it has open changes; each job is a page of its own. */
+const placeOf = (route) => (pageOf(route) === "job" ? `job/${route.path[0]}` : route.name);
+
+/** The module of a page: { module } or { problem }; null while it is on its way. */
+function usePage(name) {
+  const [, again] = useState(0);
+  useEffect(() => {
+    if (loaded[name]?.module) return;
+    delete loaded[name];
+    if (!PAGES[name]) { loaded[name] = { problem: { message: `There is no page ${name}.` } }; again((count) => count + 1); return; }
+    PAGES[name]().then((module) => { loaded[name] = { module }; }, (error) => { loaded[name] = { problem: { message: error.message } }; })
+      .then(() => again((count) => count + 1));
+  }, [name]);
+  return loaded[name] ?? null;
+}
+
+function App() {
+  const [session, become] = useState(undefined); // undefined: asked; null: nobody; else the body
+  const [problem, fail] = useState(null);
+  const ask = () => api.get("session").then((found) => { become(found); fail(null); live.start(); },
+    (error) => { if (error.status === 401) { live.stop(); become(null); } else fail(error); });
+  useEffect(() => { onLogout(() => { live.stop(); become(null); }); ask(); }, []);
+  const login = usePage("login");
+  if (session === null) return html`${login?.module ? html`<${login.module.default} api=${api} onLogin=${ask}/>` : html`<main id="main"></main>`}`;
+  if (session === undefined) {
+    return html`<main id="main">${problem && html`<${Trouble} problem=${problem} what="The dashboard could not start" onAgain=${ask}/>`}</main>`;
+  }
+  return html`<${Frame} session=${session} onLogout=${() => api.delete("session").finally(() => { live.stop(); become(null); })}/>`;
+}
+
+function Frame({ session, onLogout: leave }) {
+  const route = useRoute();
+  const name = pageOf(route);
+  const page = usePage(name);
+  const [open, show] = useState(null); // "palette" | "keys"
+  const place = useRef(placeOf(route));
+  setZone(route.query.zone ?? prefs.get("zone"));
+  const search = () => {
+    if (name !== "jobs") go("#/jobs");
+    setTimeout(() => document.querySelector("#q")?.focus(), name === "jobs" ? 0 : 150);
+  };
+  useKeys({
+    "/": search, "?": () => show("keys"), "Ctrl K": () => show(open === "palette" ? null : "palette"), t: nextTheme,
+    p: () => (live.isPaused ? live.resume() : live.pause()),
+    "[": () => page?.module?.hasWindow && step(route, -1), "]": () => page?.module?.hasWindow && step(route, 1),
+    ...Object.fromEntries(PLACES.map(([target, , key]) => [`g ${key}`, () => go(href(target))])),
+  });
+  useEffect(() => {
+    const now = placeOf(route);
+    if (page?.module) document.title = `${page.module.title?.(route) ?? name} · ${session.server?.name ?? "harbor"} · TaskHarbor`;
+    if (place.current === now) return;
+    place.current = now;
+    scrollTo(0, 0);
+    document.querySelector("#main")?.focus({ preventScroll: true }); // the new page is read from its beginning
+  });
+  return html`<a class="skip" href="#main" onClick=${toMain}>Skip to content</a>
+    <${Rail} route=${name === "job" ? { ...route, name: "jobs" } : route} session=${session} onLogout=${leave}/>
+    <div class="page"><${Top} route=${route} hasWindow=${page?.module?.hasWindow} note=${page?.module?.note} onSearch=${search} onKeys=${() => show("keys")}/>
+      <main id="main" tabindex="-1"><${AwayBanner}/><${ReadOnly} session=${session}/>
+        ${page === null ? html`<${Loading}/>` : page.problem ? html`<${Trouble} problem=${page.problem} what="This page is not here"/>`
+          : html`<${page.module.default} key=${placeOf(route)} route=${route} api=${api} live=${live} session=${session}/>`}</main></div>
+    <${Tabbar} route=${{ ...route, name }}/><${Toasts}/>
+    ${open === "palette" && html`<${Palette} session=${session} onClose=${() => show(null)} onKeys=${() => show("keys")}/>`}
+    ${open === "keys" && html`<${KeysDialog} onClose=${() => show(null)}/>`}`;
+}
+
+function step(route, by) {
+  const names = WINDOWS.map(([value]) => value);
+  const next = names[names.indexOf(route.query.window ?? "1h") + by];
+  if (next) route.set({ window: next });
+}
+
+function toMain(event) {
+  event.preventDefault();
+  document.querySelector("#main").focus();
+}
+
+startKeys();
+render(html`<${App}/>`, document.body);

@@ -1,0 +1,57 @@
+/** Keys: one table, shown by `?`. Not while typing; the switch turns off every key without a modifier (WCAG 2.1.4). */
+
+import { useEffect, useRef } from "./parts/html.js";
+import { prefs } from "./prefs.js";
+
+/** [keys, what they do]; "g o" is one key after the other. */
+export const KEY_LIST = [
+  ["/", "search"], ["Ctrl K", "commands"], ["?", "this list"],
+  ["g o", "overview"], ["g j", "jobs"], ["g f", "failures"], ["g q", "queues"], ["g w", "workers"], ["g s", "schedules"],
+  ["g y", "system"], ["j k", "down, up"], ["x", "select"], ["Shift x", "select up to here"], ["Enter", "open"],
+  ["Esc", "back, clear"], ["r", "retry"], ["c", "cancel"], ["e", "edit and retry"], ["y", "copy the id"], ["p", "pause live"],
+  ["[ ]", "time window"], ["t", "theme"], ["u", "undo"],
+];
+
+const stack = []; // the newest map is asked first
+const PREFIX_MS = 1200;
+let prefix = "", prefixAt = 0;
+
+const isTyping = (target) =>
+  target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName)
+  || (target.tagName === "INPUT" && !/^(checkbox|radio|button)$/.test(target.type));
+
+function nameOf(event) {
+  const key = event.key === "Escape" ? "Esc" : event.key;
+  if ((event.ctrlKey || event.metaKey) && !event.altKey) return `Ctrl ${key.toUpperCase()}`;
+  if (event.altKey) return "";
+  return event.shiftKey && /^[A-Z]$/.test(key) ? `Shift ${key.toLowerCase()}` : key;
+}
+
+function pressed(event) {
+  if (event.defaultPrevented || event.isComposing) return;
+  const name = nameOf(event);
+  const hasModifier = name.startsWith("Ctrl ");
+  if (!name || (!hasModifier && name !== "Esc" && (isTyping(event.target) || !prefs.get("keys")))) return;
+  if (document.querySelector("dialog[open]") && !hasModifier) return; // a dialog has its own keys
+  // Enter and Space on a button or link belong to it.
+  if (name === "Enter" && event.target.closest("a, button, input, summary")) return;
+  const full = prefix && performance.now() - prefixAt < PREFIX_MS ? `${prefix} ${name}` : name;
+  prefix = "";
+  if (full === "g") { prefix = "g"; prefixAt = performance.now(); return; }
+  for (const map of [...stack].reverse()) {
+    const action = map.current[full];
+    if (action && action(event) !== false) { event.preventDefault(); return; }
+  }
+}
+
+export const startKeys = () => document.addEventListener("keydown", pressed);
+
+/** While the component is there, these keys do this: `useKeys({ r: retry, "Shift x": … })`. An action that gives false passes. */
+export function useKeys(map) {
+  const newest = useRef(map);
+  newest.current = map;
+  useEffect(() => {
+    stack.push(newest);
+    return () => { stack.splice(stack.indexOf(newest), 1); };
+  }, []);
+}

@@ -1,0 +1,41 @@
+/** What belongs to this browser alone: theme, density, saved views, single keys. Never what a page shows. */
+
+import { useEffect, useState } from "./parts/html.js";
+
+const NAME = "taskharbor";
+const listeners = new Set();
+let values = { theme: "system", density: "normal", keys: true, views: [] };
+
+try { values = { ...values, ...JSON.parse(localStorage.getItem(NAME) ?? "{}") }; } catch { /* no storage: this visit only */ }
+show();
+
+export const prefs = {
+  get: (name) => values[name],
+  set(name, value) {
+    values = { ...values, [name]: value };
+    try { localStorage.setItem(NAME, JSON.stringify(values)); } catch { /* as above */ }
+    show();
+    listeners.forEach((listener) => listener());
+  },
+};
+
+export function usePref(name) {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const listener = () => again((count) => count + 1);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }, []);
+  return [values[name], (value) => prefs.set(name, value)];
+}
+
+const THEMES = ["system", "light", "dark"];
+export const THEME_WORDS = { system: "follow the system", light: "light", dark: "dark" };
+export const nextTheme = () => prefs.set("theme", THEMES[(THEMES.indexOf(values.theme) + 1) % THEMES.length]);
+export const nextDensity = () => prefs.set("density", values.density === "compact" ? "normal" : "compact");
+
+function show() {
+  const root = document.documentElement;
+  if (values.theme === "system") delete root.dataset.theme; else root.dataset.theme = values.theme;
+  root.dataset.density = values.density;
+}
