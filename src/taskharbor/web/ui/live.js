@@ -180,11 +180,22 @@ export function useEvents(kind, handler) {
   useEffect(() => live.on(kind, (data) => newest.current(data)), [kind]);
 }
 
+const tickers = new Map(); // one timer for all components of a pace
+function ticking(seconds) {
+  if (!tickers.has(seconds)) {
+    const listeners = new Set();
+    setInterval(() => { if (!document.hidden) listeners.forEach((listener) => listener()); }, seconds * 1000);
+    tickers.set(seconds, listeners);
+  }
+  return tickers.get(seconds);
+}
+
 /** The component renders again every `seconds`, for texts like "21 s ago". */
 export function useTick(seconds = 1) {
   const [, again] = useReducer((count) => count + 1, 0);
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) again(); }, seconds * 1000);
-    return () => clearInterval(timer);
+    const listeners = ticking(seconds);
+    listeners.add(again);
+    return () => listeners.delete(again);
   }, [seconds]);
 }
