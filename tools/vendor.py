@@ -113,7 +113,9 @@ def differences() -> list[str]:
     found = {path.name for path in FOLDER.iterdir()} - {LOCK.name}
     wrong = [f"{name} is in the folder but not in the lock" for name in sorted(found - locked.keys())]
     wrong += [f"{name} is in the lock but not in the folder" for name in sorted(locked.keys() - found)]
-    wrong += [f"{name}: the lock and tools/vendor.py differ" for name in sorted(locked.keys() ^ wanted.keys())]
+    wrong += [
+        f"{name}: the lock and tools/vendor.py differ" for name in sorted(locked.keys() ^ wanted.keys())
+    ]
     for name in sorted(found & locked.keys() & wanted.keys()):
         entry, package = locked[name], wanted[name]
         if (entry["name"], entry["version"]) != (package.name, package.version):
