@@ -55,6 +55,7 @@ class Connections:
         self._idle: list[Any] = [] if first is None else [first]
         self._kept: Any = None  # the one that listens
         self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # somebody waits for that very one
+        self._leaving: set[Any] = set()  # closed as soon as the call on it is over
         self._returned = asyncio.Event()  # set when a connection comes back
         self._lent: set[Any] = set()
         self._most_lent = 0  # at once, since the last look at it
@@ -128,11 +129,15 @@ class Connections:
         return await self._lent_by(lambda: self._take_this(connection), step)
 
     async def let_go(self, connection: Any) -> None:
-        """It listens no more, and may be closed: what its session holds goes with it."""
+        """It listens no more and is closed, after the call on it if there is one: what its session holds goes
+        with it.
+        """
         self._kept = None
         if connection in self._idle:
             self._idle.remove(connection)
             await _hang_up(connection)
+        elif connection in self._lent:
+            self._leaving.add(connection)
         else:
             connection.terminate()
 
@@ -249,18 +254,27 @@ class Connections:
             raise
 
     async def _take_this(self, connection: Any) -> Any:
-        if connection not in self._idle and not connection.is_closed():
-            self._wanted = (connection, self._loop.create_future())
-            try:
-                await self._wanted[1]
-            finally:
-                self._wanted = None
         if connection in self._idle:
             self._idle.remove(connection)
+        elif not connection.is_closed():
+            await self._handed(connection)
         if connection.is_closed():
             raise asyncpg.ConnectionDoesNotExistError("the connection that listens was lost")
         self._note_lent(connection)
         return connection
+
+    async def _handed(self, connection: Any) -> None:
+        """Wait until a connection that is in use is handed over."""
+        handed = self._loop.create_future()
+        self._wanted = (connection, handed)
+        try:
+            await handed
+        except asyncio.CancelledError:
+            self._wanted = None
+            if not handed.cancelled():  # it was, just before
+                self._give_back(connection)
+            raise
+        self._wanted = None
 
     def _keep(self, connecting: asyncio.Task[Any]) -> None:
         if not connecting.cancelled() and connecting.exception() is None:
@@ -276,6 +290,10 @@ class Connections:
         # In the middle of something after a cancelled call: nobody else shall find it like that.
         if connection.is_closed() or self._is_closed or connection.is_in_transaction():
             connection.terminate()
+        elif connection in self._leaving:
+            self._in_background(_hang_up(connection))
+        elif self._is_wanted(connection):
+            pass  # handed over below; among the idle ones another call would take it, too
         elif connection is self._kept:
             self._idle.insert(0, connection)  # the others first: who hears must not be busy
         else:
@@ -285,11 +303,15 @@ class Connections:
         self._tell_of(connection)
 
     def _tell_of(self, connection: Any) -> None:
-        """It is free again: wake the caller that waits for this very one, or for any."""
+        """It is free again, or lost: wake the caller that waits for this very one, or for any."""
         self._lent.discard(connection)
+        self._leaving.discard(connection)
         self._returned.set()
-        if self._wanted is not None and self._wanted[0] is connection and not self._wanted[1].done():
+        if self._wanted is not None and self._is_wanted(connection):
             self._wanted[1].set_result(None)
+
+    def _is_wanted(self, connection: Any) -> bool:
+        return self._wanted is not None and self._wanted[0] is connection and not self._wanted[1].done()
 
     def _trim(self) -> None:
         """Close as many as were not needed since the last time; one stays, and the one that listens."""
