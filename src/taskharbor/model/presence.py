@@ -132,6 +132,11 @@ def serves(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bo
     )
 
 
+def takes_queue(report: WorkerReport, queue: str) -> bool:
+    """Whether a worker claims jobs of this queue, of one kind or another."""
+    return not report.is_quiet and (not report.queues or queue in report.queues)
+
+
 def lanes_of(report: WorkerReport) -> tuple[str, ...]:
     """Its own lanes, or those that follow from its kind."""
     return report.lanes or (("any",) if report.kind == "any" else (report.kind, "any"))

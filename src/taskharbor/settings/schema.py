@@ -76,6 +76,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 1000
     max_connections_per_address: int | None = None
     grace: timedelta = timedelta(seconds=30)
+    ui: str = "on"
+    name: str = ""
     any_type: bool = False
     scheduler: bool = True
     metrics: bool = True

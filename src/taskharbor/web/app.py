@@ -13,15 +13,16 @@ from starlette.types import Receive, Scope, Send
 from taskharbor.errors import DriverUnavailable
 from taskharbor.harbor import Harbor
 from taskharbor.scheduler.scheduler import Scheduler
-from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, schedules, workers
+from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, schedules, session, ui, workers
 from taskharbor.web.auth import Authenticate
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.driver_routes import DriverVerbs
 from taskharbor.web.endpoint import Endpoint, Operation, endpoints_of
 from taskharbor.web.guard import Guard
 from taskharbor.web.openapi import openapi_operation
+from taskharbor.web.pages import Pages
 from taskharbor.web.problems import KINDS, Problem, problem_response
-from taskharbor.web.reply import REQUEST_ID, deliver
+from taskharbor.web.reply import HAD_SLASH, REQUEST_ID, deliver
 from taskharbor.web.request import Request
 from taskharbor.web.service import Service
 
@@ -38,6 +39,7 @@ OPERATIONS: list[Operation] = [
     *workers.OPERATIONS,
     *schedules.OPERATIONS,
     *events.OPERATIONS,
+    *session.OPERATIONS,
     *health.OPERATIONS,
 ]
 
@@ -128,13 +130,13 @@ class App:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        problem = self._guard.check(scope)
+        scope, path = self._placed(scope)
+        problem = self._guard.check(scope, path)
         if problem is not None:
             request = Request(self.service, scope, receive)
             self.service.audit.note(request, "guard", KINDS[problem.kind][0], is_change=False)
             await _answer(problem, scope, receive, send)
             return
-        scope, path = self._placed(scope)
         await (self._at_path.get(path) or self._router)(scope, receive, send)
 
     def _placed(self, scope: Scope) -> tuple[Scope, str]:
@@ -148,11 +150,12 @@ class App:
             path = path[len(root) :]
         if not path.startswith("/"):
             path = "/" + path
-        if path.endswith("/") and path != "/":
+        had_slash = path.endswith("/")
+        if had_slash and path != "/":
             path = path[:-1]
         root = root if self._prefix is None else self._prefix
         if scope["path"] != root + path or scope.get("root_path", "") != root:
-            scope = {**scope, "root_path": root, "path": root + path}
+            scope = {**scope, "root_path": root, "path": root + path, HAD_SLASH: had_slash}
         return scope, path
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,4 +187,5 @@ def _endpoints(service: Service) -> dict[str, Endpoint]:
     operations = OPERATIONS if service.metrics is None else [*OPERATIONS, service.metrics.operation()]
     operations = [*operations, *DriverVerbs(service).operations()]
     document = openapi_operation(operations)
-    return endpoints_of(service, [*operations, document])
+    pages = [] if service.config.ui == "off" else ui.operations_of(Pages(service.config.frame_ancestors))
+    return endpoints_of(service, [*operations, document, *pages])

@@ -26,6 +26,8 @@ from taskharbor.drivers.wire import Role
 from taskharbor.errors import ConfigurationError
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.web.problems import Problem
+from taskharbor.web.reply import HEAD
+from taskharbor.web.sessions import Sessions, SignedIn, has_token
 from taskharbor.web.tokens import Token, TokenFile
 
 if TYPE_CHECKING:
@@ -43,9 +45,6 @@ GRANTS: dict[Role, frozenset[Permission]] = {
     "operator": frozenset({"operator", "producer", "viewer", "reader"}),
     "admin": frozenset({"admin", "operator", "worker", "producer", "viewer", "reader"}),
 }
-
-HEAD = "taskharbor.head"
-"""In the scope: the headers that this package uses, collected once by guard.py."""
 
 RECHECK_SECONDS = 1.0
 """A host's own hook may be slow, so an open stream asks it at most this often."""
@@ -101,7 +100,7 @@ def require_every_queue(principal: Principal) -> None:
 
 
 class Authenticator:
-    """Identifies the caller: by the host's hook, by a token, or by a local address."""
+    """Identifies the caller: by the host's hook, by a token or its session, or by a local address."""
 
     def __init__(
         self,
@@ -109,6 +108,7 @@ class Authenticator:
         hook: Authenticate | None = None,
         *,
         local_callers_are_admin: bool = False,
+        sessions: Sessions | None = None,
     ) -> None:
         if tokens is None and hook is None and not local_callers_are_admin:
             raise ConfigurationError(
@@ -117,6 +117,8 @@ class Authenticator:
             )
         self._tokens = tokens
         self._hook = hook
+        self.sessions = sessions if hook is None else None
+        """Sessions of browsers; None if callers are identified by other means than tokens."""
         self._warned = LogThrottle()
         self._principals: dict[str, tuple[Token, Principal]] = {}
 
@@ -129,6 +131,11 @@ class Authenticator:
     def is_slow(self) -> bool:
         """Whether authentication may take long: a host's hook may query a database."""
         return self._hook is not None
+
+    @property
+    def way(self) -> Literal["token", "host", "loopback"]:
+        """How callers are identified."""
+        return "host" if self._hook is not None else "token" if self._tokens is not None else "loopback"
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
         """The caller. Raises Problem `unauthenticated`, with the same text for every reason."""
@@ -150,13 +157,28 @@ class Authenticator:
 
     def _by_token(self, tokens: TokenFile, connection: HTTPConnection) -> Principal | None:
         try:
-            token = tokens.find(_token_text(connection))
+            session = self._session(tokens, connection)
         except ConfigurationError as error:
             # The file is being edited, or is broken: no one gets in until it can be read.
             if self._warned.may("file"):
                 _log.error("%s; every request is refused until this is fixed", error)
             return None
-        return None if token is None else self._principal(token)
+        return None if session is None else self.principal_for(session.token)
+
+    def session_of(self, connection: HTTPConnection) -> SignedIn | None:
+        """The token behind a call, from a header or a cookie, and when that ends; None without tokens."""
+        return (
+            None
+            if self._tokens is None or self._hook is not None
+            else self._session(self._tokens, connection)
+        )
+
+    def _session(self, tokens: TokenFile, connection: HTTPConnection) -> SignedIn | None:
+        head: dict[bytes, bytes] = connection.scope[HEAD]
+        if self.sessions is not None and not has_token(head):
+            return self.sessions.find(head)
+        token = tokens.find(_token_text(connection))
+        return None if token is None else SignedIn(token, token.expires_at)
 
     def _warn_of_token_in_url(self, connection: HTTPConnection) -> None:
         query = connection.scope.get("query_string", b"")
@@ -165,7 +187,7 @@ class Authenticator:
                 "a token was sent in a query string, which logs keep: revoke it, and send it in a header"
             )
 
-    def _principal(self, token: Token) -> Principal:
+    def principal_for(self, token: Token) -> Principal:
         known = self._principals.get(token.id)
         if known is not None and known[0] is token:
             return known[1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from taskharbor.errors import ConfigurationError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.*:\[\]-]+|'self'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,15 @@ class ServerConfig:
 
     metrics: bool = False
     """Serve GET /metrics; needs prometheus-client."""
+
+    ui: Literal["on", "read-only", "off"] = "on"
+    """Whether the dashboard is served, at /ui/. With `read-only`, pages change nothing, whatever the role."""
+
+    frame_ancestors: tuple[str, ...] = ()
+    """Origins whose pages may show the dashboard in a frame, like https://intranet.example."""
+
+    name: str = ""
+    """What the dashboard calls this server, like `prod`."""
 
     any_type: bool = False
     """Accept jobs of types for which the harbor has no task."""
@@ -89,6 +101,11 @@ class ServerConfig:
     """Schedules that may exist; one more is refused."""
 
     def __post_init__(self) -> None:
+        if self.ui not in ("on", "read-only", "off"):
+            raise ConfigurationError(f"ui is on, read-only or off, not {self.ui!r}")
+        for origin in self.frame_ancestors:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigurationError(f"frame_ancestors: {origin!r} is no origin like https://host")
         if self.max_connections < 1:
             raise ConfigurationError("max_connections must be at least 1")
         if self.max_answer_bytes < 1 or self.max_bytes_under_way < 1:

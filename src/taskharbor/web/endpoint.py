@@ -21,13 +21,15 @@ from taskharbor.web.auth import LOOPBACK, Principal
 from taskharbor.web.parsing import read_query
 from taskharbor.web.permissions import AccessRule, access_rule
 from taskharbor.web.problems import Problem, problem_of, problem_response
-from taskharbor.web.reply import Reply, deliver
+from taskharbor.web.reply import HEAD, Reply, deliver
 from taskharbor.web.request import Disconnected, Request
 from taskharbor.web.service import Service
+from taskharbor.web.sessions import SAFE_METHODS, check_own_page, has_token
 
 _log = logging.getLogger("taskharbor.server")
 
 Handler = Callable[[Request], Awaitable[Response]]
+_COMPLETE = ("application/json", "text/html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Endpoint:
         self._authenticator = service.authenticator
         self._by_method = {operation.method: operation for operation in operations}
         get = self._by_method.get("GET")
-        if get is not None and get.media_type == "application/json":  # HEAD of a stream would never end
+        if get is not None and get.media_type in _COMPLETE:  # HEAD of a stream would never end
             self._by_method.setdefault("HEAD", get)
         self._allowed = ", ".join(sorted(self._by_method))
         self._rights = {method: operation.access_rule for method, operation in self._by_method.items()}
@@ -96,6 +98,7 @@ class Endpoint:
             if not rule.is_open:
                 principal = request.principal = await self._authenticator.principal_of(request)
                 self._check_access(principal, operation, rule)
+                self._check_page(request, operation, rule)
             if operation.query is not None:
                 request.query = read_query(scope["query_string"], operation.query)
             response = await operation.handler(request)
@@ -119,6 +122,18 @@ class Endpoint:
             if wait:
                 raise _too_often(operation.meter, wait, limiter.per_second)
         rule.check(principal, operation.name)
+
+    def _check_page(self, request: Request, operation: Operation, rule: AccessRule) -> None:
+        """Raises Problem `forbidden` for a change by cookie from a page that may not make it."""
+        head = request.scope[HEAD]
+        if request.method in SAFE_METHODS or has_token(head):
+            return
+        by_cookie = b"cookie" in head and not self._authenticator.is_open_to_loopback
+        if by_cookie:
+            check_own_page(head)
+        is_change = rule.is_audited or operation.name.startswith("driver.")
+        if is_change and self._service.config.ui == "read-only" and (by_cookie or b"sec-fetch-site" in head):
+            raise Problem("forbidden", "the dashboard of this server is read-only; nothing was done")
 
 
 def _problem_reply(error: Exception, request: Request) -> Reply:

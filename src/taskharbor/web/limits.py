@@ -1,8 +1,9 @@
-"""Limits per caller: requests per second, different queues, open streams."""
+"""Limits per caller: requests per second, different queues, open streams, failed logins."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 
 from taskharbor.model.clock import Clock
 from taskharbor.web.auth import LOOPBACK, Principal
@@ -64,6 +65,35 @@ class QueueQuota:
                 headers={"Retry-After": str(_QUOTA_RETRY_SECONDS)},
             )
         seen.add(queue)
+
+
+class FailureLimit:
+    """How often one address may fail to sign in: five times a minute."""
+
+    most = 5
+    seconds = 60.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failed: dict[str, deque[float]] = {}
+
+    def check(self, address: str) -> None:
+        """Raises Problem `rate-limited` once the address has failed too often."""
+        failed = self._failed.get(address)
+        wait = 0.0 if failed is None or len(failed) < self.most else failed[0] + self.seconds
+        left = wait - self._clock.monotonic()
+        if left > 0:
+            raise Problem(
+                "rate-limited",
+                f"{self.most} wrong tokens within a minute from this address; try again later",
+                headers={"Retry-After": str(math.ceil(left))},
+            )
+
+    def note(self, address: str) -> None:
+        """A wrong token."""
+        if address not in self._failed and len(self._failed) >= _MAX_CALLERS:
+            self._failed.pop(next(iter(self._failed)))
+        self._failed.setdefault(address, deque(maxlen=self.most)).append(self._clock.monotonic())
 
 
 class StreamSlots:

@@ -75,8 +75,8 @@ _OPERATOR_OR_WORKER: tuple[Permission, ...] = ("operator", "worker")
 _VIEWER_OR_PRODUCER: tuple[Permission, ...] = ("viewer", "producer")
 
 
-def _open() -> AccessRule:
-    return AccessRule(roles=_ANY_ROLE, scope=QueueScope.ALL, is_open=True)
+def _open(*, audited: bool = False) -> AccessRule:
+    return AccessRule(roles=_ANY_ROLE, scope=QueueScope.ALL, is_open=True, is_audited=audited)
 
 
 def _look(
@@ -100,6 +100,12 @@ PERMISSIONS: dict[str, AccessRule] = {
     "livez": _open(),
     "readyz": _open(),
     "openapi": _open(),
+    "home": _open(),
+    "ui": _open(),
+    "ui_file": _open(),
+    "get_session": _look(_ANY_ROLE, QueueScope.ALL),
+    "open_session": _open(audited=True),
+    "close_session": _open(audited=True),
     "enqueue": _change(_PRODUCER, QueueScope.OWN),
     "enqueue_batch": _change(_PRODUCER, QueueScope.OWN),
     "list_jobs": _look(_VIEWER, QueueScope.OWN),

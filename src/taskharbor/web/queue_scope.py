@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,9 @@ from taskharbor.model.schedule import StoredSchedule
 from taskharbor.web.audit import shown
 from taskharbor.web.auth import Principal, require_queue
 from taskharbor.web.problems import Problem
-from taskharbor.web.request import Request
+
+if TYPE_CHECKING:
+    from taskharbor.web.request import Request
 
 _NO_JOB = "00000000-0000-0000-0000-000000000000"  # an id that no job has
 _KNOWN_SECONDS = 10.0

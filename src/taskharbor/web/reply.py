@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +20,16 @@ REQUEST_ID = "taskharbor.request_id"
 
 FAST_PATH = "taskharbor.fast_path"
 """In the scope of a request on our own connections, which also enforce the time limit of a request."""
+
+HAD_SLASH = "taskharbor.had_slash"
+"""In the scope of a request whose path was sent with a slash at its end."""
+
+HEAD = "taskharbor.head"
+"""In the scope: the headers that this package uses, collected once by guard.py."""
+
+LEAST_TO_GZIP = 1024
+_MOST_TO_GZIP_AT_ONCE = 64 * 1024
+"""A longer body is gzipped in a thread: the event loop would stand still for milliseconds."""
 
 _ON_ALL = [
     (b"cache-control", b"no-store"),
@@ -92,8 +104,33 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
     return Reply(_encoder.encode(value), status, headers)
 
 
+def accepts_gzip(scope: Scope) -> bool:
+    """Whether the caller asked for gzip (RFC 9110, 12.5.3)."""
+    accepted: bytes | None = scope[HEAD].get(b"accept-encoding")
+    return accepted is not None and _names_gzip(accepted)
+
+
+@lru_cache(maxsize=64)
+def _names_gzip(accepted: bytes) -> bool:
+    for part in accepted.lower().split(b","):
+        name, _, weight = part.partition(b";")
+        if name.strip() in (b"gzip", b"*"):
+            return weight.replace(b" ", b"").rstrip(b".0") != b"q="
+    return False
+
+
+async def _gzipped(reply: Reply) -> Reply:
+    body = bytes(reply.body)
+    pack = partial(gzip.compress, body, compresslevel=1, mtime=0)
+    packed = pack() if len(body) <= _MOST_TO_GZIP_AT_ONCE else await asyncio.to_thread(pack)
+    headers = {**reply.extra_headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return Reply(packed, reply.status_code, headers, reply.media_type)
+
+
 async def deliver(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
     """Send an answer with the headers that all carry; in one write where the connection allows it."""
+    if type(response) is Reply and len(response.body) > LEAST_TO_GZIP and accepts_gzip(scope):
+        response = await _gzipped(response)
     fast_path: FastPath | None = scope.get(FAST_PATH)
     if fast_path is not None and type(response) is Reply and scope["method"] != "HEAD":
         head = response.head(scope[REQUEST_ID])
@@ -107,7 +144,8 @@ def _with_headers(scope: Scope, send: Send) -> Send:
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *added]
+            own = {name for name, _ in message["headers"]}
+            message["headers"] += [header for header in added if header[0] not in own]
         await send(message)
 
     return send_with_headers

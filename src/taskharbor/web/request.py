@@ -8,10 +8,10 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
-from taskharbor.web.auth import HEAD, LOOPBACK, NOBODY, Principal, require_every_queue, require_queue
+from taskharbor.web.auth import LOOPBACK, NOBODY, Principal, require_every_queue, require_queue
 from taskharbor.web.body_limits import SMALL
 from taskharbor.web.problems import Problem
-from taskharbor.web.reply import FAST_PATH, REQUEST_ID, FastPath
+from taskharbor.web.reply import FAST_PATH, HEAD, REQUEST_ID, FastPath, accepts_gzip
 from taskharbor.web.service import Service
 
 
@@ -42,6 +42,10 @@ class Request(HTTPConnection):
         """One of the headers that guard.py has picked out."""
         value: bytes | None = self.scope[HEAD].get(name)
         return value
+
+    @property
+    def accepts_gzip(self) -> bool:
+        return accepts_gzip(self.scope)
 
     def parameter(self, name: str) -> str:
         """A path parameter."""

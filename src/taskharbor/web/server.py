@@ -123,6 +123,8 @@ class GracefulServer(uvicorn.Server):
             gc.freeze()
             gc.set_threshold(_NEW_OBJECTS)
             _log.info("serving on http://%s", self._where)
+            if self._app.service.config.ui != "off":
+                _log.info("dashboard: http://%s/ui/", self._where)
             notify_systemd("READY=1")
 
     @contextmanager

@@ -19,7 +19,8 @@ from taskharbor.web.body_limits import BodyMemory
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.connection_limits import ConnectionLimits
 from taskharbor.web.feed import Feed
-from taskharbor.web.limits import QueueQuota, RateLimiter, StreamSlots
+from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
+from taskharbor.web.sessions import Sessions
 from taskharbor.web.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -42,10 +43,14 @@ class Service:
         self.clock: Clock = harbor.client.clock
         self.entropy = Entropy()
         tokens = None if config.tokens is None else TokenFile(config.tokens, self.clock)
-        self.authenticator = Authenticator(
-            tokens, authenticate, local_callers_are_admin=local_callers_are_admin
-        )
         self._tokens = tokens
+        self.authenticator = Authenticator(
+            tokens,
+            authenticate,
+            local_callers_are_admin=local_callers_are_admin,
+            sessions=None if tokens is None else Sessions(tokens, lambda: self.cursor_key, self.clock),
+        )
+        self.login_failures = FailureLimit(self.clock)
         self._own_key = self.entropy.bytes(32)
         self.has_callers = authenticate is not None or (tokens is not None and bool(tokens.tokens()))
         """Whether callers must authenticate, and at least one can."""
@@ -81,6 +86,11 @@ class Service:
         """The key that signs cursors: from the settings or the token file, else one of this process."""
         shared = self.config.cursor_key or (self._tokens.cursor_key if self._tokens is not None else "")
         return hashlib.sha256(shared.encode()).digest() if shared else self._own_key
+
+    @property
+    def driver_name(self) -> str:
+        """What to call the kind of store on a page; the store is not asked."""
+        return type(self.harbor.driver).__name__.removesuffix("Driver").lower()
 
     async def driver(self) -> Driver:
         """The open driver of this event loop. Raises DriverUnavailable while the store cannot be reached."""

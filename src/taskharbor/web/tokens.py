@@ -94,7 +94,16 @@ class TokenFile:
         is_right = hmac.compare_digest(_hash(match[2] if match else text), expected)
         if known is None or not is_right:
             return None
-        return None if known.expires_at is not None and known.expires_at <= self._clock.now() else known
+        return None if self._is_over(known) else known
+
+    def _is_over(self, token: Token) -> bool:
+        return token.expires_at is not None and token.expires_at <= self._clock.now()
+
+    def by_id(self, token_id: str) -> Token | None:
+        """The token of this id; None if it is unknown, expired or revoked."""
+        self._reload_if_changed()
+        known = self._by_id.get(token_id)
+        return None if known is None or self._is_over(known) else known
 
     def tokens(self) -> list[Token]:
         self._reload_if_changed()

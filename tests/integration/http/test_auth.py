@@ -195,6 +195,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("POST", "/api/queues/q/pause"): {"operator", "admin"},
     ("POST", "/api/queues/q/resume"): {"operator", "admin"},
     ("POST", "/api/queues/q/cancel"): {"producer", "operator", "admin"},
+    ("GET", "/api/session"): set(ROLES),
     ("GET", "/api/workers"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/stats"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/schedules"): {"viewer", "worker", "operator", "admin"},

@@ -130,7 +130,8 @@ async def api(tmp_path: Path) -> AsyncIterator[RightsApi]:
 
 async def test_every_operation_has_a_row_and_every_row_an_operation(api: RightsApi) -> None:
     assert api.app.service.metrics
-    routes = {one.name for one in (*OPERATIONS, api.app.service.metrics.operation())} | {"openapi"}
+    routes = {one.name for one in (*OPERATIONS, api.app.service.metrics.operation())}
+    routes |= {"openapi", "home", "ui", "ui_file"}
 
     assert set(PERMISSIONS) == routes | {f"driver.{verb}" for verb in VERBS}
 

@@ -1,8 +1,9 @@
-"""taskharbor server: the HTTP API of a store."""
+"""taskharbor server: the HTTP API of a store, and its dashboard."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,14 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.settings.store import store_url
+
+
+class Ui(StrEnum):
+    """Whether the dashboard is served."""
+
+    ON = "on"
+    READ_ONLY = "read-only"
+    OFF = "off"
 
 
 @with_output
@@ -72,6 +81,12 @@ def command(
             help="How long running requests may take after a stop.",
         ),
     ] = timedelta(seconds=30),
+    ui: Annotated[
+        Ui, typer.Option("--ui", help="The dashboard at /ui/; read-only: its pages change nothing.")
+    ] = Ui.ON,
+    name: Annotated[
+        str, typer.Option("--name", help="What the dashboard calls this server, like prod.")
+    ] = "",
     any_type: Annotated[
         bool, typer.Option("--any-type", help="Accept jobs of types for which APP has no task.")
     ] = False,
@@ -92,7 +107,7 @@ def command(
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="Lowest level to log.")] = LogLevel.INFO,
     url: UrlFlag = None,
 ) -> int:
-    """Serve the HTTP API until stopped.
+    """Serve the HTTP API and the dashboard until stopped.
 
     With APP, jobs get the options of its tasks and their arguments are checked. Without a token file, only
     callers on this machine are served, as admin. SIGTERM or Ctrl+C: answer running requests, end streams,
@@ -117,6 +132,8 @@ def command(
         driver_rate_per_second=driver_rate,
         max_connections=max_connections,
         max_connections_per_address=max_connections_per_address,
+        ui=ui.value,
+        name=name,
         any_type=any_type,
         scheduler=scheduler,
         accepts_now=accept_now,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from taskharbor.drivers.messages import CancelResult, Counts, EnqueueResult
+from taskharbor.drivers.wire import Role
 from taskharbor.model.state import JobState
 from taskharbor.views import InstantText, JobView, QueueView, ScheduleView, View, WorkerView
 from taskharbor.web.api.schemas import JobId, Name
@@ -128,6 +129,26 @@ class StatsOut(View, frozen=True, kw_only=True):
     workers: WorkerTotalsOut
     types: list[TypeOut]
     store: StoreOut
+
+
+class ServerOut(View, frozen=True, kw_only=True):
+    version: str
+    driver: str
+    name: str
+
+
+class SessionOut(View, frozen=True, kw_only=True):
+    """The caller. `may` says which buttons a page should draw; every operation checks the role itself."""
+
+    name: str
+    note: str
+    role: Role | None
+    queues: list[str] | None
+    may: list[str]
+    read_only: bool
+    way: Literal["token", "host", "loopback"]
+    expires_at: InstantText | None
+    server: ServerOut
 
 
 class ProbeOut(View, frozen=True, kw_only=True):

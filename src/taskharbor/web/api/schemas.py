@@ -153,6 +153,12 @@ class ScheduleIn(In, frozen=True, kw_only=True):
     paused: bool | UnsetType = UNSET
 
 
+class SessionIn(In, frozen=True, kw_only=True):
+    """The token to sign in with. It is not stored, neither here nor in the cookie."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
 # ------------------------------------------------------------------ query strings
 
 
