@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from taskharbor.client.why import Reason, Why
 from taskharbor.drivers.messages import Counts, DriverInfo, QueueInfo
+from taskharbor.model.cause import cause_of_job
 from taskharbor.model.codec import CODEC_HEADER, MAX_DEPTH
 from taskharbor.model.job import NO_TIME, JobRecord, Progress
 from taskharbor.model.limits import RateLimit
@@ -82,6 +83,15 @@ class JobView(View, frozen=True, kw_only=True):
     version: int
 
 
+class ListedJob(JobView, frozen=True, kw_only=True):
+    """A job in a list of the HTTP API."""
+
+    cause: str | None
+    """The cause of its last failure: failures that are alike have the same one."""
+    args: str | None | UnsetType = UNSET
+    """The arguments in one short line, if they were asked for."""
+
+
 class JobDetails(JobView, frozen=True, kw_only=True):
     """A job with everything that is known about it.
 
@@ -121,6 +131,11 @@ def job_view(job: JobRecord) -> JobView:
     return JobView(**_job_fields(job))
 
 
+def listed_job(job: JobRecord, args: str | None | UnsetType = UNSET) -> ListedJob:
+    cause = cause_of_job(job)
+    return ListedJob(**_job_fields(job), cause=None if cause is None else cause.id, args=args)
+
+
 def job_details(job: JobRecord, *, reveal: bool = False) -> JobDetails:
     """Everything about a job. Values under names like `password` or `token` are hidden unless `reveal`."""
     codec = job.headers.get(CODEC_HEADER, "json")
@@ -138,6 +153,29 @@ def job_details(job: JobRecord, *, reveal: bool = False) -> JobDetails:
         **_decoded("payload", job.payload, codec, reveal),
         **_decoded("result", job.result, codec, reveal),
     )
+
+
+def payload_value(job: JobRecord, *, reveal: bool = False) -> Any:
+    """The decoded payload; None if it cannot be decoded here. Secrets are hidden unless `reveal`."""
+    codec = job.headers.get(CODEC_HEADER, "json")
+    return _decoded("payload", job.payload, codec, reveal).get("payload")
+
+
+def arguments_text(job: JobRecord, limit: int = 120) -> str | None:
+    """The arguments in one short line, like `user_id=7, template="welcome"`; secrets are hidden."""
+    value = payload_value(job)
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        text = ", ".join(f"{name}={_as_json(item)}" for name, item in value.items())
+    else:
+        text = ", ".join(map(_as_json, value)) if isinstance(value, list) else _as_json(value)
+    plain = "".join(sign if sign.isprintable() else "\ufffd" for sign in text[: limit + 1])
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def why_view(why: Why) -> WhyView:

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.cli.bench_report import JobFate
-from taskharbor.cli.search import JobSearch, find_all
+from taskharbor.cli.search import find_all
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_MAX_STALLS, Job, NewJob
+from taskharbor.model.search import Search
 from taskharbor.model.state import JobState
 from taskharbor.worker.context import JobContext
 
@@ -129,7 +130,7 @@ def own_queue(entropy: Entropy) -> str:
 
 async def forget_queue(driver: Driver, queue: str) -> None:
     """Cancel and delete all jobs of the queue."""
-    async for jobs in find_all(driver, JobSearch(queue=queue)):
+    async for jobs in find_all(driver, Search().narrowed("queue", queue)):
         ids = [job.id for job in jobs]
         await driver.cancel(ids)
         await driver.delete(ids)

@@ -12,10 +12,11 @@ from typing import Any
 from taskharbor.cli.columns import ago, answer_columns, counted
 from taskharbor.cli.exit_codes import CONFLICT, DONE, NOT_FOUND, UsageError, worst
 from taskharbor.cli.ids import whole_ids
-from taskharbor.cli.search import JobSearch, find_all
+from taskharbor.cli.search import find_all
 from taskharbor.cli.session import Session
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.job import JobRecord
+from taskharbor.model.search import Search
 from taskharbor.views import instant_text
 
 
@@ -69,7 +70,7 @@ async def for_ids(session: Session, ids: Sequence[str], step: Step) -> int:
 
 
 async def for_matches(
-    session: Session, where: JobSearch, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
+    session: Session, where: Search, step: Step, *, verb: str, done: str, yes: bool, dry_run: bool
 ) -> int:
     """Do it for every matching job, after a summary and a question."""
     found = Found()
@@ -88,7 +89,7 @@ async def for_matches(
     return await _go(session, where, step, found.total, done)
 
 
-async def _go(session: Session, where: JobSearch, step: Step, total: int, done: str) -> int:
+async def _go(session: Session, where: Search, step: Step, total: int, done: str) -> int:
     changed = skipped = 0
     try:
         with session.out.progress(done, total) as bar:
@@ -105,14 +106,14 @@ async def _go(session: Session, where: JobSearch, step: Step, total: int, done: 
     return DONE
 
 
-async def _parts(session: Session, where: JobSearch) -> AsyncIterator[list[str]]:
+async def _parts(session: Session, where: Search) -> AsyncIterator[list[str]]:
     async for jobs in find_all(session.driver, where):
         ids = [job.id for job in jobs]
         for start in range(0, len(ids), _AT_ONCE):
             yield ids[start : start + _AT_ONCE]
 
 
-def check_choice(ids: Sequence[str], where: JobSearch, *, is_all: bool | None = None) -> None:
+def check_choice(ids: Sequence[str], where: Search, *, is_all: bool | None = None) -> None:
     """Check that there are ids or a search; all only with --all. None: there is no --all."""
     if ids and (not where.is_everything or is_all):
         raise UsageError("give job ids or --where, not both")

@@ -1,177 +1,117 @@
-"""The search language of lists and bulk commands.
-
-    state:failed type:send_* queue:mail failure:timeout age:<1d ended:<1h
-
-Every word is field:value, and all must match. `*` and `?` are wildcards in queue, type, key, worker and
-error. `age` counts from the enqueue, `ended` from the end: `<1h` is less than an hour ago, `>1h` more.
-"""
+"""Searches on the command line: the language of model/search.py, and pages of matching jobs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
-import typer
 
 from taskharbor.cli.exit_codes import UsageError
-from taskharbor.cli.parameters import parse_states
 from taskharbor.drivers import Driver
 from taskharbor.drivers.messages import MAX_PAGE, Query
-from taskharbor.errors import InvalidArgument
-from taskharbor.model.duration import duration
+from taskharbor.model import search
 from taskharbor.model.job import JobRecord
-from taskharbor.model.state import JobState
+from taskharbor.model.search import Search, SearchError
+from taskharbor.model.search_filter import Circumstances, matches
+from taskharbor.views import payload_value
 
-_ALIASES = {"task": "type", "status": "state"}
-_FIELDS = ("state", "queue", "type", "key", "worker", "failure", "error", "age", "ended")
-_SPANS = ("age", "ended")
 MOST_CALLS = 400
 """The most pages to read from the store for one page: a search for something rare must end."""
+_MOST_MARKED = 200
+_WITH_PAYLOADS = 100
+"""Jobs per page if their payloads are needed, which may have a megabyte each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ago:
-    """Less or more than a duration ago."""
-
-    is_more: bool
-    span: timedelta
-
-    def fits(self, at: datetime | None, now: datetime) -> bool:
-        return at is not None and (now - at > self.span if self.is_more else now - at < self.span)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSearch:
-    """What a job must match."""
-
-    states: tuple[JobState, ...] | None = None
-    queue: str | None = None
-    type: str | None = None
-    key: str | None = None
-    worker: str | None = None
-    failure: str | None = None
-    error: str | None = None
-    age: tuple[Ago, ...] = ()
-    ended: tuple[Ago, ...] = ()
-
-    @property
-    def is_everything(self) -> bool:
-        return self == JobSearch()
-
-    def or_states(self, *states: JobState) -> JobSearch:
-        """The same search with these states, unless it has states already."""
-        return self if self.states else replace(self, states=states)
-
-    def query(self, *, newest_first: bool = False) -> Query:
-        """The part of the search that the store can do; wildcards are left to `fits`."""
-        key = _exact(self.key)
-        return Query(
-            queue=_exact(self.queue),
-            states=self.states,
-            type=_exact(self.type),
-            key=None if key is None else key.encode("utf-8", "surrogateescape"),
-            worker_id=_exact(self.worker),
-            failure_kind=self.failure,
-            newest_first=newest_first,
-            payloads=False,
-        )
-
-    def fits(self, job: JobRecord, now: datetime) -> bool:
-        key = None if job.key is None else job.key.decode("utf-8", "backslashreplace")
-        return (
-            _matches(self.queue, job.queue)
-            and _matches(self.type, job.type)
-            and _matches(self.key, key)
-            and _matches(self.worker, job.worker_id)
-            and _matches(self.error and f"*{self.error}*", job.last_error)
-            and all(ago.fits(job.created_at, now) for ago in self.age)
-            and all(ago.fits(job.finished_at, now) for ago in self.ended)
-        )
-
-
-def parse_search(text: str | None) -> JobSearch:
+def parse_search(text: str | None) -> Search:
     """Parse a search.
 
     Raises:
-        UsageError: a word is not field:value, or the field is unknown.
+        UsageError: it cannot be parsed; the message marks the place.
     """
-    said: dict[str, Any] = {}
-    for word in (text or "").split():
-        name, colon, value = word.partition(":")
-        field = _ALIASES.get(name, name)
-        if not colon or not value or field not in _FIELDS:
-            raise UsageError(_not_understood(word, field))
-        said[field] = (*said.get(field, ()), _ago(word, value)) if field in _SPANS else value
-    states = said.pop("state", None)
     try:
-        return JobSearch(states=None if states is None else parse_states(states), **said)
-    except typer.BadParameter as error:
-        raise UsageError(str(error)) from None
+        return search.parse_search(text or "")
+    except SearchError as error:
+        raise UsageError(f"{error}{_marked(text or '', error)}") from None
 
 
-def _ago(word: str, value: str) -> Ago:
-    if value[0] not in "<>":
-        raise UsageError(f"{word!r} needs < or >, like age:<1h (less than an hour ago) or ended:>7d")
-    try:
-        return Ago(value[0] == ">", duration(value[1:]))
-    except InvalidArgument as error:
-        raise UsageError(f"{word!r} is not valid: {error}") from None
+def _marked(text: str, error: SearchError) -> str:
+    """The search with its wrong place underlined, if a terminal can show it on one line."""
+    if not text.isprintable() or len(text) > _MOST_MARKED:
+        return ""
+    return f"\n  {text}\n  {' ' * error.at}{'^' * max(min(error.length, len(text) - error.at), 1)}"
+
+
+class Finder:
+    """Finds the jobs of a search in a store."""
+
+    def __init__(
+        self, driver: Driver, where: Search, facts: Circumstances, *, newest_first: bool = False
+    ) -> None:
+        self._driver = driver
+        self._where = where
+        self._facts = facts
+        self._lookup = lookup = where.lookup()
+        self._query = Query(
+            queue=lookup.queue,
+            states=lookup.states,
+            type=lookup.type,
+            key=lookup.key,
+            worker_id=lookup.worker_id,
+            failure_kind=lookup.failure_kind,
+            newest_first=newest_first,
+            payloads=where.needs_payloads,
+        )
+
+    async def page(self, limit: int, cursor: str | None) -> tuple[list[JobRecord], str | None]:
+        """Some matching jobs among at most `limit` that are read, and where to go on."""
+        if self._lookup.states == ():
+            return [], None
+        if self._lookup.ids is not None:
+            found = await self._driver.get(list(self._lookup.ids), payloads=self._query.payloads)
+            return self._fitting(job for job in found if job is not None), None
+        most = _WITH_PAYLOADS if self._query.payloads else MAX_PAGE
+        query = msgspec.structs.replace(self._query, limit=min(limit, most), cursor=cursor)
+        page = await self._driver.find(query)
+        return self._fitting(page.jobs), page.next_cursor
+
+    def _fitting(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+        return [job for job in jobs if matches(self._where, job, self._facts)]
 
 
 async def find_page(
-    driver: Driver, where: JobSearch, *, limit: int, cursor: str | None = None, newest_first: bool = False
+    driver: Driver, where: Search, *, limit: int, cursor: str | None = None, newest_first: bool = False
 ) -> tuple[list[JobRecord], str | None]:
     """Up to `limit` matching jobs and the next cursor; short pages of the store are joined."""
-    query = msgspec.structs.replace(where.query(newest_first=newest_first), cursor=cursor)
-    now = driver.clock.now()
+    finder = Finder(driver, where, await _facts(driver, where), newest_first=newest_first)
     found: list[JobRecord] = []
     for _ in range(MOST_CALLS):
-        page = await driver.find(msgspec.structs.replace(query, limit=min(limit - len(found), MAX_PAGE)))
-        found += [job for job in page.jobs if where.fits(job, now)]
-        if page.next_cursor is None or len(found) >= limit:
-            return found, page.next_cursor
-        query = msgspec.structs.replace(query, cursor=page.next_cursor)
-    return found, query.cursor
+        jobs, cursor = await finder.page(limit - len(found), cursor)
+        found += jobs
+        if cursor is None or len(found) >= limit:
+            break
+    return found, cursor
 
 
-async def find_all(driver: Driver, where: JobSearch) -> AsyncIterator[list[JobRecord]]:
+async def find_all(driver: Driver, where: Search) -> AsyncIterator[list[JobRecord]]:
     """All matching jobs, page by page in enqueue order, each once even while they change."""
+    finder = Finder(driver, where, await _facts(driver, where))
     cursor: str | None = None
-    now = driver.clock.now()
     while True:
-        page = await driver.find(msgspec.structs.replace(where.query(), limit=MAX_PAGE, cursor=cursor))
-        if fitting := [job for job in page.jobs if where.fits(job, now)]:
-            yield fitting
-        cursor = page.next_cursor
+        jobs, cursor = await finder.page(MAX_PAGE, cursor)
+        if jobs:
+            yield jobs
         if cursor is None:
             return
 
 
-def _exact(pattern: str | None) -> str | None:
-    return None if pattern is None or _is_pattern(pattern) else pattern
-
-
-def _is_pattern(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
-
-
-def _matches(pattern: str | None, value: str | None) -> bool:
-    if pattern is None or (not _is_pattern(pattern) and value == pattern):
-        return True
-    return value is not None and fnmatchcase(value, pattern)
-
-
-def _not_understood(word: str, field: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(field, _FIELDS, n=1)
-    hint = (
-        f"did you mean {close[0]}:…?"
-        if close and ":" in word and field not in _FIELDS
-        else f"fields: {', '.join(_FIELDS)}"
+async def _facts(driver: Driver, where: Search) -> Circumstances:
+    """What the search needs to know; who may open the store may see every argument."""
+    releases: dict[str, str] = {}
+    if any(term.field == "release" for term in where.terms):
+        releases = {
+            worker.report.worker_id: worker.report.labels.get("release", "")
+            for worker in await driver.workers()
+        }
+    return Circumstances(
+        now=driver.clock.now(), arguments=lambda job: payload_value(job, reveal=True), releases=releases
     )
-    return f"{word!r} is not valid: a search is made of words like state:failed or type:send_*; {hint}"

@@ -113,7 +113,7 @@ def shape_of(line: str) -> str:
 
 
 def own_frame(traceback: str) -> str | None:
-    """The last frame outside of installed packages and Python itself: three parts of its path, its function."""
+    """The last frame outside of installed packages and Python: the end of its path, and its function."""
     for line in reversed(traceback[-MAX_TRACE:].splitlines()):
         found = _FRAME.match(line)
         path = found[1].replace("\\", "/") if found else ""

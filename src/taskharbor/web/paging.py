@@ -27,7 +27,7 @@ def unsealed(request: Request, cursor: str | None) -> str | None:
         return None
     text, _, signature = cursor.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(request, text).encode()):
-        raise _not_ours()
+        raise not_ours()
     return text
 
 
@@ -44,7 +44,7 @@ async def find_page(request: Request, driver: Driver, query: Query) -> tuple[lis
             raise
         # The rest of the query was checked when it was parsed, so the cursor is of another listing.
         await driver.find(msgspec.structs.replace(query, cursor=None, limit=1), now=request.service.now())
-        raise _not_ours() from None
+        raise not_ours() from None
     return [job for job in page.jobs if request.principal.may_use(job.queue)], sealed(
         request, page.next_cursor
     )
@@ -65,5 +65,6 @@ def _signature(request: Request, cursor: str) -> str:
     return hashlib.blake2b(cursor.encode("utf-8", "replace"), digest_size=16, key=key).hexdigest()
 
 
-def _not_ours() -> Problem:
+def not_ours() -> Problem:
+    """For a cursor that another listing or another server has made."""
     return Problem("malformed", "this cursor does not belong to this listing; start again without one")

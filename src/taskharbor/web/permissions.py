@@ -109,6 +109,8 @@ PERMISSIONS: dict[str, AccessRule] = {
     "enqueue": _change(_PRODUCER, QueueScope.OWN),
     "enqueue_batch": _change(_PRODUCER, QueueScope.OWN),
     "list_jobs": _look(_VIEWER, QueueScope.OWN),
+    "count_jobs": _look(_VIEWER, QueueScope.OWN),
+    "list_types": _look(_VIEWER, QueueScope.OWN),
     "get_job": _look(_READER, QueueScope.OWN, hidden=True),
     "why": _look(_READER, QueueScope.OWN),
     "result": _look(_READER, QueueScope.OWN, hidden=True, again=True),

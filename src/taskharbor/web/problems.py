@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from taskharbor import errors
 from taskharbor.drivers.error_codec import Failure
@@ -57,6 +58,10 @@ _OF_ERROR: list[tuple[type[errors.TaskHarborError], str]] = [
 class FieldOut(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     message: str
+    at: int | UnsetType = UNSET
+    """Of a text that cannot be parsed: where, in characters; `length` of them are wrong."""
+    length: int | UnsetType = UNSET
+    expected: list[str] | UnsetType = UNSET
 
 
 class ProblemOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +88,7 @@ class Problem(Exception):
         detail: str,
         *,
         headers: dict[str, str] | None = None,
-        fields: list[dict[str, str]] | None = None,
+        fields: list[dict[str, Any]] | None = None,
         failure: Failure | None = None,
     ) -> None:
         super().__init__(detail)
@@ -104,7 +109,7 @@ def problem_of(error: errors.TaskHarborError) -> Problem:
     elif kind == "store-unavailable":
         headers["Retry-After"] = "1"
     path = getattr(error, "path", None)
-    fields = [{"path": path, "message": str(error)}] if path else []
+    fields: list[dict[str, Any]] = [{"path": path, "message": str(error)}] if path else []
     return Problem(kind, str(error), headers=headers, fields=fields)
 
 

@@ -177,6 +177,8 @@ async def test_without_tokens_only_this_machine_is_served() -> None:
 ROLES: tuple[Role, ...] = ("viewer", "producer", "worker", "operator", "admin")
 ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/jobs"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/jobs/count"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/types"): {"viewer", "worker", "operator", "admin"},
     ("GET", f"/api/jobs/{UNKNOWN}"): set(ROLES),
     ("GET", f"/api/jobs/{UNKNOWN}/why"): set(ROLES),
     ("GET", f"/api/jobs/{UNKNOWN}/result"): set(ROLES),

@@ -17,9 +17,8 @@ from taskharbor.cli.parameters import (
     parse_states,
     parse_value,
 )
-from taskharbor.cli.search import JobSearch, parse_search
+from taskharbor.cli.search import parse_search
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.state import JobState
 
 
 def test_durations_rates_sizes_and_counts() -> None:
@@ -77,21 +76,14 @@ def test_what_is_not_understood_is_refused(parse, text: str) -> None:
         parse(text)
 
 
-def test_a_search_is_made_of_words() -> None:
-    where = parse_search("state:failed,cancelled task:send_* queue:mail failure:timeout")
-
-    assert where == JobSearch(
-        states=(JobState.FAILED, JobState.CANCELLED), type="send_*", queue="mail", failure="timeout"
-    )
-    assert where.query().queue == "mail"
-    assert where.query().type is None  # a pattern, which the store cannot look for
-    assert parse_search(None).is_everything
-
-
-def test_a_search_refuses_words_it_does_not_know() -> None:
-    for text in ("colour:red", "failed", "state:", "state:broken"):
-        with pytest.raises(UsageError):
+def test_a_search_that_means_nothing_is_refused_and_marked() -> None:
+    for text, mark in (("colour:red", 0), ("type:x state:", 7), ("type:x state:broken", 13)):
+        with pytest.raises(UsageError) as refusal:
             parse_search(text)
+
+        line, below = str(refusal.value).splitlines()[-2:]
+        assert line.strip() == text
+        assert below.index("^") == line.index(text) + mark
 
 
 def test_every_error_has_its_exit_code() -> None:

@@ -12,11 +12,12 @@ from taskharbor.cli.columns import counted, dead_columns
 from taskharbor.cli.commands import jobs
 from taskharbor.cli.exit_codes import DONE, UsageError
 from taskharbor.cli.ids import job_of, whole_ids
-from taskharbor.cli.search import JobSearch, parse_search
+from taskharbor.cli.search import parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.drivers.messages import Deleted
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import JobRecord
+from taskharbor.model.search import Search
 from taskharbor.model.state import JobState
 
 app = typer.Typer(no_args_is_help=True)
@@ -130,7 +131,7 @@ def _delete_step(session: Session) -> Step:
     return step
 
 
-def dead(where: JobSearch) -> JobSearch:
+def dead(where: Search) -> Search:
     """The search, limited to failed jobs; another state is refused."""
     if where.states not in (None, (JobState.FAILED,)):
         raise UsageError("dead letters are always failed jobs: leave out state:, or use `taskharbor jobs`")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from taskharbor.cli.details import job_lines, why_lines
 from taskharbor.cli.exit_codes import CONFLICT, DONE, NOT_FOUND, UsageError
 from taskharbor.cli.ids import job_of
 from taskharbor.cli.parameters import parse_duration, parse_states
-from taskharbor.cli.search import JobSearch, find_page, parse_search
+from taskharbor.cli.search import find_page, parse_search
 from taskharbor.cli.session import Session, with_store, with_store_to_look
 from taskharbor.cli.tables import Column
 from taskharbor.cli.wait import wait_for
@@ -23,6 +22,7 @@ from taskharbor.client.why import look_into
 from taskharbor.drivers.messages import CancelResult, Requeued
 from taskharbor.errors import JobNotFound
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
+from taskharbor.model.search import Search
 from taskharbor.model.state import TERMINAL, WAITING, JobState
 from taskharbor.views import job_details, job_view, plain, why_view
 
@@ -78,9 +78,9 @@ async def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    A query is one or more words field:value, which must all match, e.g. 'state:failed,cancelled type:send_*
-    ended:<1h'. Fields: state, queue, type, key, worker, failure, error, age, ended. `*` and `?` are
-    wildcards.
+    A query is one or more words, which must all match, e.g. 'state:failed,cancelled type:send_* ended:<1h
+    args.user.id:42 -queue:slow'. Commas mean or, - means not, * and ? are wildcards. The reference has all
+    fields.
     """
     where = narrowed(parse_search(query), queue=queue, state=state, type=type)
     await show_page(
@@ -207,7 +207,7 @@ async def _cancel_key(session: Session, queue: str, key: str) -> int:
 
 async def show_page(
     session: Session,
-    where: JobSearch,
+    where: Search,
     columns: Sequence[Column],
     *,
     limit: int,
@@ -225,10 +225,13 @@ def show_job(session: Session, job: JobRecord, *, reveal: bool) -> None:
     session.out.document(view, job_lines(view, session.now()))
 
 
-def narrowed(where: JobSearch, *, queue: str | None, state: str | None, type: str | None) -> JobSearch:
+def narrowed(where: Search, *, queue: str | None, state: str | None, type: str | None) -> Search:
     """The search combined with the flags."""
-    said = {"queue": queue, "type": type, "states": parse_states(state) if state else None}
-    return replace(where, **{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
+    if state:
+        where = where.narrowed("state", *parse_states(state))
+    for field, text in (("queue", queue), ("type", type)):
+        where = where if text is None else where.narrowed(field, text)
+    return where
 
 
 def requeue_step(

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from taskharbor.drivers.messages import CancelResult, Counts, EnqueueResult
 from taskharbor.drivers.wire import Role
 from taskharbor.model.state import JobState
-from taskharbor.views import InstantText, JobView, QueueView, ScheduleView, View, WorkerView
+from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, View, WorkerView
 from taskharbor.web.api.schemas import JobId, Name
 
 
@@ -29,8 +29,25 @@ class BatchOut(View, frozen=True, kw_only=True):
 class JobsOut(View, frozen=True, kw_only=True):
     """A page. It may be short, even empty, and still have a cursor: the work per page is bounded."""
 
-    items: list[JobView]
+    items: list[ListedJob]
     next_cursor: str | None
+    looked_at: int
+    """Jobs that were looked at for this page."""
+    looked_back_to: InstantText | None
+    """When the last of them was enqueued; null if unknown."""
+    is_all: bool
+    """Whether there are no more jobs to look at."""
+
+
+class CountOut(View, frozen=True, kw_only=True):
+    """How many jobs match; at least so many, if it is not `exact`."""
+
+    count: int
+    exact: bool
+
+
+class TypesOut(View, frozen=True, kw_only=True):
+    items: list[str]
 
 
 class ResultOut(View, frozen=True, kw_only=True):

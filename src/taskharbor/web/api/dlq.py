@@ -28,7 +28,6 @@ async def list_dead(request: Request) -> Response:
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(request, asked.cursor),
     )
     return await answer_page(request, query, asked)
 

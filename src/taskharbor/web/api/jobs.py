@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
 from taskharbor.client.why import look_into
-from taskharbor.drivers.messages import CancelResult, Query, Requeued
+from taskharbor.drivers.messages import MAX_PAGE, CancelResult, Query, Requeued
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.checks import check_id
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord
+from taskharbor.model.search import RETRYING, Search, SearchError, parse_search
+from taskharbor.model.search_filter import fits_name
 from taskharbor.model.state import JobState
-from taskharbor.views import JobDetails, WhyView, job_view, why_view
-from taskharbor.web.api.answers import CancelOut, JobsOut, ResultOut, RetryOut
+from taskharbor.views import JobDetails, WhyView, arguments_text, instant_text, listed_job, why_view
+from taskharbor.web.api.answers import CancelOut, CountOut, JobsOut, ResultOut, RetryOut, TypesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
-from taskharbor.web.api.schemas import JobQuery, JobsQuery, ResultQuery, RetryIn, TimesQuery
+from taskharbor.web.api.queues import visible_queues
+from taskharbor.web.api.schemas import (
+    CountQuery,
+    DeadQuery,
+    JobQuery,
+    JobsQuery,
+    ResultQuery,
+    RetryIn,
+    TimesQuery,
+)
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.paging import find_page, link_to_next, unsealed
+from taskharbor.web.job_walk import JobWalk
+from taskharbor.web.paging import link_to_next
 from taskharbor.web.parsing import read_instant, read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.redaction import job_shown_to
@@ -32,7 +43,9 @@ from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
-_MOST_PAGES = 10
+MOST_COUNTED = 10_000
+"""A count stops here: nobody reads the difference."""
+_EVERYTHING = Search()
 _STATES = {state.value: state for state in JobState}
 
 
@@ -47,16 +60,77 @@ async def list_jobs(request: Request) -> Response:
         failure_kind=asked.failure_kind,
         newest_first=asked.sort == "-seq",
         limit=asked.limit,
-        cursor=unsealed(request, asked.cursor),
     )
-    return await answer_page(request, query, asked)
+    return await answer_page(request, query, asked, search_asked(asked.q), with_args=asked.args)
 
 
-async def answer_page(request: Request, query: Query, asked: TimesQuery) -> Response:
+async def answer_page(
+    request: Request,
+    query: Query,
+    asked: JobsQuery | DeadQuery,
+    search: Search = _EVERYTHING,
+    *,
+    with_args: bool = False,
+) -> Response:
     """One page of jobs without payloads, with the link to the next one."""
-    jobs, cursor = await _page_in_time(request, query, asked)
-    body = JobsOut(items=[job_view(job) for job in jobs], next_cursor=cursor)
-    return json_answer(body, headers=link_to_next(request, cursor))
+    walk = JobWalk(request, search, query, also=_in_time(asked))
+    found = await walk.page(asked.limit, asked.cursor)
+    args = await _arguments(request, found.jobs) if with_args else {}
+    body = JobsOut(
+        items=[listed_job(job, args.get(job.id, UNSET)) for job in found.jobs],
+        next_cursor=found.cursor,
+        looked_at=found.looked_at,
+        looked_back_to=instant_text(found.looked_back_to),
+        is_all=found.is_all,
+    )
+    return json_answer(body, headers=link_to_next(request, found.cursor))
+
+
+async def _arguments(request: Request, jobs: Sequence[JobRecord]) -> dict[str, str | None]:
+    """The arguments of jobs by id; a walk reads no payloads, as most jobs of it are not shown."""
+    driver = await request.service.driver()
+    shown: dict[str, str | None] = {job.id: None for job in jobs}
+    if jobs:
+        limit = request.service.answer_limit
+        async for job_id, job in limit.each(driver, list(shown), now=request.service.now()):
+            shown[job_id] = None if job is None else arguments_text(job)
+    return shown
+
+
+async def count_jobs(request: Request) -> Response:
+    """Up to 10,000 are counted; a search that only names queues and states costs no walk."""
+    asked: CountQuery = request.query
+    search = search_asked(asked.q)
+    if all(term.field in ("queue", "state") and not term.says(RETRYING) for term in search.terms):
+        return json_answer(CountOut(count=await _counted(request, search), exact=True))
+    walk = JobWalk(request, search, Query(newest_first=True))
+    count, cursor = 0, None
+    while True:
+        found = await walk.page(min(MAX_PAGE, MOST_COUNTED - count), cursor)
+        count, cursor = count + len(found.jobs), found.cursor
+        if found.is_all or count >= MOST_COUNTED or walk.is_spent:
+            return json_answer(CountOut(count=count, exact=found.is_all))
+
+
+async def _counted(request: Request, search: Search) -> int:
+    """Jobs by queue and state, from the numbers that a store keeps."""
+    states = search.states or tuple(JobState)
+    queues = [term for term in search.terms if term.field == "queue"]
+    return sum(
+        getattr(info.counts, state.value)
+        for info in await visible_queues(request)
+        if all(fits_name(term, info.queue) for term in queues)
+        for state in states
+    )
+
+
+async def list_types(request: Request) -> Response:
+    """Names for the completion of a search: from workers, runs and the app; no job is read."""
+    driver = await request.service.driver()
+    if request.principal.queues is not None:
+        return json_answer(TypesOut(items=[]))
+    known = {one.type for one in await driver.types(now=request.service.now())}
+    return json_answer(TypesOut(items=sorted(known | {task.name for task in request.service.harbor.tasks})))
 
 
 async def get_job(request: Request) -> Response:
@@ -111,25 +185,24 @@ async def retry(request: Request) -> Response:
     return json_answer(RetryOut(id=answer.id, state=answer.state, version=answer.version))
 
 
-async def _page_in_time(
-    request: Request, query: Query, asked: TimesQuery
-) -> tuple[list[JobRecord], str | None]:
-    """A page of jobs filtered by time. Stores cannot filter by time, so a few pages are searched; the matches
-    so far are returned with a cursor."""
-    driver, found, cursor = await request.service.driver(), list[JobRecord](), None
+def search_asked(text: str, path: str = "$.q") -> Search:
+    """The search of a request. Raises Problem `validation`, which marks the wrong place."""
+    try:
+        return parse_search(text)
+    except SearchError as error:
+        place = {"at": error.at, "length": error.length, "expected": list(error.expected)}
+        fields = [{"path": path, "message": error.what, **place}]
+        raise Problem("validation", f"the search is not valid: {error}", fields=fields) from None
+
+
+def _in_time(asked: TimesQuery) -> Callable[[JobRecord], bool] | None:
+    """Stores cannot filter by time: the walk does."""
     times = {
         name: read_instant(name, text)
         for name in TimesQuery.__struct_fields__
         if (text := getattr(asked, name)) is not UNSET
     }
-    for _ in range(_MOST_PAGES):
-        part = msgspec.structs.replace(query, limit=query.limit - len(found))
-        jobs, cursor = await find_page(request, driver, part)
-        found += [job for job in jobs if _is_in_time(job, times)]
-        if cursor is None or len(found) == query.limit or not times:
-            return found, cursor
-        query = msgspec.structs.replace(query, cursor=unsealed(request, cursor))
-    return found, cursor
+    return (lambda job: _is_in_time(job, times)) if times else None
 
 
 def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
@@ -228,6 +301,23 @@ OPERATIONS = [
         query=JobsQuery,
         answer=JobsOut,
         problems=("malformed",),
+    ),
+    Operation(
+        method="GET",
+        path="/api/jobs/count",
+        name="count_jobs",
+        handler=count_jobs,
+        summary="How many jobs match a search, up to 10,000",
+        query=CountQuery,
+        answer=CountOut,
+    ),
+    Operation(
+        method="GET",
+        path="/api/types",
+        name="list_types",
+        handler=list_types,
+        summary="The names of job types that are known",
+        answer=TypesOut,
     ),
     Operation(
         method="GET",

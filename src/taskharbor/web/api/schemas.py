@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.model.checks import ID_PATTERN, MAX_COUNT, MAX_HORIZON, MAX_PRIORITY, NAME_PATTERN
 from taskharbor.model.schedule import Misfire
+from taskharbor.model.search import MAX_SEARCH
 from taskharbor.views import InstantText
 
 MAX_JOBS = 1000
@@ -33,6 +34,9 @@ Instant = Annotated[datetime, Meta(tz=True)]
 Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500)]
 Text = Annotated[str, Meta(min_length=1, max_length=500)]
+SearchText = Annotated[
+    str, Meta(max_length=MAX_SEARCH, description="A search, e.g. state:failed type:send_* args.user.id:42.")
+]
 
 
 class In(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,9 +186,15 @@ class JobsQuery(TimesQuery, frozen=True, kw_only=True):
     key: Key | None = None
     worker_id: Text | None = None
     failure_kind: Name | None = None
+    q: SearchText = ""
+    args: Annotated[bool, Meta(description="With the arguments in one line, secrets hidden.")] = False
     sort: Literal["seq", "-seq"] = "-seq"
     limit: Limit = 50
     cursor: Cursor | None = None
+
+
+class CountQuery(In, frozen=True, kw_only=True):
+    q: SearchText = ""
 
 
 class DeadQuery(TimesQuery, frozen=True, kw_only=True):
