@@ -26,50 +26,47 @@ class Outage:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self.is_away = False
+        """Whether the last call failed. Every claim reads it, so it is an attribute."""
+        self._since = 0.0
         self._back_at = float("-inf")
         self._failed = 0
-        self._told = 0
+        self._logged = 0
         self._remind_at = 0.0
-
-    @property
-    def is_away(self) -> bool:
-        return self._since is not None
 
     def failed(self, what: str, error: BaseException) -> None:
         """A call (`what`) failed because the store did not answer."""
-        said = str(error) or type(error).__name__
+        cause = str(error) or type(error).__name__
         with self._lock:
             now = self._clock.monotonic()
-            since = self._begin(now) if self._since is None else self._since
+            if not self.is_away:
+                self._begin(now)
             self._failed += 1
-            away, level = now - since, logging.DEBUG
+            away, level = now - self._since, logging.DEBUG
             if away >= self._remind_at:
-                level, self._told = logging.WARNING, self._told + 1
+                level, self._logged = logging.WARNING, self._logged + 1
                 self._remind_at = self._next_reminder(away)
         if level == logging.WARNING and away == 0:
-            _log.warning("the store does not answer (%s): %s; work goes on when it is back", what, said)
+            _log.warning("the store does not answer (%s): %s; work goes on when it is back", what, cause)
         else:
             words = "the store has not answered for %.0f s, %d calls failed; the last (%s): %s"
-            _log.log(level, words, away, self._failed, what, said)
+            _log.log(level, words, away, self._failed, what, cause)
 
     def answered(self) -> None:
         """A call was answered."""
-        if self._since is None:  # every claim comes by here: the usual case must cost nothing
-            return
         with self._lock:
-            if self._since is None:
+            if not self.is_away:
                 return
             now = self._clock.monotonic()
-            away, failed, was_told = now - self._since, self._failed, self._told > 0
-            self._since, self._back_at = None, now
-        level = logging.WARNING if was_told else logging.DEBUG
+            away, failed, was_logged = now - self._since, self._failed, self._logged > 0
+            self.is_away, self._back_at = False, now
+        level = logging.WARNING if was_logged else logging.DEBUG
         _log.log(level, "the store answers again after %.1f s; %d calls had failed", away, failed)
 
-    def _begin(self, now: float) -> float:
-        self._since, self._failed, self._told = now, 0, 0
+    def _begin(self, now: float) -> None:
+        self.is_away = True
+        self._since, self._failed, self._logged = now, 0, 0
         self._remind_at = QUIET_SECONDS if now - self._back_at < QUIET_SECONDS else 0.0
-        return now
 
     def _next_reminder(self, away: float) -> float:
         for seconds in REMINDERS_SECONDS:

@@ -23,13 +23,17 @@ ANY = "any"
 COMMON_LANES = (ANY, "cpu")
 
 
+def holds_back(lanes: tuple[str, ...]) -> bool:
+    """True if `any` is last, after a lane other than cpu. A worker that names `any` first wants it first."""
+    return lanes[-1] == ANY and any(lane not in COMMON_LANES for lane in lanes)
+
+
 class ClaimedLanes:
-    """Which lanes to claim now. Callers pass the time in."""
+    """Which lanes a worker that holds back claims now. Callers pass the time in."""
 
     def __init__(self, lanes: tuple[str, ...]) -> None:
         self._all = lanes
-        self._own = lanes[:-1] if _holds_back(lanes) else lanes
-        self.holds_back = self._own != self._all
+        self._own = lanes[:-1]
         self._is_helping = False
         self._is_seeing_off = False
         self._began: float | None = None
@@ -42,7 +46,7 @@ class ClaimedLanes:
 
     def woken(self, now: float) -> None:
         """A wake-up came: others go first. Wake-ups without end do not delay this worker for ever."""
-        if self.holds_back and not self._is_helping:
+        if not self._is_helping:
             self._is_seeing_off = False
             if self._began is None or now - self._began > 4 * HOLD_BACK_SECONDS:  # it had no slot since then
                 self._began = now
@@ -50,7 +54,7 @@ class ClaimedLanes:
 
     def polled(self, now: float) -> None:
         """No wake-up for a while: no other worker has claimed what is there."""
-        if self.holds_back and self.asks_all_at is None:
+        if self.asks_all_at is None:
             self.asks_all_at = now
 
     def answered(self, lanes: tuple[str, ...], jobs: Sequence[JobRecord], limit: int, now: float) -> bool:
@@ -59,8 +63,6 @@ class ClaimedLanes:
         A store may park a claim that found nothing until there is a job (drivers/redis/parked_claim.py): that
         must not be a claim for all lanes.
         """
-        if not self.holds_back:
-            return False
         if lanes == self._own:
             if len(jobs) < limit and self.asks_all_at is None and not self._is_seeing_off:
                 self._began, self.asks_all_at = now, now + HOLD_BACK_SECONDS
@@ -70,12 +72,3 @@ class ClaimedLanes:
         self._began = self.asks_all_at = None
         self._is_seeing_off = not jobs
         return self._is_seeing_off
-
-    def saw_all(self, lanes: tuple[str, ...]) -> bool:
-        """Whether a claim for these lanes covers everything that this worker can run."""
-        return lanes == self._all
-
-
-def _holds_back(lanes: tuple[str, ...]) -> bool:
-    """True if `any` is last, after a lane other than cpu. A worker that names `any` first wants it first."""
-    return lanes[-1] == ANY and any(lane not in COMMON_LANES for lane in lanes)

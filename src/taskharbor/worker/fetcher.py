@@ -1,7 +1,7 @@
 """The fetcher: the one caller of the store on the way in and out.
 
 It sends what has ended together with a claim for the slots that this frees, and puts the claimed jobs in
-line. Between two calls it waits for a bell: a job ended, a wake-up came, the poll is due.
+line. Between two calls it waits for a bell: a job ended, a wake-up came (`follow_wakeups`), the poll is due.
 
     ring ──► settlements? free slots? ──► exchange, settle or reserve ──► jobs in line
       ▲                                        │ failed: wait, with jitter, longer each time
@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.messages import Claim, Exchanged
+from taskharbor.drivers.messages import Claim, Exchanged, WakeupKind
 from taskharbor.errors import DriverUnavailable, Forbidden, InvalidArgument, StoreRefused
 from taskharbor.model.idle import idle_backoff
 from taskharbor.model.job import JobRecord
-from taskharbor.worker.claimed_lanes import ClaimedLanes
+from taskharbor.worker.claimed_lanes import ClaimedLanes, holds_back
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.settling import Settler, settlements_of
 from taskharbor.worker.slots import Slots
@@ -53,15 +54,18 @@ class Fetcher:
         self._leased_jobs = run.leased_jobs
         self._timing = run.timing
         self._entropy = run.entropy
+        lanes = options.claimed_lanes
         self._claim = Claim(
             queues=options.claimed_queues,
             worker_id=run.worker_id,
             lease_for=options.lease,
-            lanes=options.claimed_lanes,
+            lanes=lanes,
             types=run.types if options.unknown_types == "skip" else None,
             rate=options.rate,
         )
-        self._lanes = ClaimedLanes(options.claimed_lanes)
+        self._lanes = ClaimedLanes(lanes) if holds_back(lanes) else None  # None: all of them, always
+        self._renew_seconds = options.renew_every.total_seconds()
+        self._answer_seconds = options.answer_seconds
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
         self._alarm = Alarm(run.timing, self._poll)
@@ -83,9 +87,10 @@ class Fetcher:
         if not self._bell.is_set():
             self._bell.set()
 
-    def hint(self) -> None:
+    def wake(self) -> None:
         """There may be work."""
-        self._lanes.woken(self._timing.monotonic())
+        if self._lanes is not None:
+            self._lanes.woken(self._timing.monotonic())
         self._empty_polls = 0
         self.expects_work = True
         self._bell.set()
@@ -102,7 +107,8 @@ class Fetcher:
         self._bell.set()
 
     def _poll(self) -> None:
-        self._lanes.polled(self._timing.monotonic())
+        if self._lanes is not None:
+            self._lanes.polled(self._timing.monotonic())
         self._empty_polls += 1
         self.expects_work = True
         self._bell.set()
@@ -157,7 +163,7 @@ class Fetcher:
             self._failed(batch, error, "exchange" if wants_jobs else "settle")
         else:
             self._failures = 0
-            if is_settling or wants_jobs:
+            if self._driver.outage.is_away and (is_settling or wants_jobs):
                 self._driver.outage.answered()
             if is_settling:
                 self._note_pace(self._timing.monotonic() - began)
@@ -171,7 +177,7 @@ class Fetcher:
         """
         self._quickest = min(seconds, self._quickest * 1.1) if self._quickest else seconds
         longest = max(seconds, self._quickest * MOST_ROUND_TRIPS)
-        self._settles_slowly = longest > self._options.renew_every.total_seconds()
+        self._settles_slowly = longest > self._renew_seconds
 
     async def _exchange(self, batch: list[LeasedJob], limit: int) -> None:
         claim = self._next_claim(limit)
@@ -198,13 +204,18 @@ class Fetcher:
         self._received(answer.claimed, claim, sent, is_quiescent)
 
     def _received(self, claimed: list[JobRecord], claim: Claim, sent: float, is_quiescent: bool) -> None:
-        asks_again = self._lanes.answered(claim.lanes, claimed, claim.limit, self._timing.monotonic())
+        asks_again = self._lanes is not None and self._lanes.answered(
+            claim.lanes, claimed, claim.limit, self._timing.monotonic()
+        )
         if claimed:
             self._empty_polls = 0
             self.expects_work = self.expects_work or len(claimed) == claim.limit
             self._run.claimed(claimed, sent)
         elif (
-            is_quiescent and not self.expects_work and not self._unclear and self._lanes.saw_all(claim.lanes)
+            is_quiescent
+            and not self.expects_work
+            and not self._unclear
+            and claim.lanes == self._claim.lanes  # it has seen everything that this worker can run
         ):
             self._run.idle()
         self.expects_work = self.expects_work or asks_again
@@ -225,7 +236,7 @@ class Fetcher:
             self._unclear = []
 
     def _answered(self, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        return self._timing.answered(self._options.answer_seconds, call)
+        return self._timing.answered(self._answer_seconds, call)
 
     # ------------------------------------------------------------------ trouble
 
@@ -260,18 +271,17 @@ class Fetcher:
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""
-        queues = self._options.claimed_queues
+        claim, queues = self._claim, self._claim.queues
         if not self._options.strict and len(queues) > 1:
             first = self._turns % len(queues)
             queues = queues[first:] + queues[:first]
         self._turns += 1
-        claim = self._claim
         return Claim(
             queues=queues,
             worker_id=claim.worker_id,
             limit=limit,
             lease_for=claim.lease_for,
-            lanes=self._lanes.now(self._timing.monotonic()),
+            lanes=claim.lanes if self._lanes is None else self._lanes.now(self._timing.monotonic()),
             types=claim.types,
             rate=claim.rate,
         )
@@ -284,8 +294,9 @@ class Fetcher:
             self._bell.set()
         elif self.may_claim:
             self._alarm.set(self._timing.monotonic() + self._next_poll())
-            if self._lanes.asks_all_at is not None and self._room([]) > 0:
-                self._alarm.set(self._lanes.asks_all_at)
+            asks_all_at = None if self._lanes is None else self._lanes.asks_all_at
+            if asks_all_at is not None and self._room([]) > 0:
+                self._alarm.set(asks_all_at)
 
     def _next_poll(self) -> float:
         """Seconds until the next poll: `poll` with jitter; with `max_poll` longer after every empty one."""
@@ -301,3 +312,33 @@ class Fetcher:
         if self._options.poll is not None:
             return self._options.poll.total_seconds()
         return POLL_BESIDE_WAKEUPS_SECONDS if self._driver.capabilities.wakeups else POLL_SECONDS
+
+
+async def follow_wakeups(run: Run) -> None:
+    """Report the wake-ups of the store to the run, for ever; a broken connection is made again after a while.
+
+    Without wake-ups everything is still found, only later: by the poll and by the heartbeat.
+    """
+    failures = 0
+    while True:
+        try:
+            await _read_wakeups(run)
+            failures = 0
+        except Exception as error:  # noqa: BLE001 - wake-ups are a bonus; without them it is only slower
+            failures += 1
+            run.announcer.trouble("wakeups", error, failures)
+        longest = min(0.5 * 2 ** min(failures, 8), 5.0)
+        await run.timing.clock.sleep(run.entropy.between(0.2, longest))
+
+
+async def _read_wakeups(run: Run) -> None:
+    wakeups = run.driver.wakeups(run.options.claimed_queues, run.worker_id)
+    try:
+        async for wakeup in wakeups:
+            if wakeup.kind is WakeupKind.WORK:
+                run.work_arrived()
+            elif wakeup.job_id is not None:
+                run.cancel_reported(wakeup.job_id)
+    finally:
+        with suppress(Exception):  # or its error would replace our own cancellation
+            await wakeups.aclose()

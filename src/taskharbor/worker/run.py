@@ -35,7 +35,7 @@ from taskharbor.worker.executors.contract import Executor, Where, where_to_run
 from taskharbor.worker.executors.in_loop import LoopExecutor
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
-from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.fetcher import Fetcher, follow_wakeups
 from taskharbor.worker.gpus import Gpu, GpuPool
 from taskharbor.worker.heartbeat_loop import HeartbeatTask, HeartbeatThread
 from taskharbor.worker.leased_jobs import AttemptState, LeasedJob, LeasedJobs, LeaseState, SettlementState
@@ -45,7 +45,6 @@ from taskharbor.worker.presence import MAX_SAMPLES, Durations
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.wakeup_listener import StoreListener
 
 _log = logging.getLogger("taskharbor.worker")
 
@@ -98,7 +97,7 @@ class Run(Protocol):
     def nothing_held(self) -> None:
         """Nothing is held any more, or `max_jobs` jobs are done."""
 
-    # From the deadlines and the wake-up listener.
+    # From the deadlines and the wake-ups.
 
     def deadline_passed(self, leased: LeasedJob) -> None: ...
 
@@ -151,6 +150,8 @@ class WorkerRun:
         self._is_stopping = asyncio.Event()
         self._is_hurried = False
         self._stops_when_idle = False
+        self._renew_seconds = options.renew_every.total_seconds()
+        self._trust_seconds = options.trust_seconds
 
         self._gpus = GpuPool(gpus)
         self._deadlines = Deadlines(self)
@@ -203,7 +204,7 @@ class WorkerRun:
         oldest = min((leased.lease.extended for leased in self.leased_jobs), default=None)
         if oldest is None:
             return 0.0
-        late = self.timing.monotonic() - oldest - self.options.renew_every.total_seconds()
+        late = self.timing.monotonic() - oldest - self._renew_seconds
         return max(late, 0.0)
 
     # ------------------------------------------------------------------ from start to end
@@ -214,7 +215,7 @@ class WorkerRun:
         self._heartbeat.start()
         tasks = [self._loop.create_task(self._fetcher.run())]
         if self.driver.capabilities.wakeups:
-            tasks.append(self._loop.create_task(StoreListener(self).listen()))
+            tasks.append(self._loop.create_task(follow_wakeups(self)))
         try:
             await self._is_stopping.wait()
             await self._drain()
@@ -269,7 +270,7 @@ class WorkerRun:
 
     def claimed(self, records: list[JobRecord], sent: float) -> None:
         self.announcer.claimed(records)
-        trusted_until = sent + self.options.trust_seconds
+        trusted_until = sent + self._trust_seconds
         batch = [
             LeasedJob(record, LeaseState(sent, trusted_until), AttemptState(), SettlementState())
             for record in records
@@ -281,7 +282,7 @@ class WorkerRun:
         if self.is_quiet:  # since the claim was sent
             self._slots.release(batch)
             return
-        if trusted_until - self.timing.monotonic() < self.options.renew_every.total_seconds():
+        if trusted_until - self.timing.monotonic() < self._renew_seconds:
             self._heartbeat.poke(batch)  # the claim took so long that the next extension would come too late
         self._slots.put(batch)
 
@@ -317,7 +318,7 @@ class WorkerRun:
         self._stopper.deadline_passed(leased)
 
     def work_arrived(self) -> None:
-        self._fetcher.hint()
+        self._fetcher.wake()
 
     def cancel_reported(self, job_id: str) -> None:
         """A wake-up may be wrong: extending the lease shows whether a cancel was requested."""

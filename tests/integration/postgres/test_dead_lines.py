@@ -21,7 +21,7 @@ from taskharbor.model.presence import WorkerReport
 from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.wakeup_listener import StoreListener
+from taskharbor.worker.fetcher import follow_wakeups
 from tests.chaos.framing import PostgresFraming
 from tests.chaos.proxy import Proxy
 
@@ -159,7 +159,7 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
         timing=Timing(),
         entropy=Entropy(),
     )
-    following = asyncio.create_task(StoreListener(run).listen())
+    following = asyncio.create_task(follow_wakeups(run))
     await asyncio.sleep(0.05)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):

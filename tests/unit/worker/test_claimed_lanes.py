@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskharbor.model.state import JobState
-from taskharbor.worker.claimed_lanes import HOLD_BACK_SECONDS, ClaimedLanes
+from taskharbor.worker.claimed_lanes import HOLD_BACK_SECONDS, ClaimedLanes, holds_back
 
 ALL, OWN = ("gpu", "any"), ("gpu",)
 HOLD = HOLD_BACK_SECONDS
@@ -17,15 +17,8 @@ HOLD = HOLD_BACK_SECONDS
 @pytest.mark.parametrize(
     "lanes", [("any",), ("cpu", "any"), ("any", "cpu", "gpu"), ("gpu",), ("gpu", "any", "cpu")]
 )
-def test_whoever_has_nothing_rare_or_names_any_first_asks_for_everything_at_once(lanes):
-    chosen = ClaimedLanes(lanes)
-
-    chosen.woken(0.0)
-
-    assert chosen.now(0.0) == lanes
-    assert not chosen.answered(lanes, [], 1, 0.0)
-    assert chosen.saw_all(lanes)
-    assert chosen.asks_all_at is None
+def test_a_worker_with_nothing_rare_or_with_any_first_does_not_hold_back(lanes):
+    assert not holds_back(lanes)
 
 
 def test_any_is_asked_for_only_after_others_had_their_time():
@@ -45,7 +38,6 @@ def test_a_look_that_left_slots_free_is_followed_by_one_at_all_lanes():
     chosen.answered(OWN, [], 1, 5.0)
 
     assert chosen.asks_all_at == 5.0 + HOLD
-    assert not chosen.saw_all(OWN)
 
 
 def test_news_without_end_does_not_keep_it_from_any_for_ever():

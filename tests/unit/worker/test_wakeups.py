@@ -11,7 +11,7 @@ from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.wakeup_listener import StoreListener
+from taskharbor.worker.fetcher import follow_wakeups
 
 
 class Scripted:
@@ -70,7 +70,7 @@ async def test_hints_that_break_off_are_followed_again_and_never_raise(clock):
         work_arrived=lambda: heard.append("work"),
         cancel_reported=on_cancel,
     )
-    following = asyncio.create_task(StoreListener(run).listen())
+    following = asyncio.create_task(follow_wakeups(run))
     while not done.is_set():
         await asyncio.wait([following], timeout=0)
         clock.advance(timedelta(seconds=1))
