@@ -28,13 +28,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from taskharbor.drivers.arguments import (
-    check_ids,
-    check_leases,
-    check_report,
-    check_samples,
-    check_settlements,
-)
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.messages import (
@@ -75,9 +68,11 @@ from taskharbor.model.checks import (
     MAX_PAYLOAD,
     check_count,
     check_id,
+    check_ids,
     check_instant,
     check_key,
     check_lease_for,
+    check_leases,
     check_name,
     check_new_jobs,
     check_ttl,
@@ -88,10 +83,17 @@ from taskharbor.model.clock import Clock, SystemClock, utc
 from taskharbor.model.edit import NO_EDIT, Edit, check_edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
-from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
+from taskharbor.model.presence import (
+    Sample,
+    TypeInfo,
+    WorkerInfo,
+    WorkerReport,
+    check_report,
+    check_samples,
+)
 from taskharbor.model.queue import QueueRules, QueueSettings, check_settings
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule
-from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.settlement import Ack, Settlement, check_settlements
 from taskharbor.model.speculation import HeadStart, check_head_start
 
 NO_PROGRESS: Mapping[str, Progress] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -263,7 +264,7 @@ class WakeupKind(StrEnum):
 
 
 class Wakeup(msgspec.Struct, frozen=True):
-    """A hint: there may be work in `queue`, or `job_id` was cancelled while this worker runs it."""
+    """There may be work in `queue`, or `job_id` was cancelled while this worker runs it."""
 
     kind: WakeupKind
     queue: str | None = None
@@ -271,7 +272,7 @@ class Wakeup(msgspec.Struct, frozen=True):
 
 
 class Wakeups(Protocol):
-    """Hints as they come. It listens from creation until it is closed."""
+    """Wake-ups as they come. It listens from creation until it is closed."""
 
     def __aiter__(self) -> Self: ...
 
@@ -280,6 +281,45 @@ class Wakeups(Protocol):
     async def aclose(self) -> None:
         """Stop listening. Safe to call twice."""
         ...
+
+
+class Inbox:
+    """The unread wake-ups of one listener, in the order they came. One that is unread is not added again.
+
+    Not thread-safe: call `put` and `end` in the event loop that made it.
+    """
+
+    def __init__(self) -> None:
+        self._unread: dict[Wakeup, None] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def put(self, wakeup: Wakeup) -> None:
+        self._unread[wakeup] = None
+        self._news.set()
+
+    def end(self) -> None:
+        """No more wake-ups: a reader that waits for one stops."""
+        self._is_closed = True
+        self._unread.clear()
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Wakeup:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        wakeup = next(iter(self._unread))
+        del self._unread[wakeup]
+        return wakeup
+
+    async def aclose(self) -> None:
+        """Stop listening. Safe to call twice."""
+        self.end()
 
 
 class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):

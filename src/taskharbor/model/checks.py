@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
 from taskharbor.model.duration import shown as short
-from taskharbor.model.job import NO_TIME, NewJob, Update
+from taskharbor.model.job import NO_TIME, Lease, NewJob, Update
 
 MAX_BATCH = 10_000
 MAX_HORIZON = timedelta(days=3660)  # ten years and a little: a typing error beyond it, not a plan
@@ -54,6 +54,20 @@ def check_name(name: object, what: str) -> None:
 def check_id(job_id: object) -> None:
     if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
         raise InvalidArgument(f"job id {_shown(job_id)} is not a lower-case UUID like the client makes")
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    if len(ids) > MAX_BATCH:
+        raise InvalidArgument(f"{len(ids)} ids in one call; {MAX_BATCH} are allowed, send them in parts")
+    for job_id in ids:
+        check_id(job_id)
+
+
+def check_leases(leases: Sequence[Lease]) -> None:
+    if len(leases) > MAX_BATCH:
+        raise InvalidArgument(
+            f"{len(leases)} leases in one call; {MAX_BATCH} are allowed, send them in parts"
+        )
 
 
 def check_worker_id(worker_id: object) -> None:

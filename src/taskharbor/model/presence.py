@@ -8,10 +8,27 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import (
+    MAX_BATCH,
+    check_count,
+    check_ids,
+    check_instant,
+    check_labels,
+    check_name,
+    check_names,
+    check_span,
+    check_text,
+    check_worker_id,
+)
 from taskharbor.model.job import NO_TIME
 
 ALPHA = 0.2
 """The weight of the newest sample in every average."""
+
+MAX_PID = 2**31 - 1
+MAX_REPORT_NAMES = 256 * 1024
+"""Characters in all names of queues, lanes and types together: 2,000 queues with long names fit."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +55,34 @@ class Sample(msgspec.Struct, frozen=True):
 
     type: str
     duration: timedelta
+
+
+def check_report(report: WorkerReport) -> None:
+    """Every field has a limit: reports are stored, listed and shown to people."""
+    check_worker_id(report.worker_id)
+    check_text(report.name, "name")
+    check_name(report.kind, "kind")
+    check_names(report.queues, "queues")
+    check_names(report.lanes, "lanes")
+    check_names(report.types, "types")
+    check_count(report.concurrency, "concurrency")
+    check_ids(report.running)
+    check_text(report.host, "host")
+    check_count(report.pid, "pid", most=MAX_PID)
+    if report.started_at is not None:
+        check_instant(report.started_at, "started_at")
+    check_labels(report.labels)
+    size = sum(map(len, (*report.queues, *report.lanes, *report.types)))
+    if size > MAX_REPORT_NAMES:
+        raise InvalidArgument(f"the names in a report have {size} letters; {MAX_REPORT_NAMES} are allowed")
+
+
+def check_samples(samples: Sequence[Sample]) -> None:
+    if len(samples) > MAX_BATCH:
+        raise InvalidArgument(f"{len(samples)} samples in one report; {MAX_BATCH} are allowed")
+    for sample in samples:
+        check_name(sample.type, "type")
+        check_span(sample.duration, "duration")
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

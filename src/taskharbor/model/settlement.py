@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import assert_never
 
 import msgspec
 
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import MAX_BATCH, check_count, check_span, check_when
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME, FailureKind, JobRecord, Lease
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
@@ -82,6 +84,24 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 
 
 Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release
+
+
+def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:
+    if len(settlements) > MAX_BATCH:
+        raise InvalidArgument(f"{len(settlements)} settlements in one call; {MAX_BATCH} are allowed")
+    for item in settlements:
+        if isinstance(item, Ack):
+            if item.result is not None and len(item.result) > max_payload:
+                raise InvalidArgument(
+                    f"a result of {len(item.result)} bytes is over the limit of {max_payload}; "
+                    "keep large results elsewhere and return a reference"
+                )
+        elif isinstance(item, Retry):
+            check_when(item.run_at, item.delay, now)
+            if item.attempts is not None:
+                check_count(item.attempts, "attempts")
+        elif isinstance(item, Release) and item.delay is not None:
+            check_span(item.delay, "delay")
 
 
 def decide(

@@ -15,11 +15,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.arguments import check_ids
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Page, Query, check_claim
 from taskharbor.errors import TaskHarborError
+from taskharbor.model.checks import check_ids
 from taskharbor.model.job import JobRecord
 from taskharbor.model.schedule import Schedule
 from taskharbor.web.problems import Problem

@@ -18,8 +18,7 @@ from taskharbor.drivers.http.address import Address
 from taskharbor.drivers.http.connections import CONNECT_SECONDS
 from taskharbor.drivers.http.faults import Lost, ours
 from taskharbor.drivers.http.response import NotHttp, ResponseParser
-from taskharbor.drivers.inbox import Inbox
-from taskharbor.drivers.messages import Wakeup
+from taskharbor.drivers.messages import Inbox, Wakeup
 from taskharbor.errors import DriverUnavailable, TaskHarborError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy

@@ -25,8 +25,7 @@ import logging
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from taskharbor.drivers.inbox import Inbox
-from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.attempts import ClaimSignals

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from taskharbor.drivers.inbox import Inbox
-from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.redis.connection import Connection, ServerError
 from taskharbor.drivers.redis.faults import ours

@@ -20,8 +20,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from taskharbor.drivers.inbox import Inbox
-from taskharbor.drivers.messages import Wakeup, WakeupKind
+from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
 from taskharbor.drivers.sqlite.step import Hints
 from taskharbor.model.entropy import Entropy
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from taskharbor.drivers.inbox import Inbox
+from taskharbor.drivers.messages import Inbox
 from taskharbor.drivers.redis.cluster.queue_store import QueueStore
 from taskharbor.drivers.redis.wakeups import Subscription, WakeupListener
 from taskharbor.errors import TaskHarborError

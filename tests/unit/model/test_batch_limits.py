@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from taskharbor.drivers.arguments import check_ids, check_leases, check_settlements
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import MAX_BATCH
+from taskharbor.model.checks import MAX_BATCH, check_ids, check_leases
 from taskharbor.model.job import Lease
-from taskharbor.model.settlement import Ack
+from taskharbor.model.settlement import Ack, check_settlements
 
 NOW = datetime(2031, 4, 5, tzinfo=UTC)
 ID = "01890000-0000-7000-8000-000000000001"
