@@ -53,7 +53,7 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, fail_queue_of, retention_of
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.speculation import HeadStart
-from taskharbor.model.state import JobState
+from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.transitions import (
     absorb,
     cancelled,
@@ -302,7 +302,7 @@ def reclaim_one(jobs: JobsInStep, job_id: str) -> Reclaimed | None:
         return None
     had_blocked = _blocked_behind(jobs, job) is not None
     after = stalled(job, "", now)
-    if after.state.is_terminal:
+    if after.state in TERMINAL:
         drop_copy(jobs, job)
     after = leave(jobs, job, after)
     return reclaimed(after, now, had_blocked=had_blocked)
@@ -311,11 +311,11 @@ def reclaim_one(jobs: JobsInStep, job_id: str) -> Reclaimed | None:
 def leave(jobs: JobsInStep, before: JobRecord, after: JobRecord) -> JobRecord:
     """Store a job that stopped running; the job blocked behind it is released or merged into it."""
     blocked = _blocked_behind(jobs, before)
-    if blocked is not None and not after.state.is_terminal:
+    if blocked is not None and after.state not in TERMINAL:
         after = merged(after, blocked, jobs.now)
         jobs.merge_away(blocked, after)
     jobs.put(after)
-    if after.state.is_terminal:
+    if after.state in TERMINAL:
         if blocked is not None:
             jobs.put(unblocked(blocked, jobs.now))
         end(jobs, after)
@@ -372,7 +372,7 @@ def _may_have_copy(jobs: JobsInStep, job: JobRecord) -> bool:
 def win(jobs: JobsInStep, original_id: str, result: bytes | None) -> None:
     """A copy finished first: its original completes with the copy's result, and its worker may stop."""
     original = jobs.get(original_id)
-    if original is None or original.state.is_terminal:
+    if original is None or original.state in TERMINAL:
         return
     after = won(original, result, jobs.now)
     jobs.put(after)
@@ -398,7 +398,7 @@ def cancel(jobs: JobsInStep, job_id: str) -> CancelAnswer:
     job, now = jobs.find(job_id), jobs.now
     if job is None:
         return CancelAnswer(job_id, CancelResult.NOT_FOUND, None, now, 0)
-    if job.state.is_terminal:
+    if job.state in TERMINAL:
         return CancelAnswer(job.id, CancelResult.ALREADY_OVER, job.state, now, job.version)
     is_running = job.state is JobState.RUNNING
     result = CancelResult.REQUESTED if is_running else CancelResult.CANCELLED
@@ -429,7 +429,7 @@ def requeue(
     job, now = jobs.find(job_id), jobs.now
     if job is None or job.speculates_on is not None:
         return JobNotFound(job_id)
-    if not job.state.is_terminal:
+    if job.state not in TERMINAL:
         return NotAllowedInState(job.id, verb="requeue", state=shown(job, now).state)
     slot = NO_JOBS if job.key is None else jobs.slot(job.queue, job.key)
     if slot.next is not None:
@@ -446,7 +446,7 @@ def delete(jobs: JobsInStep, job_id: str) -> Deleted | JobNotFound | ConflictErr
     job, now = jobs.find(job_id), jobs.now
     if job is None or job.speculates_on is not None:
         return JobNotFound(job_id)
-    if not job.state.is_terminal:
+    if job.state not in TERMINAL:
         return NotAllowedInState(job.id, verb="delete", state=shown(job, now).state)
     jobs.drop(job)
     return Deleted(job.id, now)

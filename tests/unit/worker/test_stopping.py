@@ -60,7 +60,7 @@ async def test_without_a_wakeup_the_next_heartbeat_tells(harness):
     """R003-24"""
     seen: list[Any] = []
     job_id = await harness.put()
-    harness.driver._store.listeners.cancel = lambda *_: None  # the hint is lost
+    harness.driver._store.subscriptions.cancel = lambda *_: None  # the hint is lost
     async with harness.at_work(harness.worker({"work": sleeps(300, seen)})):
         await harness.pass_time(1)
         await cancel(harness, job_id)
@@ -77,7 +77,7 @@ async def test_a_wrong_hint_cancels_nothing(harness):
     worker = harness.worker({"work": sleeps(5, seen)})
     async with harness.at_work(worker):
         await harness.pass_time(1)
-        harness.driver._store.listeners.cancel(job_id, worker.id)
+        harness.driver._store.subscriptions.cancel(job_id, worker.id)
         await harness.pass_time(5)
 
     assert seen == [(None, 5.0)]

@@ -180,7 +180,7 @@ class MemoryDriver(Driver):
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         with self._step(now) as store:
             rules = store.gates.configure(settings)
-            store.listeners.work(store.queues())  # a gate may have opened
+            store.subscriptions.work(store.queues())  # a gate may have opened
             return rules
 
     async def do_speculate(
@@ -248,7 +248,7 @@ class MemoryDriver(Driver):
             return store.registry.release(role, holder, store.now)
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
-        return self._store.listeners.listen(queues, worker_id)
+        return self._store.subscriptions.listen(queues, worker_id)
 
     # ------------------------------------------------------------------ schedules
 

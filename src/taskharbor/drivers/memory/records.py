@@ -1,22 +1,29 @@
-"""The stored jobs and everything that finds them: by id, by state, by key, by time.
+"""The stored jobs and everything that finds them: by id, by state, by key, by time, by idempotency key.
 
 `put` is the only way in and `drop` the only way out, so no index can disagree with a record.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
 
 from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
-from taskharbor.drivers.memory.ordered import Ordered
-from taskharbor.model.job import JobRecord
-from taskharbor.model.state import JobState
+from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.queue import IDEMPOTENCY_WINDOW
+from taskharbor.model.state import TERMINAL, JobState
 
 Ready = tuple[int, datetime, int, str]  # (−priority, eligible_at, seq, id): the order of claims
 Timed = tuple[datetime, int, str]  # (instant, seq, id)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+Key = tuple[str, bytes]  # (queue, idempotency key)
 AFTER_ALL = 1 << 62  # above every seq: (t, AFTER_ALL) bounds all entries of instant t
+
+_Item = TypeVar("_Item", bound=Any)
+_CHUNK = 512
 
 
 class Records:
@@ -57,7 +64,7 @@ class Records:
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         copy_id, _ = self.copies.get(job.id, ("", 0))
         copy = self.jobs.get(copy_id)
-        return None if copy is None or copy.state.is_terminal else copy
+        return None if copy is None or copy.state in TERMINAL else copy
 
     def run_had_copy(self, job: JobRecord) -> bool:
         return job.id in self.copies and self.copies[job.id][1] == job.fence
@@ -177,3 +184,152 @@ class Records:
 
 
 _SLOT = {JobState.READY: 0, JobState.SCHEDULED: 0, JobState.RUNNING: 1, JobState.BLOCKED: 2}  # as in KeySlot
+
+
+class Idempotency:
+    """Which job a (queue, idempotency key) leads to, until 24 hours after that job's end.
+
+    The mapping outlives the job it points to.
+    """
+
+    def __init__(self) -> None:
+        self._job_of: dict[Key, str] = {}
+        self._keys_of: dict[str, list[Key]] = {}
+        self._ends: dict[Key, datetime] = {}
+        self._by_end: Ordered[tuple[datetime, Key]] = Ordered()
+
+    def job_of(self, queue: str, key: bytes, now: datetime) -> str | None:
+        """The first job of this key, while the key is remembered."""
+        ends_at = self._ends.get((queue, key))
+        if ends_at is not None and ends_at <= now:
+            return None
+        return self._job_of.get((queue, key))
+
+    def remember(self, job: NewJob, job_id: str) -> None:
+        if job.idempotency_key is not None:
+            key = (job.queue, job.idempotency_key)
+            self._forget(key)
+            self._job_of[key] = job_id
+            self._keys_of.setdefault(job_id, []).append(key)
+
+    def move(self, job_id: str, target: str) -> None:
+        """The keys of a job that was merged into another one live as long as that one."""
+        for key in self._keys_of.pop(job_id, ()):
+            self._job_of[key] = target
+            self._keys_of.setdefault(target, []).append(key)
+
+    def end(self, job_id: str, now: datetime) -> None:
+        """The job is over: its keys are remembered for a while."""
+        for key in self._keys_of.get(job_id, ()):
+            self._stop(key)
+            self._ends[key] = now + IDEMPOTENCY_WINDOW
+            self._by_end.add((self._ends[key], key))
+
+    def revive(self, job_id: str, now: datetime) -> None:
+        """The job was requeued: keys still remembered hold until its next end; the others stay forgotten."""
+        for key in list(self._keys_of.get(job_id, ())):
+            if self._ends.get(key, now) > now:
+                self._stop(key)
+            else:
+                self._forget(key)
+
+    def prune(self, limit: int, now: datetime) -> int:
+        pruned = 0
+        while pruned < limit and (first := self._by_end.first()) is not None and first[0] <= now:
+            self._forget(first[1])
+            pruned += 1
+        return pruned
+
+    def _forget(self, key: Key) -> None:
+        self._stop(key)
+        job_id = self._job_of.pop(key, None)
+        if job_id is not None:
+            keys = self._keys_of.get(job_id, [])
+            if key in keys:
+                keys.remove(key)
+            if not keys:
+                self._keys_of.pop(job_id, None)
+
+    def _stop(self, key: Key) -> None:
+        if (ends_at := self._ends.pop(key, None)) is not None:
+            self._by_end.remove((ends_at, key))
+
+
+class Ordered(Generic[_Item]):
+    """A sorted collection: items in order, each at most once.
+
+    It is kept in chunks, so every operation is close to O(log n): a binary search over the chunks, one inside a
+    chunk, and a short move of memory.
+    """
+
+    __slots__ = ("_chunks", "_lasts", "_size")
+
+    def __init__(self) -> None:
+        self._chunks: list[list[_Item]] = []
+        self._lasts: list[_Item] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, item: _Item) -> None:
+        self._size += 1
+        lasts = self._lasts
+        if not lasts:
+            self._chunks.append([item])
+            lasts.append(item)
+            return
+        if item > lasts[-1]:  # nearly always: time and numbers grow
+            at = -1
+            self._chunks[-1].append(item)
+            lasts[-1] = item
+        else:
+            at = bisect_left(lasts, item)
+            insort(self._chunks[at], item)
+        if len(self._chunks[at]) > 2 * _CHUNK:
+            self._split(at % len(self._chunks))
+
+    def remove(self, item: _Item) -> None:
+        """Take out an item that is there."""
+        at = bisect_left(self._lasts, item)
+        chunk = self._chunks[at]
+        del chunk[bisect_left(chunk, item)]
+        self._size -= 1
+        if not chunk:
+            del self._chunks[at], self._lasts[at]
+        elif self._lasts[at] == item:
+            self._lasts[at] = chunk[-1]
+
+    def first(self) -> _Item | None:
+        return self._chunks[0][0] if self._chunks else None
+
+    def count_to(self, bound: Any) -> int:
+        """How many items are not above `bound`."""
+        at = bisect_right(self._lasts, bound)
+        whole = sum(map(len, self._chunks[:at]))
+        return whole + (bisect_right(self._chunks[at], bound) if at < len(self._chunks) else 0)
+
+    def __iter__(self) -> Iterator[_Item]:
+        for chunk in self._chunks:
+            yield from chunk
+
+    def above(self, bound: Any) -> Iterator[_Item]:
+        """The items above `bound`, in order."""
+        at = bisect_right(self._lasts, bound)
+        if at < len(self._chunks):
+            yield from self._chunks[at][bisect_right(self._chunks[at], bound) :]
+            for chunk in self._chunks[at + 1 :]:
+                yield from chunk
+
+    def below(self, bound: Any) -> Iterator[_Item]:
+        """The items below `bound`, from the highest down."""
+        at = bisect_left(self._lasts, bound)
+        if at < len(self._chunks):
+            yield from reversed(self._chunks[at][: bisect_left(self._chunks[at], bound)])
+        for chunk in reversed(self._chunks[:at]):
+            yield from reversed(chunk)
+
+    def _split(self, at: int) -> None:
+        chunk = self._chunks[at]
+        self._chunks[at : at + 1] = [chunk[:_CHUNK], chunk[_CHUNK:]]
+        self._lasts[at : at + 1] = [chunk[_CHUNK - 1], chunk[-1]]

@@ -16,11 +16,9 @@ from msgspec.structs import replace
 
 from taskharbor.drivers import lifecycle
 from taskharbor.drivers.memory.gates import Gates
-from taskharbor.drivers.memory.idempotency import Idempotency
-from taskharbor.drivers.memory.listeners import Listeners
-from taskharbor.drivers.memory.ordered import Ordered
-from taskharbor.drivers.memory.records import Ready, Records, Timed
+from taskharbor.drivers.memory.records import Idempotency, Ordered, Ready, Records, Timed
 from taskharbor.drivers.memory.registry import Registry
+from taskharbor.drivers.memory.wakeups import Subscriptions
 from taskharbor.drivers.messages import Claim, Claimed, Enqueued, Reclaimed, given_up_in
 from taskharbor.model.clock import EPOCH, Clock
 from taskharbor.model.job import JobRecord, NewJob
@@ -39,7 +37,7 @@ class Store(Records):
         self.gates = Gates(self)
         self.idempotency = Idempotency()
         self.registry = Registry()
-        self.listeners = Listeners()
+        self.subscriptions = Subscriptions()
         self._lock = threading.RLock()
 
     @contextmanager
@@ -49,7 +47,7 @@ class Store(Records):
             self.now = now or clock.now()  # under the lock, so that steps are in the order of their times
             yield self
             if woken := self.take_woken():
-                self.listeners.work(woken)
+                self.subscriptions.work(woken)
 
     # ------------------------------------------------------------------ the rest of JobsInStep
 
@@ -64,7 +62,7 @@ class Store(Records):
         self.put(new_record(job, self.next_seq(), self.now))
 
     def notify_cancel(self, job: JobRecord) -> None:
-        self.listeners.cancel(job.id, job.worker_id)
+        self.subscriptions.cancel(job.id, job.worker_id)
 
     def remembered(self, queue: str, key: bytes) -> str | None:
         return self.idempotency.job_of(queue, key, self.now)

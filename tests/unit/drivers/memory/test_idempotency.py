@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from taskharbor.drivers.memory.idempotency import Idempotency
+from taskharbor.drivers.memory.records import Idempotency
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 
 import pytest
 
-from taskharbor.drivers.memory.ordered import _CHUNK, Ordered
+from taskharbor.drivers.memory.records import _CHUNK, Ordered
 from taskharbor.model.entropy import Entropy
 
 MANY = 5 * _CHUNK
