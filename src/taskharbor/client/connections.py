@@ -65,24 +65,22 @@ class LoopConnections:
         _all.add(self)
 
     def _start_afresh(self) -> None:
-        self._by_loop: dict[asyncio.AbstractEventLoop, LoopConnection] = {}
+        self.by_loop: dict[asyncio.AbstractEventLoop, LoopConnection] = {}
+        """The open connections."""
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._blocking_lock = threading.Lock()
         self.blocking: Driver | None = None
         """The portal's driver once it is open; blocking enqueues call it directly, without a loop."""
-        weakref.finalize(self, _close_portal, self.portal, self._by_loop).atexit = False
-
-    def at_hand(self) -> LoopConnection | None:
-        """The connection of the running loop if it is open, else None."""
-        return self._by_loop.get(loop_here())
+        weakref.finalize(self, _close_portal, self.portal, self.by_loop).atexit = False
 
     async def here(self, tx: Any = None) -> LoopConnection:
         """The connection of the running loop, opened if needed. `tx` is checked before anything opens."""
-        if (there := self.at_hand()) is not None:
-            return there
+        loop = loop_here()
+        if loop in self.by_loop:
+            return self.by_loop[loop]
         if tx is not None:
             self.driver.check_tx(tx)
-        return await self._open_in(loop_here())
+        return await self._open_in(loop)
 
     def for_blocking(self, tx: Any = None) -> Driver:
         """The portal's driver, opened if needed. `tx` is checked before anything opens."""
@@ -95,7 +93,7 @@ class LoopConnections:
 
     async def aclose(self) -> None:
         """Close this loop's driver and the portal's."""
-        there = self._by_loop.pop(loop_here(), None)
+        there = self.by_loop.pop(loop_here(), None)
         if there is not None:
             await there.close()
         await _close_all(self._of_closed_loops())
@@ -104,14 +102,14 @@ class LoopConnections:
     def close(self, *, quietly: bool = False) -> None:
         """Close the portal and its driver."""
         self.blocking = None
-        _close_portal(self.portal, self._by_loop, quietly=quietly)
+        _close_portal(self.portal, self.by_loop, quietly=quietly)
 
     async def _open_in(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
         async with self._locks.setdefault(loop, asyncio.Lock()):
-            if loop in self._by_loop:
-                return self._by_loop[loop]
+            if loop in self.by_loop:
+                return self.by_loop[loop]
             connection = await self._new_connection(loop)
-            self._by_loop[loop] = connection
+            self.by_loop[loop] = connection
             await _close_all(self._of_closed_loops())
             return connection
 
@@ -122,10 +120,10 @@ class LoopConnections:
 
     def _of_closed_loops(self) -> list[LoopConnection]:
         """Connections whose loop is closed, as `asyncio.run` leaves them. Only we can close them now."""
-        closed = [loop for loop in list(self._by_loop) if loop.is_closed()]
+        closed = [loop for loop in list(self.by_loop) if loop.is_closed()]
         for loop in closed:
             self._locks.pop(loop, None)
-        return [left for loop in closed if (left := self._by_loop.pop(loop, None)) is not None]
+        return [left for loop in closed if (left := self.by_loop.pop(loop, None)) is not None]
 
     def after_fork(self) -> None:
         """In a forked child: its threads are gone, and the connections belong to the parent."""

@@ -14,17 +14,17 @@ import msgspec
 
 from taskharbor.client.client import Client
 from taskharbor.client.task import AsyncTask, Task
+from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor.schedules import waiting_declarations
 from taskharbor.model.duration import Duration, duration
 from taskharbor.model.retry import PRESETS, ErrorKind, RetryPolicy, RetryPreset, error_kinds
 from taskharbor.model.speculation import Speculate
 from taskharbor.tasks.handler import RecycleOn, RunIn
-from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,6 +10,7 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.task import AsyncTask, Task
+from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import CancelAnswer
@@ -30,13 +31,12 @@ from taskharbor.settings.store import store_url
 from taskharbor.tasks.discovery import import_modules
 from taskharbor.tasks.failed import FailedJob, failure_handler
 from taskharbor.tasks.handler import RecycleOn, RunIn
-from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
     from taskharbor.harbor.keywords import CronDecorator, FailureTaskKeywords, HarborWorkerKeywords
     from taskharbor.model.worker_options import WorkerOptions
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.worker import Worker
 
 P = ParamSpec("P")

@@ -23,7 +23,7 @@ from taskharbor.tasks.handler import RecycleOn, RunIn
 from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
 
 
 class HarborWorkerKeywords(WorkerKeywords, total=False):

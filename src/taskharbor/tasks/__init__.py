@@ -1,6 +1,5 @@
 """Named handlers, and the jobs built from them."""
 
-from taskharbor.tasks.definition import TaskDefinition
 from taskharbor.tasks.handler import (
     Arguments,
     Handler,
@@ -9,7 +8,6 @@ from taskharbor.tasks.handler import (
     load_function,
     result_encoder,
 )
-from taskharbor.tasks.registry import TaskRegistry
 from taskharbor.tasks.request import JobRequest, template_of
 
 __all__ = [
@@ -17,8 +15,6 @@ __all__ = [
     "Handler",
     "JobRequest",
     "RunIn",
-    "TaskDefinition",
-    "TaskRegistry",
     "job_handler",
     "load_function",
     "result_encoder",

@@ -11,11 +11,11 @@ from taskharbor.harbor.harbor import Harbor
 from taskharbor.model.codec import Codec, Codecs, JsonCodec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.tasks.definition import TaskDefinition
+from taskharbor.client.task import Task
 from taskharbor.tasks.request import as_key
 from taskharbor.testing.running import jobs_in
 
-AnyTask = TaskDefinition[Any, Any]
+AnyTask = Task[Any, Any]
 Arguments = Mapping[str, Any] | Sequence[Any]
 
 MAX_LISTED = 20

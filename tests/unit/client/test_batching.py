@@ -174,7 +174,7 @@ async def test_the_first_may_stop_waiting_without_harm_to_the_others(client, dri
 async def test_when_the_sender_is_cancelled_nobody_waits_for_ever(client, driver):
     tasks = start(client, 1202)
     await driver.let_through()
-    client._connections.at_hand().batcher._sender.cancel()
+    client._connections.by_loop[asyncio.get_running_loop()].batcher._sender.cancel()
     await turn_loop()
 
     results = await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,7 +12,8 @@ from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import JobRecord
-from taskharbor.tasks import JobRequest, TaskDefinition
+from taskharbor.client.task import Task
+from taskharbor.tasks import JobRequest
 
 
 class CountingCodec(JsonCodec):
@@ -31,11 +32,11 @@ async def driver() -> AsyncIterator[Driver]:
         yield driver
 
 
-def sums(codec: Any = None, **options: Any) -> TaskDefinition[..., Any]:
+def sums(codec: Any = None, **options: Any) -> Task[..., Any]:
     def add(numbers: list[int], more: int = 0) -> int:
         return sum(numbers) + more
 
-    return TaskDefinition(add, JobRequest(type="add", **options), codec=codec or JsonCodec())
+    return Task(add, JobRequest(type="add", **options), codec=codec or JsonCodec())
 
 
 async def stored(driver: Driver, *handles: Any) -> list[JobRecord]:

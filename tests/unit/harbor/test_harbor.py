@@ -27,7 +27,7 @@ from taskharbor.model.retry import PRESETS, RetryPolicy
 from taskharbor.model.speculation import Speculate
 from taskharbor.model.state import JobState
 from taskharbor.testing.clock import SimulatedClock
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_event_loops_that_are_over_are_forgotten():
     for _ in range(5):
         asyncio.run(harbor.client.adriver())
 
-    assert len(harbor.client._connections._by_loop) == 1
+    assert len(harbor.client._connections.by_loop) == 1
 
 
 async def test_async_with_opens_and_closes():

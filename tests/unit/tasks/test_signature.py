@@ -22,7 +22,7 @@ from taskharbor.model.codec import JsonCodec, MsgpackCodec
 from taskharbor.tasks.signature import Signature, UnresolvedAnnotation
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
 
 JSON = JsonCodec()
 

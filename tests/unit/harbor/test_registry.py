@@ -3,7 +3,9 @@
 import pytest
 
 from taskharbor.errors import ConfigurationError, UnknownTask
-from taskharbor.tasks import JobRequest, TaskDefinition, TaskRegistry
+from taskharbor.client.task import Task
+from taskharbor.harbor.registry import TaskRegistry
+from taskharbor.tasks import JobRequest
 
 
 def one() -> None: ...
@@ -12,8 +14,8 @@ def one() -> None: ...
 def two() -> None: ...
 
 
-def task(function, name="same", queue="default") -> TaskDefinition[..., None]:
-    return TaskDefinition(function, JobRequest(type=name, queue=queue))
+def task(function, name="same", queue="default") -> Task[..., None]:
+    return Task(function, JobRequest(type=name, queue=queue))
 
 
 def test_a_task_is_found_by_its_name():

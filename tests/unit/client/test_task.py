@@ -14,7 +14,7 @@ from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import NewJob, Update
 from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.speculation import Speculate, rule_of
-from taskharbor.tasks.definition import TaskDefinition, result_type
+from taskharbor.client.task import Task, result_type
 from taskharbor.tasks.handler import load_function
 from taskharbor.tasks.request import JobRequest
 from tests.unit.tasks.test_handler import job
@@ -27,14 +27,14 @@ def greet(name: str) -> str:
     return f"hello, {name}"
 
 
-def definition(function=greet, **options) -> TaskDefinition[..., str]:
+def definition(function=greet, **options) -> Task[..., str]:
     codec = options.pop("codec", JsonCodec())
-    return TaskDefinition(function, JobRequest(type="greet", **options), codec=codec)
+    return Task(function, JobRequest(type="greet", **options), codec=codec)
 
 
 def test_a_job_of_a_task_with_second_runs_carries_the_rule_unless_it_is_keyed():
     rule = Speculate(after=timedelta(seconds=9), factor=2.0)
-    task: TaskDefinition[..., str] = TaskDefinition(greet, JobRequest(type="greet"), speculate=rule)
+    task: Task[..., str] = Task(greet, JobRequest(type="greet"), speculate=rule)
 
     with_more = task.with_options(headers={"trace": "abc"})
     keyed = with_more.with_options(key="user/7")
@@ -221,7 +221,7 @@ def test_results_come_back_by_the_return_annotation():
     def when() -> datetime:
         raise NotImplementedError
 
-    task: TaskDefinition[[], datetime] = TaskDefinition(when, JobRequest(type="when"))
+    task: Task[[], datetime] = Task(when, JobRequest(type="when"))
     stored = task.handler.encode_result(datetime(2030, 1, 1, tzinfo=UTC))
 
     assert task.read_result(stored or b"") == datetime(2030, 1, 1, tzinfo=UTC)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from taskharbor.client.task import Task
 from taskharbor.errors import ConfigurationError, UnknownTask
-from taskharbor.tasks.definition import TaskDefinition
 from taskharbor.tasks.handler import Handler
 
-AnyTask = TaskDefinition[Any, Any]
+AnyTask = Task[Any, Any]
 
 
 class TaskRegistry:
