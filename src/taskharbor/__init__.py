@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from taskharbor.model.worker_options import WorkerOptions
     from taskharbor.tasks.failed import FailedJob
     from taskharbor.tasks.request import JobRequest
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.worker import Worker
 
 _HOMES = {
@@ -77,7 +77,7 @@ _HOMES = {
     "taskharbor.model.state": ("JobState",),
     "taskharbor.tasks.failed": ("FailedJob",),
     "taskharbor.tasks.request": ("JobRequest",),
-    "taskharbor.worker.context": ("JobContext",),
+    "taskharbor.worker.attempt": ("JobContext",),
     "taskharbor.model.worker_options": ("WorkerOptions",),
     "taskharbor.worker.worker": ("Worker",),
 }

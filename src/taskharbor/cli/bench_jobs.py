@@ -15,7 +15,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_MAX_STALLS, Job, NewJob
 from taskharbor.model.search import Search
 from taskharbor.model.state import JobState
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 TYPE = "taskharbor.bench"
 KINDS = ("plain", "flaky", "failing", "delayed", "keyed", "priority", "parent", "child")

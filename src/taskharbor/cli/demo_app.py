@@ -13,7 +13,7 @@ from taskharbor.errors import Unrecoverable
 from taskharbor.harbor import Harbor
 from taskharbor.model.outcome import Snooze
 from taskharbor.model.retry import RetryPolicy
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 IMAGES, CALLS, REPORTS = QUEUES = ("demo-images", "demo-calls", "demo-reports")
 

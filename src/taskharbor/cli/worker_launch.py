@@ -21,7 +21,7 @@ from taskharbor.model.job import Job
 from taskharbor.observe.logs import LogFormat, LogLevel, log_attempts, log_to_stderr
 from taskharbor.settings.store import store_url
 from taskharbor.worker import Worker
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

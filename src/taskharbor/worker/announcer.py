@@ -33,7 +33,7 @@ from taskharbor.model.outcome import Failed, Outcome, Snoozed, Succeeded
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.speculation import SPECULATE_HEADER
 from taskharbor.model.worker_options import WorkerOptions
-from taskharbor.worker.context import log_fields
+from taskharbor.worker.attempt import log_fields
 from taskharbor.worker.leased_jobs import LeasedJob
 
 _log = logging.getLogger("taskharbor.worker")

@@ -4,50 +4,35 @@
 
 Recover is the try below. Timeout needs no layer: deadlines.py finds every attempt whose time is over,
 cancellation.py stops its handler, and an attempt that ended too late is a timeout all the same.
+`JobContext` is what the handler sees of it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import math
-import os
-import traceback
 from collections.abc import Callable, Sequence
 from contextvars import Token
-from datetime import timedelta
+from datetime import datetime, timedelta
 from sys import modules
 from typing import Any
 
-from taskharbor.errors import EncodeError, Unrecoverable
+from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.middleware import AttemptMiddleware, compose, running
-from taskharbor.model.checks import MAX_HORIZON
-from taskharbor.model.job import NO_TIME, FailureKind, job_of
-from taskharbor.model.outcome import (
-    Cancel,
-    Died,
-    Failed,
-    Outcome,
-    Snooze,
-    Snoozed,
-    Succeeded,
-    WasCancelled,
-)
-from taskharbor.model.retry import error_names
-from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
+from taskharbor.model.clock import Clock, SystemClock
+from taskharbor.model.job import Job, Progress, job_of
+from taskharbor.model.outcome import Outcome
 from taskharbor.tasks import Handler
-from taskharbor.worker.cancellation import overruled, stopped_by
-from taskharbor.worker.context import JobContext
-from taskharbor.worker.executors.contract import BadPayload, Call, Executor, HandlerDied, RemoteFailure
-from taskharbor.worker.executors.wire import Encoded
+from taskharbor.worker.cancellation import Cancellation, overruled, stopped_by
+from taskharbor.worker.executors.contract import Call, Executor
+from taskharbor.worker.gpus import Gpu
 from taskharbor.worker.leased_jobs import LeasedJob
+from taskharbor.worker.outcomes import DONE, failure_of, success_of
 from taskharbor.worker.timing import Timing
 from taskharbor.worker.transaction import Transactions
 
-DONE = Succeeded()
-
-_HERE = os.path.dirname(__file__)
-_OUR_FRAMES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "middleware.py"))
-_ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
+_log = logging.getLogger("taskharbor.job")
+_system_clock = SystemClock()
 
 
 class Runner:
@@ -129,108 +114,91 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
     reset_contextvars(**bound)
 
 
-def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_result: int) -> Outcome:
-    """The outcome of a returned value: Snooze, Cancel, a result, or a result that cannot be stored."""
-    if isinstance(value, Snooze):
-        return _snoozed(value)
-    if isinstance(value, Cancel):
-        return WasCancelled(safe_text(str(value.reason), ERROR_LIMIT))
-    try:
-        result = value.data if isinstance(value, Encoded) else encode_result(value)
-    except EncodeError as error:
-        return Failed(f"the result cannot be kept: {describe(error)}", FailureKind.UNRECOVERABLE)
-    except BaseException as error:  # noqa: BLE001 - user code, like the handler
-        return failure_of(error)
-    if result is not None and len(result) > max_result:
-        return Failed(
-            f"the result of {len(result)} bytes cannot be kept: {max_result} are allowed; "
-            "store it elsewhere and return a reference",
-            FailureKind.UNRECOVERABLE,
-        )
-    return Succeeded(result)
+class JobContext:
+    """One attempt, seen by its handler.
+
+    `attempt` counts from 1. `fence` is a number that only ever grows for a job: store it with your
+    own writes and refuse a lower one, and a stale attempt can overwrite nothing. `gpu` is the device
+    that this job has to itself, on a worker with `gpus`.
+    """
+
+    gpu: Gpu | None = None
+    _begin: Callable[[Any], Any] | None = None
+    _leased: Any = None
+
+    def __init__(
+        self,
+        job: Job,
+        fence: int = 0,
+        cancelled: Cancellation | None = None,
+        clock: Clock = _system_clock,
+        ends: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        worker: str = "",
+    ) -> None:
+        self.job = job
+        self.fence = fence
+        self.cancelled = Cancellation() if cancelled is None else cancelled
+        self.clock = clock
+        self._ends = ends
+        self._on_progress = on_progress
+        self.worker = worker
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempts + 1
+
+    @property
+    def stalls(self) -> int:
+        """How often a lease of this job ran out or its process died: above zero, part of it may be done."""
+        return self.job.stalls
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time limit of this attempt is over; None without one."""
+        if self._ends is None:
+            return None
+        return self.clock.now() + timedelta(seconds=self._ends - self.clock.monotonic())
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report progress from 0 to 1. Stored with the next heartbeat; costs nothing until then."""
+        if not isinstance(fraction, int | float) or math.isnan(fraction):
+            raise InvalidArgument(f"progress takes a fraction from 0 to 1, not {fraction!r}")
+        if self._on_progress is not None:
+            self._on_progress(Progress(min(max(float(fraction), 0.0), 1.0), str(text)[:500]))
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry `log_fields` for every log handler."""
+        return logging.LoggerAdapter(_log, self.log_fields)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The fields of log records about this attempt; nothing of its payload."""
+        job = self.job
+        return log_fields(job.id, job.type, job.queue, self.attempt, self.worker)
+
+    def transaction(self) -> Any:
+        """`async with ctx.transaction() as connection:` your writes and the end of this job, in one commit.
+
+        The connection is the store's own (sqlite3 or asyncpg), with a transaction begun. When the block
+        ends, the job is completed in it and both are committed, or neither: a lease that was lost
+        meanwhile undoes your writes. The attempt is over then; what the handler returns is not kept.
+        """
+        if self._begin is None:
+            raise ConfigurationError(
+                "ctx.transaction() needs SQLite or Postgres and a handler in the worker's own process; "
+                "guard your own writes with ctx.fence instead"
+            )
+        return self._begin(self._leased)
 
 
-def failure_of(error: BaseException) -> Outcome:
-    """The outcome of a raised exception; KeyboardInterrupt and SystemExit are failures of the job too."""
-    if isinstance(error, BadPayload):
-        return Failed(describe(error.__cause__ or error), FailureKind.INVALID_PAYLOAD)
-    if isinstance(error, HandlerDied):
-        return Died(safe_text(str(error), ERROR_LIMIT))
-    if isinstance(error, RemoteFailure):
-        return error.outcome  # type: ignore[no-any-return]
-    kind = FailureKind.UNRECOVERABLE if is_unrecoverable(error) else FailureKind.ERROR
-    return Failed(describe(error), kind, trace_of(error), asked_delay(error), error_names(error))
-
-
-def is_unrecoverable(error: BaseException) -> bool:
-    """Whether it, or an error it was explicitly raised from, is Unrecoverable."""
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        if isinstance(at, Unrecoverable):
-            return True
-        seen.add(id(at))
-        at = at.__cause__
-    return False
-
-
-def asked_delay(error: BaseException) -> timedelta | None:
-    """The shortest wait that the error itself asks for: its `retry_after`, a timedelta or seconds."""
-    try:
-        asked = getattr(error, "retry_after", None)
-        if isinstance(asked, int | float) and not isinstance(asked, bool) and math.isfinite(asked):
-            asked = timedelta(seconds=min(float(asked), MAX_HORIZON.total_seconds()))
-    except Exception:  # noqa: BLE001 - an attribute of a foreign error may do anything
-        return None
-    return min(asked, MAX_HORIZON) if isinstance(asked, timedelta) and asked > NO_TIME else None
-
-
-def describe(error: BaseException) -> str:
-    """The error in one safe, short line, whatever its __str__ does."""
-    name = type(error).__name__
-    if isinstance(error, MemoryError):
-        return f"out of memory: {name}"
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 - a broken __str__ may raise anything
-        return f"{name} (its message cannot be read)"
-    return safe_text(f"{name}: {text}" if text else name, ERROR_LIMIT)
-
-
-def trace_of(error: BaseException) -> str | None:
-    """The end of the traceback, the part that explains the error, without the frames of the worker."""
-    try:
-        trace = traceback.TracebackException.from_exception(error, limit=-30)
-        _leave_out_the_worker(trace)
-        text = "".join(trace.format())
-    except BaseException:  # noqa: BLE001 - the same
-        return None
-    text = text[-TRACE_LIMIT:]
-    while len(text.encode("utf-8", "replace")) > TRACE_LIMIT:
-        text = text[len(text) // 8 + 1 :]
-    return safe_text(text, TRACE_LIMIT)
-
-
-def _leave_out_the_worker(trace: traceback.TracebackException | None) -> None:
-    """Remove the frames between the worker and the handler, from the error and from its causes."""
-    seen: set[int] = set()
-    waiting = [trace]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        kept = [frame for frame in one.stack if not frame.filename.startswith(_OUR_FRAMES)]
-        while kept and kept[0].filename.startswith(_ASYNCIO):
-            del kept[0]  # how the handler's coroutine was run
-        if kept:
-            one.stack[:] = kept
-        waiting += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
-
-
-def _snoozed(snooze: Snooze) -> Outcome:
-    if not isinstance(snooze.delay, timedelta) or not NO_TIME <= snooze.delay <= MAX_HORIZON:
-        return Failed(
-            f"Snooze takes a timedelta from zero up, not {snooze.delay!r:.80}", FailureKind.UNRECOVERABLE
-        )
-    return Snoozed(snooze.delay)
+def log_fields(job_id: str, task: str, queue: str, attempt: int, worker: str) -> dict[str, Any]:
+    """The fields of a log record about a job, under names that clash with no others."""
+    return {
+        "taskharbor_job_id": job_id,
+        "taskharbor_task": task,
+        "taskharbor_queue": queue,
+        "taskharbor_attempt": attempt,
+        "taskharbor_worker": worker,
+    }

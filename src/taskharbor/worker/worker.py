@@ -20,7 +20,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import Job
 from taskharbor.model.worker_options import WorkerKeywords, WorkerOptions
 from taskharbor.tasks import Handler, job_handler
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 from taskharbor.worker.executors.contract import where_to_run
 from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.run import WorkerRun

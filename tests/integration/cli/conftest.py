@@ -23,7 +23,7 @@ from taskharbor.testing.servers import free_port as find_free_port
 APP = """
 from datetime import timedelta
 from taskharbor.harbor import Harbor
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 harbor = Harbor("sqlite:///jobs.db")
 

@@ -15,7 +15,7 @@ from taskharbor.drivers import Driver
 from taskharbor.model.job import Job, JobRecord
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 from taskharbor.model.state import JobState
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 from tests.unit.cli.conftest import Shell
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ from taskharbor.testing import (
     in_memory,
     run_inline,
 )
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 
 
 @dataclass

@@ -18,7 +18,7 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import Handler
 from taskharbor.testing.clock import turn_loop
 from taskharbor.worker import JobContext
-from taskharbor.worker.attempt import trace_of
+from taskharbor.worker.outcomes import trace_of
 from taskharbor.worker.cancellation import stopped_by
 
 EXACT = RetryPolicy(jitter=0.0)

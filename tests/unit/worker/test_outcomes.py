@@ -11,7 +11,7 @@ from taskharbor.errors import EncodeError
 from taskharbor.model.checks import MAX_HORIZON
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Succeeded
-from taskharbor.worker.attempt import asked_delay, describe, success_of, trace_of
+from taskharbor.worker.outcomes import asked_delay, describe, success_of, trace_of
 
 
 class Touchy(Exception):

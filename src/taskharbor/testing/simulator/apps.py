@@ -17,7 +17,7 @@ from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.tasks.request import JobRequest
 from taskharbor.testing.simulator.actors import LIMITED, THROTTLED, Producer
 from taskharbor.testing.simulator.plan import Plan
-from taskharbor.worker.context import JobContext
+from taskharbor.worker.attempt import JobContext
 from taskharbor.worker.worker import Worker
 
 

@@ -12,7 +12,7 @@ from taskharbor.model.job import Job
 from taskharbor.tasks import Handler
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.leased_jobs import LeasedJob
 
 Where = Literal["loop", "thread", "process"]

@@ -33,9 +33,8 @@ from taskharbor.model.outcome import Failed, Outcome
 from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.tasks import Handler, job_handler, load_function
 from taskharbor.tasks.handler import full_name
-from taskharbor.worker.attempt import DONE, bind_structlog, failure_of, success_of
+from taskharbor.worker.attempt import JobContext, bind_structlog
 from taskharbor.worker.cancellation import Cancellation
-from taskharbor.worker.context import JobContext
 from taskharbor.worker.executors.contract import BadPayload
 from taskharbor.worker.executors.gpu_context import context_trouble
 from taskharbor.worker.executors.process_tree import LOST_CONNECTION, die_with_parent
@@ -51,6 +50,7 @@ from taskharbor.worker.executors.wire import (
     frame,
     to_child,
 )
+from taskharbor.worker.outcomes import DONE, failure_of, success_of
 
 LOGS_VARIABLE = "TASKHARBOR_LOGS"
 """How the worker logs: what `log_to_stderr` in observe/logs.py passes to processes started from there."""

@@ -11,7 +11,7 @@ from taskharbor.tasks import Handler
 from taskharbor.worker.executors.contract import BadPayload, Call, Where, is_coroutine_function
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.leased_jobs import LeasedJob
 
 

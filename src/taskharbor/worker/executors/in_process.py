@@ -52,7 +52,7 @@ from taskharbor.worker.executors.wire import (
 from taskharbor.worker.gpus import environment_of
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.deadlines import Deadlines
     from taskharbor.worker.leased_jobs import LeasedJob
     from taskharbor.worker.run import Run

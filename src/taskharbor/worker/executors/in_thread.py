@@ -17,7 +17,7 @@ from taskharbor.worker.daemon_threads import DaemonPool
 from taskharbor.worker.executors.contract import BadPayload, Call, GivenUp, Where
 
 if TYPE_CHECKING:
-    from taskharbor.worker.context import JobContext
+    from taskharbor.worker.attempt import JobContext
     from taskharbor.worker.leased_jobs import LeasedJob
 
 
