@@ -1,8 +1,8 @@
 """Which files does one job pass through?
 
 Runs a worker, enqueues one plain job, and lists the files of src/taskharbor with a function that was called
-from the enqueue to the answer of the settlement; starting, stopping and the heartbeat are left out.
-ARCHITECTURE.md has the list.
+from the enqueue to the answer of the settlement; starting, stopping and the heartbeat are left out, and no
+listener observes the job. ARCHITECTURE.md has the list.
 
     python tools/job_way.py                     # memory and SQLite
     python tools/job_way.py postgresql://… redis://…
@@ -20,26 +20,34 @@ from typing import Any
 
 import taskharbor
 from taskharbor import Harbor
-from taskharbor.events import AttemptFinished
 
 _PACKAGE = str(Path(taskharbor.__file__).parent)
 
 
 class Trace:
-    """The files with a function that was called while `is_on`."""
+    """The files with a function that was called while `is_on`, but for calls of the task that waits."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.is_on = False
+        self.waiting: asyncio.Task[Any] | None = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
-        if self.is_on and event == "call" and name.startswith(_PACKAGE) and not _is_beside(frame):
+        if self.is_on and event == "call" and name.startswith(_PACKAGE) and not self._is_beside(frame):
             self.files.add(name.removeprefix(_PACKAGE + "/"))
 
+    def _is_beside(self, frame: FrameType) -> bool:
+        if frame.f_code.co_name == "<module>" or threading.current_thread().name == "taskharbor-heartbeat":
+            return True
+        return self.waiting is not None and self.waiting is _current_task()
 
-def _is_beside(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "<module>" or threading.current_thread().name == "taskharbor-heartbeat"
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None
 
 
 async def way_of_a_job(url: str) -> set[str]:
@@ -61,18 +69,18 @@ async def _run(url: str, trace: Trace) -> None:
     @harbor.task
     async def hello(name: str) -> None: ...
 
-    ended = asyncio.Event()
-    harbor.events.listen(lambda _: ended.set(), AttemptFinished)
     async with harbor:
         worker = harbor.worker(scheduler=False)
         working = asyncio.ensure_future(worker.arun())
         for is_on in (False, True):  # once before: what is made at first use is not the way of a job
             await asyncio.sleep(0.5)
-            ended.clear()
+            finished = worker.counts.get("finished", 0)
             trace.is_on = is_on
             await hello.aenqueue("Ada")
-            await ended.wait()
-            trace.is_on = False
+            trace.waiting = asyncio.current_task()
+            while worker.counts["finished"] == finished:
+                await asyncio.sleep(0.001)
+            trace.is_on, trace.waiting = False, None
         worker.stop()
         await working
 
