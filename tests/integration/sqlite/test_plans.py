@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from taskharbor.drivers.sqlite.schema import MIGRATIONS
-from taskharbor.drivers.sqlite.statements import statements_for
+from taskharbor.drivers.sqlite.step import statements_for
 
 SQL = statements_for("th_")
 # Each runs once per call, claim or batch, beside a million jobs.

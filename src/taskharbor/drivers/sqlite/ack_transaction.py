@@ -15,8 +15,7 @@ from taskharbor.drivers.sqlite.connection import begin, open_writer
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.settle import settle
-from taskharbor.drivers.sqlite.statements import Statements
-from taskharbor.drivers.sqlite.step import Hints
+from taskharbor.drivers.sqlite.step import Hints, Statements
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy

@@ -24,8 +24,7 @@ from taskharbor.drivers.borrowed import (
 )
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.statements import Statements
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
 from taskharbor.errors import InvalidArgument
 
 T = TypeVar("T")

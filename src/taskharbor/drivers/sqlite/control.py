@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
 from taskharbor.drivers.sqlite import gates
-from taskharbor.drivers.sqlite.handle import Handle
 from taskharbor.drivers.sqlite.records import Records
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.step import Handle, Step
 from taskharbor.errors import ConflictError, JobNotFound
 from taskharbor.model.edit import Edit
 from taskharbor.model.queue import QueueRules, QueueSettings

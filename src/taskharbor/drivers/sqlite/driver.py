@@ -1,4 +1,5 @@
-"""SqliteDriver: jobs in one file. Its parts are in attempts.py, control.py, queries.py and registry.py.
+"""SqliteDriver: jobs in one file. Here is what clients and workers call all the time; the rest is in its parts,
+control.py, queries.py and registry.py.
 
 The tables are drawn in sql/migrations/0001_schema.sql.
 """
@@ -7,36 +8,73 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, closing
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
 
 from taskharbor.drivers.borrowed import no_transaction
+from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import DriverInfo
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    DriverInfo,
+    Enqueued,
+    Exchanged,
+    Extended,
+    Reclaimed,
+    Settled,
+)
 from taskharbor.drivers.sqlite import schema
-from taskharbor.drivers.sqlite.attempts import Attempts
+from taskharbor.drivers.sqlite.ack_transaction import AckTransaction
+from taskharbor.drivers.sqlite.caller_transaction import do_in
+from taskharbor.drivers.sqlite.claim import reserve
 from taskharbor.drivers.sqlite.connection import open_looker, open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.control import Control
+from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.location import Location, location_of
 from taskharbor.drivers.sqlite.queries import Queries
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.registry import Registry
-from taskharbor.drivers.sqlite.step import Step
-from taskharbor.drivers.sqlite.wakeups import Ear, Listener
+from taskharbor.drivers.sqlite.settle import settle
+from taskharbor.drivers.sqlite.step import Step, statements_for
+from taskharbor.drivers.sqlite.upkeep import promote_all, prune, reclaim
+from taskharbor.drivers.sqlite.wakeups import Bell, Ear, Listener
 from taskharbor.drivers.sqlite.writer import Writer
-from taskharbor.errors import SchemaOutOfDate, StoreRefused
+from taskharbor.errors import DriverClosed, LeaseLost, RateLimited, SchemaOutOfDate, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import Lease, NewJob, Progress
+from taskharbor.model.settlement import Ack, Settlement
+
+T = TypeVar("T")
+
+_CAPABILITIES = Capabilities(
+    wakeups=True,
+    multiprocess=True,
+    durable=True,
+    tx=True,
+    one_writer=True,
+    blocking_enqueue=True,
+    atomic_across_queues=True,
+)
 
 
-class SqliteDriver(Attempts, Control, Queries, Registry, Driver):
+class SqliteDriver(Control, Queries, Registry, Driver):
     """Jobs in one SQLite file: no server, many processes on one machine, nothing lost in a power cut."""
 
     def __init__(
         self, location: Location, *, clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        super().__init__(location, clock=clock, entropy=entropy)
+        super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
+        self._location = location
+        self._sql = statements_for(location.table_prefix)
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._bell = Bell(location.path, location.namespace)
+        self._only_looks = False
         self._listeners: set[Listener] = set()
 
     @classmethod
@@ -110,6 +148,75 @@ class SqliteDriver(Attempts, Control, Queries, Registry, Driver):
         self._listeners.add(listener)
         return listener
 
+    # ------------------------------------------------------------------ jobs in
+
+    async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        return _accepted(await self._write(lambda step: enqueue(step, jobs), now))
+
+    def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
+        if tx is not None:
+            at = now or self.clock.now()
+            answers, hints = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+            if hints:
+                self._bell.ring(hints)
+            return _accepted(answers)
+        if self._writer is None:
+            raise DriverClosed
+        return _accepted(self._writer.do_blocking(lambda step: enqueue(step, jobs), now))
+
+    # ------------------------------------------------------------------ jobs out
+
+    async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
+        token = self.entropy.token()
+        return await self._write(lambda step: reserve(step, claim, token), now)
+
+    async def do_extend_leases(
+        self,
+        leases: Sequence[Lease],
+        lease_for: timedelta,
+        progress: Mapping[str, Progress],
+        now: datetime | None,
+    ) -> list[Extended | LeaseLost]:
+        return await self._write(lambda step: extend(step, leases, lease_for, progress), now)
+
+    # ------------------------------------------------------------------ attempts end
+
+    async def do_settle(
+        self, settlements: Sequence[Settlement], now: datetime | None
+    ) -> list[Settled | LeaseLost]:
+        return await self._write(lambda step: settle(step, settlements), now)
+
+    async def do_exchange(
+        self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
+    ) -> Exchanged:
+        token = self.entropy.token()
+
+        def work(step: Step) -> Exchanged:
+            settled = settle(step, settlements)
+            claimed, error = step.attempt(lambda: reserve(step, claim, token), self._location.path)
+            if claimed is None:  # neither the claim nor what it reclaimed has happened
+                return Exchanged(settled, [], error)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+
+        return await self._write(work, now)
+
+    def do_transaction(
+        self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
+    ) -> AbstractAsyncContextManager[sqlite3.Connection]:
+        own = AckTransaction(self._location, self._sql, self.clock, self.entropy, self._bell.ring)
+        return own.transaction(ack, now, on_settled)
+
+    # ------------------------------------------------------------------ time
+
+    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
+        return await self._write(lambda step: reclaim(step, None, limit), now)
+
+    async def do_promote(self, limit: int, now: datetime | None) -> int:
+        return await self._write(lambda step: promote_all(step, limit), now)
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        return await self._write(lambda step: prune(step, limit), now)
+
     # ------------------------------------------------------------------ info
 
     async def do_info(self) -> DriverInfo:
@@ -155,3 +262,25 @@ class SqliteDriver(Attempts, Control, Queries, Registry, Driver):
     def _migrate(self) -> list[str]:
         with closing(open_writer(self._location, self.entropy)) as writer:
             return schema.migrate(writer, self._location, self.clock, self.entropy)
+
+    # ------------------------------------------------------------------ one step
+
+    async def _write(self, work: Callable[[Step], T], now: datetime | None) -> T:
+        if self._only_looks:
+            raise StoreRefused(
+                f"{self._location.path} was opened to look only; open() it to change something"
+            )
+        if self._writer is None:
+            raise DriverClosed
+        return await self._writer.do(work, now)
+
+    async def _read(self, look: Callable[[Step], T], now: datetime | None) -> T:
+        if self._reader is None:
+            raise DriverClosed
+        return await self._reader.do(look, now)
+
+
+def _accepted(answer: list[Enqueued] | RateLimited) -> list[Enqueued]:
+    if isinstance(answer, RateLimited):
+        raise answer
+    return answer

@@ -14,8 +14,7 @@ from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.rows import json_array, micros_or_none, options_of_new
-from taskharbor.drivers.sqlite.statements import SIZES
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.step import SIZES, Step
 from taskharbor.errors import RateLimited
 from taskharbor.model.job import NewJob
 from taskharbor.model.state import JobState
@@ -188,7 +187,7 @@ class _Batch:
         step.execute_bodies(own, rows, shared)
 
     def _columns(self, fresh: Sequence[NewJob], run_ats: RunAts) -> Iterator[list[Any]]:
-        """The columns of a body that many jobs mostly share, in the order of statements.SHARED."""
+        """The columns of a body that many jobs mostly share, in the order of step.SHARED."""
         none = [None] * len(fresh)
         yield [job.queue for job in fresh]
         yield [job.type for job in fresh]

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from taskharbor.drivers.cursor import cursor_after, seq_of
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.sqlite import gates
-from taskharbor.drivers.sqlite.handle import Handle
 from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.rows import instant_or_none, json_array
-from taskharbor.drivers.sqlite.step import BLOCK_BITS, PLACES, Step
+from taskharbor.drivers.sqlite.step import BLOCK_BITS, PLACES, Handle, Step
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import NO_RULES
 from taskharbor.model.state import JobState

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.statements import Statements
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
 from taskharbor.drivers.sqlite.writer import Closing, WriteRequest, answer
 from taskharbor.errors import DriverClosed
 from taskharbor.model.clock import Clock

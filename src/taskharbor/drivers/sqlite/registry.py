@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from taskharbor.drivers.sqlite.handle import Handle
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.step import Handle, Step
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.presence import (
     RoleLease,

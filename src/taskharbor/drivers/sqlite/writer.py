@@ -21,13 +21,11 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.sqlite.connection import begin
+from taskharbor.drivers.sqlite.connection import Room, begin
 from taskharbor.drivers.sqlite.faults import translated, translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.room import Room
-from taskharbor.drivers.sqlite.statements import Statements
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Step
-from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull, TaskHarborError
+from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
+from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 
@@ -196,12 +194,13 @@ class Writer:
             self._undo()
             return
         try:
-            with translated(self._location.path, committing=True):
-                self._connection.execute("commit")
-        except TaskHarborError as error:
+            self._connection.execute("commit")
+        except sqlite3.Error as error:
+            failure = translation(error, self._location.path, committing=True)
+            failure.__cause__ = error
             self._undo()
             for request in requests:
-                request.error = request.error or error
+                request.error = request.error or failure
             hints.clear()
 
     def _run(self, request: WriteRequest, hints: Hints) -> None:

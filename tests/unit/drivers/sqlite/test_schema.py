@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.schema import MIGRATIONS
-from taskharbor.drivers.sqlite.statements import _FILES, in_namespace, statements_for
+from taskharbor.drivers.sqlite.step import _FILES, in_namespace, statements_for
 
 FOLDER = Path(str(files("taskharbor.drivers.sqlite"))) / "sql"
 
