@@ -15,7 +15,7 @@ from taskharbor.drivers.sqlite.connection import begin, open_writer
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.settle import settle
-from taskharbor.drivers.sqlite.step import Hints, Statements
+from taskharbor.drivers.sqlite.step import Notices, Statements
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -33,7 +33,7 @@ class AckTransaction:
         sql: Statements,
         clock: Clock,
         entropy: Entropy,
-        notify: Callable[[Hints], None],
+        notify: Callable[[Notices], None],
     ) -> None:
         self._location = location
         self._sql = sql
@@ -60,13 +60,13 @@ class AckTransaction:
                 "leave BEGIN, COMMIT and ROLLBACK to ctx.transaction()"
             )
         at = now or self._clock.now()
-        [answer], hints = do_in(connection, lambda step: settle(step, [ack]), self._location, self._sql, at)
+        [answer], notices = do_in(connection, lambda step: settle(step, [ack]), self._location, self._sql, at)
         if not isinstance(answer, Settled):
             raise answer
         with translated(self._location.path, committing=True):
             connection.execute("commit")
-        if hints:
-            self._notify(hints)
+        if notices:
+            self._notify(notices)
         return answer
 
 

@@ -24,7 +24,7 @@ from taskharbor.drivers.borrowed import (
 )
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
 from taskharbor.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def do_in(
     tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
-) -> tuple[T, Hints]:
+) -> tuple[T, Notices]:
     """Carry out a step in the caller's transaction: all of it or nothing, and the caller commits.
 
     The answer, and who is notified. That may be before the commit: until then the caller keeps every other
@@ -95,8 +95,8 @@ def _of_django(connection: Any, location: Location) -> sqlite3.Connection:
 
 def _in_savepoint(
     tx: sqlite3.Connection, work: Callable[[Step], T], sql: Statements, now: datetime
-) -> tuple[T, Hints]:
-    step = Step(tx, sql, HandleCache(), now, Hints())
+) -> tuple[T, Notices]:
+    step = Step(tx, sql, HandleCache(), now, Notices())
     tx.execute("savepoint taskharbor")
     try:
         answer = work(step)
@@ -107,7 +107,7 @@ def _in_savepoint(
             tx.execute("release taskharbor")
         raise
     tx.execute("release taskharbor")
-    return answer, step.hints
+    return answer, step.notices
 
 
 def _check(tx: sqlite3.Connection, location: Location) -> None:

@@ -61,7 +61,7 @@ class Control(Handle):
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         def work(step: Step) -> QueueRules:
-            step.hints.queues.update(name for (name,) in step.fetch_all("count_queues"))  # a gate may open
+            step.notices.queues.update(name for (name,) in step.fetch_all("count_queues"))  # a gate may open
             return gates.configure(step, settings)
 
         return await self._write(work, now)

@@ -41,7 +41,7 @@ from taskharbor.drivers.sqlite.registry import Registry
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.step import Step, statements_for
 from taskharbor.drivers.sqlite.upkeep import promote_all, prune, reclaim
-from taskharbor.drivers.sqlite.wakeups import Bell, Ear, Listener
+from taskharbor.drivers.sqlite.wakeups import Bell, ListenerInfo, Subscription
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.errors import DriverClosed, LeaseLost, RateLimited, SchemaOutOfDate, StoreRefused
 from taskharbor.model.clock import Clock
@@ -75,7 +75,7 @@ class SqliteDriver(Control, Queries, Registry, Driver):
         self._reader: Reader | None = None
         self._bell = Bell(location.path, location.namespace)
         self._only_looks = False
-        self._listeners: set[Listener] = set()
+        self._subscriptions: set[Subscription] = set()
 
     @classmethod
     def from_url(
@@ -134,19 +134,19 @@ class SqliteDriver(Control, Queries, Registry, Driver):
             raise
 
     async def do_close(self) -> None:
-        for listener in list(self._listeners):
-            await listener.aclose()
+        for subscription in list(self._subscriptions):
+            await subscription.aclose()
         if self._writer is not None:
             await self._writer.close()
         if self._reader is not None:
             await self._reader.close()
         self._bell.close()
 
-    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Listener:
-        ear = Ear(self._location.namespace, worker_id, queues)
-        listener = Listener(self._location.path, ear, self.entropy, self._listeners.discard)
-        self._listeners.add(listener)
-        return listener
+    def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Subscription:
+        info = ListenerInfo(self._location.namespace, worker_id, queues)
+        subscription = Subscription(self._location.path, info, self.entropy, self._subscriptions.discard)
+        self._subscriptions.add(subscription)
+        return subscription
 
     # ------------------------------------------------------------------ jobs in
 
@@ -156,9 +156,9 @@ class SqliteDriver(Control, Queries, Registry, Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None:
             at = now or self.clock.now()
-            answers, hints = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
-            if hints:
-                self._bell.ring(hints)
+            answers, notices = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+            if notices:
+                self._bell.ring(notices)
             return _accepted(answers)
         if self._writer is None:
             raise DriverClosed

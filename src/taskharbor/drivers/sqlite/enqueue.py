@@ -219,7 +219,7 @@ class _Batch:
         for queue, mine in seqs.items():
             step.count_seqs(queue, mine, JobState.READY)
             if len(mine) > left[queue]:
-                step.hints.queues.add(queue)
+                step.notices.queues.add(queue)
         for seq, state in others.items():
             queue = fresh[seq - first].queue
             step.count(queue, seq, JobState.READY, -1)

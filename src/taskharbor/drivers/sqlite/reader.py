@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
 from taskharbor.drivers.sqlite.writer import Closing, WriteRequest, answer
 from taskharbor.errors import DriverClosed
 from taskharbor.model.clock import Clock
@@ -65,7 +65,7 @@ class Reader:
         request.over()
 
     def _look(self, request: WriteRequest) -> None:
-        step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), Hints())
+        step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), Notices())
         self._end()  # what a failing rollback may have left open
         try:
             self._connection.execute("begin")

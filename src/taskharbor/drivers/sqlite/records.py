@@ -244,7 +244,7 @@ class Records:
 
     def notify_cancel(self, job: JobRecord) -> None:
         if job.worker_id is not None:
-            self._step.hints.cancels.append((job.worker_id, job.id))
+            self._step.notices.cancels.append((job.worker_id, job.id))
 
     # ------------------------------------------------------------------ places
 
@@ -264,7 +264,7 @@ class Records:
                 flags=flags_of(job, has_past=has_past) | (Flags.TIMED if is_timed else 0),
             )
             if is_ready:
-                step.hints.queues.add(job.queue)
+                step.notices.queues.add(job.queue)
                 step.has_timed |= is_timed
         elif job.state.is_terminal:
             step.execute(
@@ -352,7 +352,7 @@ def drop_orphan(step: Step, queue: str, seq: int, state: JobState, flags: int) -
     for name in ("drop_results", "drop_history", "drop_state"):
         step.execute(name, seqs=seqs)
     free_keys(step, Records(step), [seq])
-    step.hints.orphans.append(f"seq {seq} of queue {queue}")
+    step.notices.orphans.append(f"seq {seq} of queue {queue}")
 
 
 def free_keys(step: Step, records: Records, seqs: Sequence[int]) -> None:

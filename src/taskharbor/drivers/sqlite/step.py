@@ -92,8 +92,8 @@ class HandleCache:
         self.flags_of.clear()
 
 
-class Hints:
-    """Who is notified of a step once it is committed."""
+class Notices:
+    """What is reported once a step is committed: wake-ups, and entries that were dropped."""
 
     __slots__ = ("cancels", "orphans", "queues")
 
@@ -105,7 +105,7 @@ class Hints:
     def __bool__(self) -> bool:
         return bool(self.queues or self.cancels)
 
-    def add(self, more: Hints) -> None:
+    def add(self, more: Notices) -> None:
         self.queues |= more.queues
         self.cancels += more.cancels
         self.orphans += more.orphans
@@ -127,21 +127,21 @@ class Step:
         "cache",
         "connection",
         "has_timed",
-        "hints",
+        "notices",
         "now",
         "sql",
         "us",
     )
 
     def __init__(
-        self, connection: sqlite3.Connection, sql: Statements, cache: HandleCache, now: datetime, hints: Hints
+        self, connection: sqlite3.Connection, sql: Statements, cache: HandleCache, now: datetime, notices: Notices
     ) -> None:
         self.connection = connection
         self.sql = sql
         self.cache = cache
         self.now = now
         self.us = micros(now)
-        self.hints = hints
+        self.notices = notices
         self._execute = connection.execute
         self._counts: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * len(PLACES))
         self.has_timed = False  # whether a job with a run_at became ready

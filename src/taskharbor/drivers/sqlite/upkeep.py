@@ -68,7 +68,7 @@ def promote(step: Step, queue: str, limit: int) -> int:
         moved += listed
     step.execute("promote_ready", **bound)
     step.execute("promote_leave", **bound)
-    step.hints.queues.add(queue)
+    step.notices.queues.add(queue)
     step.has_timed = True
     return moved
 

@@ -1,10 +1,10 @@
 """Wake-ups between processes: each listener owns a datagram socket in a folder beside the file.
 
     jobs.db.wake/<name>.json   who listens: namespace, worker, queues
-    jobs.db.wake/<name>.sock   where a hint goes
+    jobs.db.wake/<name>.sock   where a wake-up is sent
 
 After its commit a writer notifies every listener of the queues where work arrived, with one datagram
-each. Hints may get lost: a full socket, a stale folder, missing rights. Nothing here raises for that;
+each. Wake-ups may get lost: a full socket, a stale folder, missing rights. Nothing here raises for that;
 polling stays correct.
 """
 
@@ -21,30 +21,30 @@ from collections.abc import Callable
 import msgspec
 
 from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
-from taskharbor.drivers.sqlite.step import Hints
+from taskharbor.drivers.sqlite.step import Notices
 from taskharbor.model.entropy import Entropy
 
 _LONGEST_ADDRESS = 100  # 108 bytes with the NUL on Linux, 104 elsewhere
-_LONGEST_HINT = 8000
+_LONGEST_DATAGRAM = 8000
 
 
-class Ear(msgspec.Struct, frozen=True):
-    """What a listener says about itself."""
+class ListenerInfo(msgspec.Struct, frozen=True):
+    """Who listens: the content of its file."""
 
     namespace: str
     worker: str
     queues: tuple[str, ...]
 
 
-class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one datagram says."""
+class Datagram(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of one datagram."""
 
     queues: list[str] = []
     cancels: list[str] = []
 
 
-_hint_decoder = msgspec.json.Decoder(Hint)
-_ear_decoder = msgspec.json.Decoder(Ear)
+_datagram_decoder = msgspec.json.Decoder(Datagram)
+_info_decoder = msgspec.json.Decoder(ListenerInfo)
 
 
 class Folder:
@@ -102,16 +102,16 @@ class Bell:
     def __init__(self, path: str, namespace: str) -> None:
         self._folder = Folder(path)
         self._namespace = namespace
-        self._ears: dict[str, Ear | None] = {}
+        self._infos: dict[str, ListenerInfo | None] = {}
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def ring(self, hints: Hints) -> None:
+    def ring(self, notices: Notices) -> None:
         """Notify the listeners concerned. Never raises, and waits for no listener."""
         with self._lock, contextlib.suppress(OSError):
-            for name, ear in self._listening().items():
-                if ear is not None and ear.namespace == self._namespace:
-                    self._tell(name, ear, hints)
+            for name, info in self._listening().items():
+                if info is not None and info.namespace == self._namespace:
+                    self._send(name, info, notices)
 
     def close(self) -> None:
         if self._socket is not None:
@@ -119,26 +119,26 @@ class Bell:
             self._socket = None
         self._folder.close()
 
-    def _listening(self) -> dict[str, Ear | None]:
+    def _listening(self) -> dict[str, ListenerInfo | None]:
         names = {name.removesuffix(".json") for name in self._folder.names() if name.endswith(".json")}
-        self._ears = {name: self._ears.get(name) or self._read(name) for name in names}
-        return self._ears
+        self._infos = {name: self._infos.get(name) or self._read(name) for name in names}
+        return self._infos
 
-    def _read(self, name: str) -> Ear | None:
+    def _read(self, name: str) -> ListenerInfo | None:
         try:
             with open(os.path.join(self._folder.path, name + ".json"), "rb") as file:
-                return _ear_decoder.decode(file.read())
+                return _info_decoder.decode(file.read())
         except (OSError, msgspec.DecodeError):
             return None
 
-    def _tell(self, name: str, ear: Ear, hints: Hints) -> None:
-        queues = sorted(hints.queues.intersection(ear.queues))
-        cancels = [job_id for worker, job_id in hints.cancels if worker == ear.worker]
+    def _send(self, name: str, info: ListenerInfo, notices: Notices) -> None:
+        queues = sorted(notices.queues.intersection(info.queues))
+        cancels = [job_id for worker, job_id in notices.cancels if worker == info.worker]
         if not queues and not cancels:
             return
-        text = msgspec.json.encode(Hint(queues, cancels))
-        if len(text) > _LONGEST_HINT:  # one of many is as good a reason to look as all of them
-            text = msgspec.json.encode(Hint(queues[:50], cancels[:50]))
+        text = msgspec.json.encode(Datagram(queues, cancels))
+        if len(text) > _LONGEST_DATAGRAM:  # one of many is as good a reason to look as all of them
+            text = msgspec.json.encode(Datagram(queues[:50], cancels[:50]))
         try:
             self._sender().sendto(text, self._folder.address(name + ".sock"))
         except OSError as error:
@@ -152,12 +152,12 @@ class Bell:
         return self._socket
 
 
-class Listener(Inbox):
-    """One reader of hints, with a socket that other processes can send them to."""
+class Subscription(Inbox):
+    """The wake-ups of one worker for some queues, with a socket that other processes can send them to."""
 
-    def __init__(self, path: str, ear: Ear, entropy: Entropy, on_close: Callable[[Listener], None]) -> None:
+    def __init__(self, path: str, info: ListenerInfo, entropy: Entropy, on_close: Callable[[Subscription], None]) -> None:
         super().__init__()
-        self._ear = ear
+        self._info = info
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._folder = Folder(path)
@@ -166,12 +166,12 @@ class Listener(Inbox):
         try:
             self._listen()
         except OSError:
-            # No socket here, so no hints; workers poll.
-            self._deafen()
+            # No socket here, so no wake-ups; workers poll.
+            self._stop_listening()
 
     async def aclose(self) -> None:
         if not self._is_closed:
-            self._deafen()
+            self._stop_listening()
             self.end()
             self._on_close(self)
 
@@ -184,11 +184,11 @@ class Listener(Inbox):
         self._folder.share(self._name + ".sock")
         draft = os.path.join(self._folder.path, self._name + ".new")
         with open(draft, "wb") as file:
-            file.write(msgspec.json.encode(self._ear))
+            file.write(msgspec.json.encode(self._info))
         os.replace(draft, os.path.join(self._folder.path, self._name + ".json"))
         self._loop.add_reader(self._socket.fileno(), self._receive)
 
-    def _deafen(self) -> None:
+    def _stop_listening(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError, RuntimeError, ValueError):
                 self._loop.remove_reader(self._socket.fileno())
@@ -200,14 +200,14 @@ class Listener(Inbox):
     def _receive(self) -> None:
         while self._socket is not None:
             try:
-                hint = _hint_decoder.decode(self._socket.recv(65_536))
+                datagram = _datagram_decoder.decode(self._socket.recv(65_536))
             except (BlockingIOError, OSError):
                 break
             except msgspec.DecodeError:
                 continue
-            for queue in hint.queues:
+            for queue in datagram.queues:
                 self._unread[Wakeup(WakeupKind.WORK, queue=queue)] = None
-            for job_id in hint.cancels:
+            for job_id in datagram.cancels:
                 self._unread[Wakeup(WakeupKind.CANCEL, job_id=job_id)] = None
             self._news.set()
 

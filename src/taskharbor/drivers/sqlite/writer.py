@@ -24,7 +24,7 @@ from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.sqlite.connection import Room, begin
 from taskharbor.drivers.sqlite.faults import translated, translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Hints, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
 from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -72,7 +72,7 @@ class Writer:
         sql: Statements,
         clock: Clock,
         entropy: Entropy,
-        notify: Callable[[Hints], None],
+        notify: Callable[[Notices], None],
         orphans: Orphans,
     ) -> None:
         self._connection = connection
@@ -157,9 +157,9 @@ class Writer:
             requests.append(self._waiting.popleft())
         if not requests:
             return
-        hints = Hints()
+        notices = Notices()
         try:
-            self._carry_out(requests, hints)
+            self._carry_out(requests, notices)
         except Exception as error:  # noqa: BLE001 - every caller gets it
             self._undo()
             for request in requests:
@@ -173,23 +173,23 @@ class Writer:
             answer(requests)
             raise
         else:
-            self._orphans.note(hints.orphans)
+            self._orphans.note(notices.orphans)
         answer(requests)
         if any(isinstance(request.error, StoreFull) for request in requests):
             self._room.ran_out()
-        if hints:
-            self._notify(hints)
+        if notices:
+            self._notify(notices)
 
-    def _carry_out(self, requests: list[WriteRequest], hints: Hints) -> None:
+    def _carry_out(self, requests: list[WriteRequest], notices: Notices) -> None:
         if self._connection.in_transaction:  # what a failing rollback may have left open
             self._undo()
         self._room.look()
         begin(self._connection, self._location, self._entropy)
         if len(requests) == 1:
-            self._run(requests[0], hints)
+            self._run(requests[0], notices)
         else:
             for request in requests:
-                self._run_apart(request, hints)
+                self._run_apart(request, notices)
         if all(request.error is not None for request in requests):
             self._undo()
             return
@@ -201,13 +201,13 @@ class Writer:
             self._undo()
             for request in requests:
                 request.error = request.error or failure
-            hints.clear()
+            notices.clear()
 
-    def _run(self, request: WriteRequest, hints: Hints) -> None:
+    def _run(self, request: WriteRequest, notices: Notices) -> None:
         if not request.take():
             request.error = asyncio.CancelledError()
             return
-        step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), hints)
+        step = Step(self._connection, self._sql, self._cache, request.now or self._clock.now(), notices)
         try:
             request.answer = request.work(step)
             step.finish()
@@ -217,13 +217,13 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - the caller's to handle
             request.error = error
 
-    def _run_apart(self, request: WriteRequest, hints: Hints) -> None:
+    def _run_apart(self, request: WriteRequest, notices: Notices) -> None:
         """One of several: when it fails, it fails alone."""
-        mine = Hints()
+        mine = Notices()
         self._connection.execute("savepoint request")
         self._run(request, mine)
         if request.error is None:
-            hints.add(mine)
+            notices.add(mine)
         else:
             self._cache.forget()
             # Fails when SQLite has already undone everything (no room left): then no request was served.
