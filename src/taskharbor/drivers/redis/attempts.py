@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.lifecycle import reclaim_one, settle_one
 from taskharbor.drivers.messages import (
@@ -29,17 +29,17 @@ from taskharbor.drivers.redis.encoding import (
     id_bytes,
     id_text,
     is_id,
+    now_arg,
     progress_bytes,
     queue_in,
     token_bytes,
 )
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.snapshot import ask_for_job, ids_in
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
-from taskharbor.drivers.redis.wakeup_forwarding import WakeupForwarder
 from taskharbor.errors import (
     DriverUnavailable,
     JobNotInflight,
@@ -54,6 +54,9 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.wakeups import WakeupForwarder
 
 SettleAnswer = Settled | LeaseLost
 _LOST: dict[bytes, type[LeaseLost]] = {b"N": JobNotInflight, b"M": LeaseMismatch, b"E": LeaseExpired}

@@ -36,8 +36,9 @@ from taskharbor.drivers.redis.cluster.driver import ClusterDriver
 from taskharbor.drivers.redis.control import Control
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
+from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.parked_claim import ParkedClaims
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.queries import Queries

@@ -481,6 +481,11 @@ def queue_in(body: bytes) -> str:
 # ------------------------------------------------------------------ values
 
 
+def now_arg(now: datetime | None) -> int | str:
+    """The `now` argument of a script: microseconds, or '' for the server's clock."""
+    return "" if now is None else micros(now)
+
+
 def span(us: int | None) -> timedelta | None:
     return None if us is None else timedelta(microseconds=us)
 

@@ -17,10 +17,11 @@ from taskharbor.drivers.redis.encoding import (
     id_bytes,
     id_text,
     line_of,
+    now_arg,
     rank_of,
 )
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.optimistic import OptimisticStep, now_arg
+from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped

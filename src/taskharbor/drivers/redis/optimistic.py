@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.drivers.redis.snapshot import Snapshot
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import DriverUnavailable, RateLimited
-from taskharbor.model.clock import micros
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules
 
 _T = TypeVar("_T")
@@ -27,11 +27,6 @@ MOST_TRIES = 1000
 def too_busy() -> DriverUnavailable:
     """Every try met a conflict: with so many, something is wrong."""
     return DriverUnavailable("the jobs of this call change all the time; nothing was written", done=False)
-
-
-def now_arg(now: datetime | None) -> int | str:
-    """The `now` argument of a script: microseconds, or '' for the server's clock."""
-    return "" if now is None else micros(now)
 
 
 class OtherSlots(Protocol):

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys
-from taskharbor.drivers.redis.optimistic import MOST_TRIES, OptimisticStep, now_arg, too_busy
+from taskharbor.drivers.redis.optimistic import MOST_TRIES, OptimisticStep, too_busy
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_bytes, rules_in
 from taskharbor.model.clock import instant

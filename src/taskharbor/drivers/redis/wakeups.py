@@ -2,7 +2,7 @@
 
 Every queue has a wake list with at most one marker. Whatever makes a job ready pushes the marker, and
 one of the blocked handles pops it, so one job wakes one handle. That handle wakes the next one if more
-is ready than it can take (exchange.lua), or if only others can take it (wakeup_forwarding.py). A worker's
+is ready than it can take (exchange.lua), or if only others can take it (`WakeupForwarder`). A worker's
 inbox list brings cancel requests for the jobs it runs. A claim that found nothing is parked behind the
 BLPOP (parked_claim.py).
 
@@ -19,14 +19,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
+from taskharbor.drivers.messages import Claim, Inbox, Wakeup, WakeupKind
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.redis.connection import Connection, ServerError
 from taskharbor.drivers.redis.faults import ours
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.parked_claim import ParkedClaim, ParkedClaims
 from taskharbor.drivers.redis.primary import Primary
-from taskharbor.drivers.redis.wakeup_forwarding import WakeupForwarder
 from taskharbor.errors import DriverError, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -272,3 +271,38 @@ class Subscription(Inbox):
         self.end()
         await self._wakeups.withdraw()
         self._wakeups.leave(self)
+
+
+class WakeupForwarder:
+    """Forwards a wake-up to the next handle if this worker cannot run the jobs it was for.
+
+    It holds the markers that one handle has received and not yet followed by a claim. A marker lists the
+    handles that have forwarded it. A handle that finds its own name in it drops it, so a job that no worker
+    can run goes round once. A handle that starts to listen later misses the marker: its parked claim finds
+    the job within a second, or its next poll.
+    """
+
+    def __init__(self, primary: Primary, keys: Keys, name: str) -> None:
+        self._primary = primary
+        self._keys = keys
+        self._name = name.encode()
+        self._markers: dict[str, bytes] = {}
+
+    def received(self, queue: str, marker: bytes) -> None:
+        self._markers[queue] = marker
+
+    async def after_claim(self, claim: Claim, count: int) -> None:
+        """Called after a claim that brought `count` jobs; if any, exchange.lua has woken the next."""
+        if not self._markers:
+            return
+        for queue in claim.queues:
+            marker = self._markers.pop(queue, None)
+            if marker is not None and count == 0 and self._name not in marker.split(b","):
+                await self._forward(queue, claim, marker + b"," + self._name)
+
+    async def _forward(self, queue: str, claim: Claim, marker: bytes) -> None:
+        own = self._keys.queue(queue)
+        keys = [self._keys.data, own.ready, own.wake]
+        lanes, types = claim.lanes, claim.types or ()
+        with suppress(TaskHarborError):  # wake-ups are a bonus: polling finds the rest
+            await self._primary.run("forward_wakeup", keys, queue, marker, len(lanes), *lanes, *types)

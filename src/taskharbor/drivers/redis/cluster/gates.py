@@ -12,7 +12,7 @@ from datetime import datetime
 
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.redis.cluster.queue_store import HarborSlot
-from taskharbor.drivers.redis.optimistic import now_arg
+from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.errors import DriverUnavailable
 from taskharbor.model.clock import Clock
