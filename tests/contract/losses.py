@@ -10,8 +10,7 @@ import redis
 
 from taskharbor.drivers.postgres.address import address_of as postgres_address
 from taskharbor.drivers.redis.address import address_of
-from taskharbor.drivers.redis.encoding import id_bytes
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.keys import Keys, id_bytes
 from taskharbor.drivers.sqlite.location import location_of
 
 # A key, an idempotency key and an alias are entries of their own: they stay.

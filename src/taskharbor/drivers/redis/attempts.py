@@ -25,16 +25,12 @@ from taskharbor.drivers.redis.connection import Command
 from taskharbor.drivers.redis.encoding import (
     ClaimGrant,
     claimed_records,
-    head_fields,
-    id_bytes,
-    id_text,
-    is_id,
     now_arg,
     progress_bytes,
     queue_in,
     token_bytes,
 )
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, is_id
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS

@@ -7,15 +7,14 @@ jobs that have one.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
+from taskharbor.drivers.redis.keys import id_bytes, id_text, rank_of
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
@@ -26,12 +25,9 @@ KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
 
 _HEAD = struct.Struct(">BBBIQIIQQQ")  # state flags rank version updated attempts stalls seq created run_at
 _LEASE = struct.Struct(">IQQQ16sB")  # starts fence started until token length-of-worker
-_ORDER = struct.Struct(">BQQ")
-_SEQ = struct.Struct(">Q")
 _STARTS = struct.Struct(">IQ")
 _NO_TOKEN = bytes(16)
 _ALIAS = b"\x09"
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _WAITING, _BLOCKED, _RUNNING = 0, 1, 2
 _CODES = {
@@ -44,20 +40,6 @@ _CODES = {
     JobState.CANCELLED: 5,
 }
 _STATES = {code: state for state, code in _CODES.items()} | {0: JobState.READY}
-SECTIONS = {
-    JobState.READY: 0,
-    JobState.SCHEDULED: 0,
-    JobState.RUNNING: 0,
-    JobState.BLOCKED: 1,
-    JobState.COMPLETED: 2,
-    JobState.FAILED: 3,
-    JobState.CANCELLED: 4,
-}
-"""The section of `list` that holds a job: waiting and running jobs share one."""
-_SECTION = 2**50
-_END_SIGNS = {JobState.COMPLETED: b"c", JobState.FAILED: b"f", JobState.CANCELLED: b"x"}
-
-
 class Body(msgspec.Struct, array_like=True, frozen=True):
     """What was enqueued. Trailing defaults are left out, so a plain job is short."""
 
@@ -103,73 +85,6 @@ _BODY_DEFAULTS = (0, 0, "any", 0, None, None, None, None, None, None)
 _NO_STORY = Story()
 _NO_PAST = (None, None, None, None, ())
 
-# ------------------------------------------------------------------ ids
-
-
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
-
-
-def id_bytes(job_id: str) -> bytes:
-    return bytes.fromhex(job_id.replace("-", ""))
-
-
-def head_fields(ids: Sequence[str]) -> bytes:
-    """The names of these jobs' heads in the data hash, concatenated, 17 bytes each."""
-    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
-
-
-def id_text(packed: bytes) -> str:
-    digits = packed.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def token_bytes(token: str) -> bytes:
-    """Our tokens are 32 hex digits; anything else matches no lease."""
-    try:
-        return bytes.fromhex(token) if len(token) == 32 else b""
-    except ValueError:
-        return b""
-
-
-# ------------------------------------------------------------------ places
-
-
-@lru_cache(maxsize=1024)
-def line_of(requires: str, type_: str) -> bytes:
-    """The line of a ready job: its lane and its type."""
-    return f"{requires}\0{type_}\0".encode()
-
-
-def rank_of(priority: int) -> int:
-    return 100 - priority
-
-
-def entry_of(job: JobRecord) -> bytes:
-    """A waiting job's member in `ready` and `later`: line, claim order, id."""
-    order = _ORDER.pack(rank_of(job.priority), micros(job.eligible_at), job.seq)
-    return line_of(job.requires, job.type) + order + id_bytes(job.id)
-
-
-def place_of(job: JobRecord) -> bytes:
-    """A job's member in `list`, `leases` and `done`: the name of its head."""
-    return b"h" + id_bytes(job.id)
-
-
-def list_score(job: JobRecord) -> int:
-    """Section and seq in one number that a double holds exactly."""
-    return SECTIONS[job.state] * _SECTION + job.seq
-
-
-def done_as(job: JobRecord) -> bytes:
-    """A finished job's member in `done`, ordered by when it finished."""
-    return _END_SIGNS[job.state] + packed_us(job.finished_at) + place_of(job)
-
-
-def packed_us(at: datetime | None) -> bytes:
-    return _SEQ.pack(0 if at is None else micros(at))
-
-
 # ------------------------------------------------------------------ parts of a record
 
 
@@ -180,23 +95,7 @@ def body_of_new(job: NewJob) -> bytes:
         if job.max_stalls:
             return _encode((job.queue, job.type, job.payload, job.max_stalls))
         return _encode((job.queue, job.type, job.payload))
-    return _body(
-        job.queue,
-        job.type,
-        job.payload,
-        (
-            job.max_stalls,
-            job.max_attempts,
-            job.requires,
-            span_micros(job.timeout),
-            job.headers or None,
-            span_us(job.min_backoff),
-            span_us(job.max_backoff),
-            job.idempotency_key,
-            None,
-            None,
-        ),
-    )
+    return _body(job)
 
 
 def _has_nothing_rare(job: NewJob) -> bool:
@@ -204,23 +103,27 @@ def _has_nothing_rare(job: NewJob) -> bool:
 
 
 def body_of(job: JobRecord) -> bytes:
-    return _body(
-        job.queue,
-        job.type,
-        job.payload,
-        (
-            job.max_stalls,
-            job.max_attempts,
-            job.requires,
-            span_micros(job.timeout),
-            job.headers or None,
-            span_us(job.min_backoff),
-            span_us(job.max_backoff),
-            job.idempotency_key,
-            job.speculates_on,
-            None if job.avoid is None else _avoid_parts(job.avoid),
-        ),
+    return _body(job, job.speculates_on, None if job.avoid is None else _avoid_parts(job.avoid))
+
+
+def _body(job: NewJob | JobRecord, speculates_on: str | None = None, avoid: Any = None) -> bytes:
+    """A `Body`, without the defaults at its end."""
+    rest = (
+        job.max_stalls,
+        job.max_attempts,
+        job.requires,
+        span_micros(job.timeout),
+        job.headers or None,
+        span_us(job.min_backoff),
+        span_us(job.max_backoff),
+        job.idempotency_key,
+        speculates_on,
+        avoid,
     )
+    count = len(rest)
+    while count and rest[count - 1] == _BODY_DEFAULTS[count - 1]:
+        count -= 1
+    return _encode((job.queue, job.type, job.payload, *rest[:count]))
 
 
 def _avoid_parts(avoid: Avoid) -> tuple[str, int, tuple[str, ...]]:
@@ -234,13 +137,6 @@ def _avoid_of(worker: str, until: int, others: tuple[str, ...]) -> Avoid:
 def avoid_bytes(avoid: Avoid) -> bytes:
     """Which workers may not run a copy, for exchange.lua."""
     return _encode(_avoid_parts(avoid))
-
-
-def _body(queue: str, type_: str, payload: bytes, rest: tuple[Any, ...]) -> bytes:
-    count = len(rest)
-    while count and rest[count - 1] == _BODY_DEFAULTS[count - 1]:
-        count -= 1
-    return _encode((queue, type_, payload, *rest[:count]))
 
 
 def head_of(job: JobRecord, kept_flags: int) -> bytes:
@@ -479,6 +375,14 @@ def queue_in(body: bytes) -> str:
 
 
 # ------------------------------------------------------------------ values
+
+
+def token_bytes(token: str) -> bytes:
+    """Our tokens are 32 hex digits; anything else matches no lease."""
+    try:
+        return bytes.fromhex(token) if len(token) == 32 else b""
+    except ValueError:
+        return b""
 
 
 def now_arg(now: datetime | None) -> int | str:

@@ -11,16 +11,8 @@ from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.connection import ServerError, packed
-from taskharbor.drivers.redis.encoding import (
-    body_of_new,
-    head_fields,
-    id_bytes,
-    id_text,
-    line_of,
-    now_arg,
-    rank_of,
-)
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.encoding import body_of_new, now_arg
+from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, line_of, rank_of
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS

@@ -1,12 +1,25 @@
-"""Every key, named once. docs/reference/redis-keys.md describes what each holds.
+"""Every key, and every member of its sorted sets, named once. docs/reference/redis-keys.md describes what each
+holds.
 
 The part in braces is the hash tag: keys with the same tag share a cluster slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
+
+from taskharbor.model.clock import micros
+from taskharbor.model.job import JobRecord
+from taskharbor.model.state import JobState
+
+_ORDER = struct.Struct(">BQQ")
+_SEQ = struct.Struct(">Q")
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QueueKeys(NamedTuple):
@@ -80,3 +93,74 @@ _PARTS = (
     "rate:execute",
     "copies",
 )
+
+# ------------------------------------------------------------------ ids
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def id_bytes(job_id: str) -> bytes:
+    return bytes.fromhex(job_id.replace("-", ""))
+
+
+def head_fields(ids: Sequence[str]) -> bytes:
+    """The names of these jobs' heads in the data hash, concatenated, 17 bytes each."""
+    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
+
+
+def id_text(packed: bytes) -> str:
+    digits = packed.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+# ------------------------------------------------------------------ members
+
+SECTIONS = {
+    JobState.READY: 0,
+    JobState.SCHEDULED: 0,
+    JobState.RUNNING: 0,
+    JobState.BLOCKED: 1,
+    JobState.COMPLETED: 2,
+    JobState.FAILED: 3,
+    JobState.CANCELLED: 4,
+}
+"""The section of `list` that holds a job: waiting and running jobs share one."""
+_SECTION = 2**50
+_END_SIGNS = {JobState.COMPLETED: b"c", JobState.FAILED: b"f", JobState.CANCELLED: b"x"}
+
+
+@lru_cache(maxsize=1024)
+def line_of(requires: str, type_: str) -> bytes:
+    """The line of a ready job: its lane and its type."""
+    return f"{requires}\0{type_}\0".encode()
+
+
+def rank_of(priority: int) -> int:
+    return 100 - priority
+
+
+def entry_of(job: JobRecord) -> bytes:
+    """A waiting job's member in `ready` and `later`: line, claim order, id."""
+    order = _ORDER.pack(rank_of(job.priority), micros(job.eligible_at), job.seq)
+    return line_of(job.requires, job.type) + order + id_bytes(job.id)
+
+
+def place_of(job: JobRecord) -> bytes:
+    """A job's member in `list`, `leases` and `done`: the name of its head."""
+    return b"h" + id_bytes(job.id)
+
+
+def list_score(job: JobRecord) -> int:
+    """Section and seq in one number that a double holds exactly."""
+    return SECTIONS[job.state] * _SECTION + job.seq
+
+
+def done_as(job: JobRecord) -> bytes:
+    """A finished job's member in `done`, ordered by when it finished."""
+    return _END_SIGNS[job.state] + packed_us(job.finished_at) + place_of(job)
+
+
+def packed_us(at: datetime | None) -> bytes:
+    return _SEQ.pack(0 if at is None else micros(at))

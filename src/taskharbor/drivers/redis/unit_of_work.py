@@ -23,18 +23,21 @@ from taskharbor.drivers.redis.encoding import (
     alias_in,
     avoid_bytes,
     body_of,
-    done_as,
-    entry_of,
     flags_in,
     head_of,
+    progress_bytes,
+    story_of,
+)
+from taskharbor.drivers.redis.keys import (
+    Keys,
+    QueueKeys,
+    done_as,
+    entry_of,
     id_bytes,
     line_of,
     list_score,
     place_of,
-    progress_bytes,
-    story_of,
 )
-from taskharbor.drivers.redis.keys import Keys, QueueKeys
 from taskharbor.drivers.redis.snapshot import (
     Snapshot,
     copy_in,

@@ -45,8 +45,8 @@ from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
 from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_stores, posted_job
 from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
 from taskharbor.drivers.redis.cluster.wakeups import MergedSubscription
-from taskharbor.drivers.redis.encoding import is_id, now_arg
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.encoding import now_arg
+from taskharbor.drivers.redis.keys import Keys, is_id
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.settings_codec import rules_bytes
