@@ -69,10 +69,10 @@ class Hand:
 
     @property
     def hears(self) -> bool:
-        return self.driver._listening._hears
+        return self.driver._listener._listens
 
     def attend(self) -> None:
-        self.driver._listening._news.set()
+        self.driver._listener._news.set()
 
 
 @asynccontextmanager
@@ -191,7 +191,7 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
 
             await until(hears)
             told: list[str] = []
-            reader = idle.driver._listening._readers[0]
+            reader = idle.driver._listener._readers[0]
             monkeypatch.setattr(reader, "put", lambda hint: told.append(hint.job_id))
             await producer.cancel([job.id])
 

@@ -143,13 +143,13 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
             taken = (await driver.exchange([Ack(job.lease) for job in taken], claim(limit=5))).claimed
             assert taken == []
 
-    planned = driver._listening._look
+    planned = driver._listener._look
     assert planned is not None
     assert not planned.cancelled()
-    driver._listening._look_again()
+    driver._listener._look_again()
     assert (await asyncio.wait_for(anext(hints), 10)).queue == QUEUE
     assert len((await driver.reserve(claim(limit=5))).jobs) == 1
-    assert driver._listening._look is None  # once for every hint: who found nothing then waits to be told
+    assert driver._listener._look is None  # once for every hint: who found nothing then waits to be told
     await hints.aclose()
 
 

@@ -1,7 +1,7 @@
 """A handful of asyncpg connections, lent out one statement or one short transaction at a time.
 
 No session state: whatever a connection was used for, the next user finds it as new, also behind a
-pooler in transaction mode. The one exception is the connection that listens (listen.py): it is lent out, too,
+pooler in transaction mode. The one exception is the connection that listens (wakeups.py): it is lent out, too,
 when no other is idle, so that an idle worker needs no other. What a busy time opened is closed when nobody
 has needed it for a while. Serialisation failures and deadlocks are tried again in here.
 

@@ -23,7 +23,6 @@ from taskharbor.drivers.postgres.claim_start import ClaimStart
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours
-from taskharbor.drivers.postgres.listen import Listening
 from taskharbor.drivers.postgres.queries import Queries
 from taskharbor.drivers.postgres.registry import Registry
 from taskharbor.drivers.postgres.statements import (
@@ -36,6 +35,7 @@ from taskharbor.drivers.postgres.statements import (
     usual_job,
 )
 from taskharbor.drivers.postgres.transactions import is_async
+from taskharbor.drivers.postgres.wakeups import WakeupListener
 from taskharbor.errors import DriverMisbehaved, InvalidArgument, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -98,10 +98,10 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Driver):
         self._connections = Connections(self.address, first=connection)
         self._start = ClaimStart(self.clock)
         self._signals = ClaimSignals()
-        self._listening = Listening(
+        self._listener = WakeupListener(
             self.address, self._connections, self._sql, self._signals, self.clock, self.entropy
         )
-        self._listening.outage = self.outage
+        self._listener.outage = self.outage
 
     async def _first_connection(self) -> Any:
         try:
@@ -121,7 +121,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Driver):
             )
 
     async def do_close(self) -> None:
-        await self._listening.close()
+        await self._listener.close()
         await self._connections.close()
         await asyncio.to_thread(self._blocking.close)
 
@@ -156,7 +156,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Driver):
         return stored
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
-        return self._listening.listen(queues, worker_id)
+        return self._listener.listen(queues, worker_id)
 
     # ------------------------------------------------------------------ schema
 

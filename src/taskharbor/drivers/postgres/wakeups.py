@@ -1,11 +1,11 @@
-"""Wake-ups by LISTEN/NOTIFY: one listening connection per driver handle, made when somebody listens.
+"""Wake-ups by LISTEN/NOTIFY: one listening connection per driver handle, opened when a worker listens.
 
-A hint is one line: `work QUEUE`, or `cancel JOB WORKER`. Senders name a queue only when it is marked
-as idle, and take the mark away; so hints never come faster than they are asked for. Marks are made
-when listening begins, and by every claim that found less than it asked for. If a reader does not claim soon
-after a hint, its queues are marked for it, a moment later: so a claim need not wait for that commit.
-A reader looks once more when it has been idle for a moment after a hint, for jobs that slipped in unmarked.
-A lost connection is made again; every reader gets a hint then.
+A notification is one line: `work QUEUE`, or `cancel JOB WORKER`. A sender notifies a queue only if it is
+marked as idle, and removes the mark; so notifications never come faster than they are asked for. Marks are
+made when listening begins, and by every claim that found less than it asked for. If a worker does not claim
+soon after a wake-up, its queues are marked for it a moment later, so a claim need not wait for that commit.
+A worker that has been idle for a moment after a wake-up looks once more, for jobs that were enqueued while
+there was no mark. A lost connection is opened again; every subscription gets a wake-up then.
 
 The server wakes every session that listens, whatever it listens for. So of the handles that wait for the
 same work (queues, lanes, types) only two listen for it: those that hold one of two advisory locks, the watch.
@@ -42,11 +42,11 @@ log = logging.getLogger("taskharbor.drivers.postgres")
 _PROBE_SECONDS = 15.0
 _WATCH_SECONDS = 2.0  # between two looks whether the watch is free
 _LONGEST_PAUSE = 3.0
-_CLAIM_SECONDS = 0.05  # within that, a reader with a hint has claimed, if it will at all
+_CLAIM_SECONDS = 0.05  # within that, a worker with a wake-up has claimed, if it will at all
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-class Listening:
+class WakeupListener:
     """The listening side of one driver handle."""
 
     def __init__(
@@ -65,42 +65,42 @@ class Listening:
         self._clock = clock
         self._entropy = entropy
         self.outage = Outage(clock)
-        self._readers: list[Reader] = []
+        self._subscriptions: list[Subscription] = []
         self._task: asyncio.Task[None] | None = None
-        self._is_told = False  # of work
-        self._hears = False
+        self._wants_work = False  # whether notifications of work are followed
+        self._listens = False
         self._watch: tuple[str, int] | None = None  # what is watched, and which of the places
-        self._claims_at_first = 0  # before anybody listened
+        self._claims_at_first = 0  # before the first subscription
         self._claims_before = 0
         self._was_full = False
         self._lost = False
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._has_looked_again = False  # since the last hint of work
+        self._has_looked_again = False  # since the last wake-up for work
         self._look: asyncio.TimerHandle | None = None
         self._slowest_claim = 0.0
         self._marking: set[asyncio.Task[None]] = set()
-        self._to_mark: dict[Reader, int] = {}  # got a hint a moment ago, after so many claims
+        self._to_mark: dict[Subscription, int] = {}  # woken a moment ago, after so many claims
 
-    def listen(self, queues: tuple[str, ...], worker_id: str) -> Reader:
-        reader = Reader(self, queues, worker_id)
-        self._readers.append(reader)
+    def listen(self, queues: tuple[str, ...], worker_id: str) -> Subscription:
+        subscription = Subscription(self, queues, worker_id)
+        self._subscriptions.append(subscription)
         self._signals.listens = True
         self._signals.on_not_enough = self._has_marked
         self._signals.on_claimed = self._has_claimed
         if self._task is None or self._task.done():
             self._claims_at_first = self._signals.claims
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
-        elif self._is_told:
+        elif self._wants_work:
             self._signals.unmarked.update(queues)
-            reader.look()
+            subscription.look()
         self._news.set()
-        return reader
+        return subscription
 
-    async def leave(self, reader: Reader) -> None:
-        if reader in self._readers:
-            self._readers.remove(reader)
-        if not self._readers:
+    async def leave(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+        if not self._subscriptions:
             self._signals.listens = False
             self._signals.unmarked.clear()
             self._signals.held.clear()
@@ -115,19 +115,19 @@ class Listening:
         if ending:
             await asyncio.wait(ending)
 
-    # ------------------------------------------------------------------ asking for hints
+    # ------------------------------------------------------------------ marks
 
-    def was_told(self, reader: Reader) -> None:
-        """A reader has a hint in its hands. Its claim will mark the queues; without one that is done here."""
-        if reader not in self._to_mark:  # one look for many hints
-            self._loop.call_later(_CLAIM_SECONDS, self._mark_for, reader)
-        self._to_mark[reader] = self._signals.claims
+    def was_woken(self, subscription: Subscription) -> None:
+        """A worker has read a wake-up. Its claim will mark the queues; without one that is done here."""
+        if subscription not in self._to_mark:  # one look for many wake-ups
+            self._loop.call_later(_CLAIM_SECONDS, self._mark_for, subscription)
+        self._to_mark[subscription] = self._signals.claims
 
-    def _mark_for(self, reader: Reader) -> None:
-        claims = self._to_mark.pop(reader)
+    def _mark_for(self, subscription: Subscription) -> None:
+        claims = self._to_mark.pop(subscription)
         is_idle = claims == self._signals.claims and not self._signals.found_enough
-        if self._is_told and reader in self._readers and is_idle:
-            task = self._loop.create_task(self._mark_idle(self._signals.unmarked.intersection(reader.queues)))
+        if self._wants_work and subscription in self._subscriptions and is_idle:
+            task = self._loop.create_task(self._mark_idle(self._signals.unmarked.intersection(subscription.queues)))
             self._marking.add(task)
             task.add_done_callback(self._marking.discard)
 
@@ -136,18 +136,18 @@ class Listening:
         if not queues:
             return
         with suppress(TaskHarborError):
-            # Before the answer: a word about one of them that comes meanwhile says that its mark is gone.
+            # Before the answer: a notification for one of them that comes meanwhile means its mark is gone.
             self._signals.unmarked -= queues
             await self._connections.rows(self._sql["mark_idle"], list(queues))
             self._has_looked_again = True
 
     def _has_marked(self) -> None:
-        """A claim found too little, so its queues are marked by now. An enqueue that asked for the mark just
-        before it was there tells nobody, and the next claim may still come before its commit. So some time
-        after the last of the claims that a hint has set off, everybody looks once more. A commit takes as
-        long as the disk, and on a slow one so do claims.
+        """A claim found too little, so its queues are marked by now. An enqueue that looked for the mark just
+        before it was there sends nothing, and the next claim may still come before its commit. So some time
+        after the last of the claims that a wake-up has set off, every worker looks once more. A commit takes
+        as long as the disk, and on a slow one so do claims.
         """
-        if self._is_told and not self._has_looked_again:
+        if self._wants_work and not self._has_looked_again:
             self._slowest_claim = max(self._slowest_claim, self._signals.claim_seconds)
             self._forget_look()
             self._look = self._loop.call_later(
@@ -157,8 +157,8 @@ class Listening:
     def _look_again(self) -> None:
         self._look = None
         self._has_looked_again = True
-        for reader in self._readers:  # who looks looks everywhere, so one word is enough
-            reader.put(Wakeup(WakeupKind.WORK, queue=reader.queues[0]))
+        for subscription in self._subscriptions:  # a worker claims from all its queues, so one wake-up is enough
+            subscription.put(Wakeup(WakeupKind.WORK, queue=subscription.queues[0]))
 
     def _forget_look(self) -> None:
         if self._look is not None:
@@ -166,11 +166,11 @@ class Listening:
             self._look = None
 
     def _has_claimed(self) -> None:
-        """Is there anything to change about the listening before its time?"""
+        """A claim was answered: look now whether to listen for more or less, if that has changed."""
         signals = self._signals
         is_free_again = self._was_full and not signals.found_enough
         self._was_full = signals.found_enough
-        if (signals.held and not self._hears) or (is_free_again and self._watch is None):
+        if (signals.held and not self._listens) or (is_free_again and self._watch is None):
             self._news.set()
 
     # ------------------------------------------------------------------ the connection
@@ -200,7 +200,7 @@ class Listening:
         return await self._connections.on(connection, step)
 
     async def _until_lost(self, connection: Any) -> None:
-        self._lost = self._is_told = self._hears = False
+        self._lost = self._wants_work = self._listens = False
         self._watch = None
         connection.add_termination_listener(self._was_lost)
         try:
@@ -216,7 +216,7 @@ class Listening:
             level = logging.DEBUG if self.outage.is_away else logging.INFO
             log.log(level, "the connection for wake-ups was lost (%s); polling goes on", type(error).__name__)
         finally:
-            self._is_told = self._hears = False
+            self._wants_work = self._listens = False
             connection.remove_termination_listener(self._was_lost)
             if self._address.listens_apart:
                 connection.terminate()
@@ -235,32 +235,32 @@ class Listening:
     async def _attend(self, connection: Any) -> None:
         """Listen as much as is of use now, and no more."""
         has_claimed = self._signals.claims > self._claims_at_first
-        is_shared = has_claimed and len(self._readers) == 1 and self._address.is_listening_direct
+        is_shared = has_claimed and len(self._subscriptions) == 1 and self._address.is_listening_direct
         if is_shared:
             await self._take_turns(connection)
-        is_told = not is_shared or self._watch is not None
-        hears = is_told or bool(self._signals.held)
-        if hears and not self._hears:
-            await self._on(connection, lambda own: own.add_listener(self._address.channel, self._heard))
-            self._hears = True
+        wants_work = not is_shared or self._watch is not None
+        listens = wants_work or bool(self._signals.held)
+        if listens and not self._listens:
+            await self._on(connection, lambda own: own.add_listener(self._address.channel, self._notified))
+            self._listens = True
             await self._learn_of_cancels()
-        if is_told and not self._is_told:
-            self._is_told = True
-            await self._everybody_looks()
-        if not is_told and self._is_told:
-            self._is_told = False
+        if wants_work and not self._wants_work:
+            self._wants_work = True
+            await self._all_look()
+        if not wants_work and self._wants_work:
+            self._wants_work = False
             self._forget_look()
             self._signals.unmarked.clear()
-        if not hears and self._hears:
-            await self._on(connection, lambda own: own.remove_listener(self._address.channel, self._heard))
-            self._hears = False
+        if not listens and self._listens:
+            await self._on(connection, lambda own: own.remove_listener(self._address.channel, self._notified))
+            self._listens = False
 
     async def _take_turns(self, connection: Any) -> None:
-        """Have the watch while there is room for jobs, if it is to be had."""
+        """Take the watch if it is free, and keep it while there is room for jobs."""
         signals = self._signals
         is_stuck = signals.found_enough and signals.claims == self._claims_before  # since the last time
         self._claims_before = signals.claims
-        line = f"{','.join(sorted(self._readers[0].queues))} {signals.shape}"
+        line = f"{','.join(sorted(self._subscriptions[0].queues))} {signals.shape}"
         if self._watch is not None and (is_stuck or self._watch[0] != line):
             (before, place), self._watch = self._watch, None
             await self._on(connection, lambda own: own.execute(self._sql["unwatch"], before, place))
@@ -268,60 +268,60 @@ class Listening:
             place = await self._on(connection, lambda own: own.fetchval(self._sql["watch"], line))
             self._watch = None if place is None else (line, place)
 
-    async def _everybody_looks(self) -> None:
-        """One look makes up for the hints that were missed."""
-        queues = {queue for reader in self._readers for queue in reader.queues}
+    async def _all_look(self) -> None:
+        """One look makes up for the wake-ups that were missed."""
+        queues = {queue for subscription in self._subscriptions for queue in subscription.queues}
         self._signals.unmarked -= queues  # before the answer, as above
         await self._connections.rows(self._sql["mark_idle"], sorted(queues))
         self._has_looked_again = True
-        for reader in self._readers:
-            reader.look()
+        for subscription in self._subscriptions:
+            subscription.look()
 
     async def _learn_of_cancels(self) -> None:
         cancelled = await self._connections.rows(
-            self._sql["cancelled_of"], [reader.worker_id for reader in self._readers], writes=False
+            self._sql["cancelled_of"], [subscription.worker_id for subscription in self._subscriptions], writes=False
         )
         for job_id, worker_id in cancelled:
-            self._tell_of_cancel(job_id, worker_id)
+            self._notify_cancel(job_id, worker_id)
 
-    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+    def _notified(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         kind, _, rest = str(payload).partition(" ")
-        if kind == "work" and self._is_told:
+        if kind == "work" and self._wants_work:
             self._has_looked_again = False
             self._slowest_claim = 0.0
-            for reader in self._readers:
-                if rest in reader.queues:
+            for subscription in self._subscriptions:
+                if rest in subscription.queues:
                     self._signals.unmarked.add(rest)
-                    reader.put(Wakeup(WakeupKind.WORK, queue=rest))
+                    subscription.put(Wakeup(WakeupKind.WORK, queue=rest))
         elif kind == "cancel":
             job_id, _, worker_id = rest.partition(" ")
-            self._tell_of_cancel(job_id, worker_id)
+            self._notify_cancel(job_id, worker_id)
 
-    def _tell_of_cancel(self, job_id: str, worker_id: str) -> None:
-        for reader in self._readers:
-            if reader.worker_id == worker_id:
-                reader.put(Wakeup(WakeupKind.CANCEL, job_id=job_id))
+    def _notify_cancel(self, job_id: str, worker_id: str) -> None:
+        for subscription in self._subscriptions:
+            if subscription.worker_id == worker_id:
+                subscription.put(Wakeup(WakeupKind.CANCEL, job_id=job_id))
 
 
-class Reader(Inbox):
-    """One reader of hints, of one worker about some queues."""
+class Subscription(Inbox):
+    """The wake-ups of one worker for some queues."""
 
-    def __init__(self, listening: Listening, queues: tuple[str, ...], worker_id: str) -> None:
+    def __init__(self, listener: WakeupListener, queues: tuple[str, ...], worker_id: str) -> None:
         super().__init__()
         self.queues = queues
         self.worker_id = worker_id
-        self._listening = listening
+        self._listener = listener
 
     def look(self) -> None:
         for queue in self.queues:
             self.put(Wakeup(WakeupKind.WORK, queue=queue))
 
     async def __anext__(self) -> Wakeup:
-        hint = await super().__anext__()
-        if hint.kind is WakeupKind.WORK:
-            self._listening.was_told(self)
-        return hint
+        wakeup = await super().__anext__()
+        if wakeup.kind is WakeupKind.WORK:
+            self._listener.was_woken(self)
+        return wakeup
 
     async def aclose(self) -> None:
         self.end()
-        await self._listening.leave(self)
+        await self._listener.leave(self)
