@@ -161,7 +161,10 @@ class Client:
     async def _aenqueue_job(self, job: NewJob, tx: Any = None) -> JobHandle[Any]:
         if self._layers or around_every_enqueue or tx is not None:
             return self._handles((job,), await self._through_layers((job,), tx))[0]
-        connection = self._connections.by_loop.get(running_loop()) or await self._connections.here()
+        loop = running_loop()
+        connection = self._connections.by_loop.get(loop) if loop is not None else None
+        if connection is None:
+            connection = await self._connections.here()
         answer = await connection.batcher.enqueue(job, self._now())
         return self._handles((job,), (answer,))[0]
 
@@ -169,7 +172,10 @@ class Client:
         """Store one NewJob and return the store's answer, without a handle; for the server."""
         if self._layers or around_every_enqueue:
             return (await self._aenqueue_jobs((job,)))[0]
-        connection = self._connections.by_loop.get(running_loop()) or await self._connections.here()
+        loop = running_loop()
+        connection = self._connections.by_loop.get(loop) if loop is not None else None
+        if connection is None:
+            connection = await self._connections.here()
         answer = await connection.batcher.enqueue_in_batch(job, self._now())
         self._emit_enqueued((job,), (answer,))
         return answer

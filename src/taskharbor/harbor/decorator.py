@@ -14,8 +14,8 @@ import msgspec
 
 from taskharbor.client.client import Client
 from taskharbor.client.task import AsyncTask, Task
-from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.errors import ConfigurationError
+from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.harbor.schedules import waiting_declarations
 from taskharbor.model.duration import Duration, duration
 from taskharbor.model.retry import PRESETS, ErrorKind, RetryPolicy, RetryPreset, error_kinds

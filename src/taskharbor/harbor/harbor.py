@@ -10,7 +10,6 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.task import AsyncTask, Task
-from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import CancelAnswer
@@ -18,6 +17,7 @@ from taskharbor.errors import ConfigurationError
 from taskharbor.events import EventBus
 from taskharbor.harbor.decorator import TaskMaker, TaskOptions
 from taskharbor.harbor.queues import QueueControl
+from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.harbor.schedules import Schedules, wait_for_task
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec

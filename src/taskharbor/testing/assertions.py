@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.client.task import Task
 from taskharbor.harbor.harbor import Harbor
 from taskharbor.model.codec import Codec, Codecs, JsonCodec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
-from taskharbor.client.task import Task
 from taskharbor.tasks.request import as_key
 from taskharbor.testing.running import jobs_in
 

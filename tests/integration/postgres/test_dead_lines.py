@@ -20,8 +20,8 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.testing.conformance.kit import QUEUE, new_job, new_jobs
-from taskharbor.worker.timing import Timing
 from taskharbor.worker.fetcher import follow_wakeups
+from taskharbor.worker.timing import Timing
 from tests.chaos.framing import PostgresFraming
 from tests.chaos.proxy import Proxy
 

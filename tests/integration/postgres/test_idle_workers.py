@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from taskharbor.drivers.messages import WakeupKind
-from taskharbor.drivers.postgres import PostgresDriver, listen
+from taskharbor.drivers.postgres import PostgresDriver, wakeups
 from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
@@ -109,9 +109,9 @@ async def set_off_by_one_job(
     server: PostgresServer, counter: Any, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> int:
     """How many transactions one job costs with so many idle workers, from its enqueue until all is quiet."""
-    monkeypatch.setattr(listen, "_WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(wakeups, "_WATCH_SECONDS", 0.2)
     async with hands(server, count) as crowd, PostgresDriver.from_url(server.url) as producer:
-        monkeypatch.setattr(listen, "_WATCH_SECONDS", 3600.0)
+        monkeypatch.setattr(wakeups, "_WATCH_SECONDS", 3600.0)
         for hand in crowd:
             hand.attend()  # the next look at the watch is an hour away
 
@@ -140,7 +140,7 @@ async def test_one_job_wakes_few_of_many_idle_workers(
     server: PostgresServer, counter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sessions that listen are woken by the server, each in a transaction of its own: those count, too."""
-    monkeypatch.setattr(listen, "_PROBE_SECONDS", 3600.0)
+    monkeypatch.setattr(wakeups, "_PROBE_SECONDS", 3600.0)
     alone = await set_off_by_one_job(server, counter, 1, monkeypatch)
     among_many = await set_off_by_one_job(server, counter, MANY, monkeypatch)
 
@@ -152,7 +152,7 @@ async def test_the_watch_of_workers_that_die_goes_to_others(
     server: PostgresServer, counter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without any poll: who was told and died leaves its place, and who takes it looks."""
-    monkeypatch.setattr(listen, "_WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(wakeups, "_WATCH_SECONDS", 0.2)
     async with hands(server, 6) as crowd:
         first = {hand.name for hand in crowd if hand.hears}
         for hand in crowd:
@@ -176,7 +176,7 @@ async def test_the_watch_of_workers_that_die_goes_to_others(
 async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watch(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "_WATCH_SECONDS", 0.2)
+    monkeypatch.setattr(wakeups, "_WATCH_SECONDS", 0.2)
     async with hands(server, 3) as crowd:
         [idle] = [hand for hand in crowd if not hand.hears]
         async with PostgresDriver.from_url(server.url) as producer:
@@ -191,7 +191,7 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
 
             await until(hears)
             told: list[str] = []
-            reader = idle.driver._listener._readers[0]
+            reader = idle.driver._listener._subscriptions[0]
             monkeypatch.setattr(reader, "put", lambda hint: told.append(hint.job_id))
             await producer.cancel([job.id])
 

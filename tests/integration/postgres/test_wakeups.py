@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers.messages import WakeupKind
-from taskharbor.drivers.postgres import PostgresDriver, listen
+from taskharbor.drivers.postgres import PostgresDriver, wakeups
 from taskharbor.drivers.postgres.statements import enqueue_arguments, numbered
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_job, new_jobs
@@ -86,7 +86,7 @@ async def test_nothing_is_sent_while_every_worker_is_busy(driver: PostgresDriver
 async def test_who_claims_after_a_hint_waits_behind_no_other_write(
     driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "_CLAIM_SECONDS", 0.0)
+    monkeypatch.setattr(wakeups, "_CLAIM_SECONDS", 0.0)
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)
     await driver.reserve(claim())
@@ -127,7 +127,7 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
     """Its enqueue found nobody hungry, and neither the claim that then marked the queue nor the next ones,
     which settled, saw it yet.
     """
-    monkeypatch.setattr(listen, "_LOOK_AGAIN_SECONDS", 3600.0)  # the clock is put forward below
+    monkeypatch.setattr(wakeups, "_LOOK_AGAIN_SECONDS", 3600.0)  # the clock is put forward below
     hints = driver.wakeups([QUEUE], WORKER)
     await asyncio.wait_for(anext(hints), 30)
     await driver.reserve(claim())

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from taskharbor import Client
+from taskharbor.client.task import Task
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import JobRecord
-from taskharbor.client.task import Task
 from taskharbor.tasks import JobRequest
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from taskharbor.client.task import Task, result_type
 from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError
 from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import NewJob, Update
 from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.speculation import Speculate, rule_of
-from taskharbor.client.task import Task, result_type
 from taskharbor.tasks.handler import load_function
 from taskharbor.tasks.request import JobRequest
 from tests.unit.tasks.test_handler import job

@@ -2,8 +2,8 @@
 
 import pytest
 
-from taskharbor.errors import ConfigurationError, UnknownTask
 from taskharbor.client.task import Task
+from taskharbor.errors import ConfigurationError, UnknownTask
 from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.tasks import JobRequest
 

@@ -18,8 +18,8 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import Handler
 from taskharbor.testing.clock import turn_loop
 from taskharbor.worker import JobContext
-from taskharbor.worker.outcomes import trace_of
 from taskharbor.worker.cancellation import stopped_by
+from taskharbor.worker.outcomes import trace_of
 
 EXACT = RetryPolicy(jitter=0.0)
 

@@ -24,8 +24,8 @@ from taskharbor.model.job import Job
 from taskharbor.model.outcome import Cancel, Failed, Outcome, Snooze, Snoozed, Succeeded, WasCancelled
 from taskharbor.model.text import ERROR_LIMIT
 from taskharbor.tasks import Handler
-from taskharbor.worker.cancellation import Cancellation
 from taskharbor.worker.attempt import JobContext
+from taskharbor.worker.cancellation import Cancellation
 from taskharbor.worker.executors import handler_process
 from taskharbor.worker.executors.handler_process import HandlerProcess
 from taskharbor.worker.executors.process_tree import LOST_CONNECTION, cause_of_death

@@ -10,8 +10,8 @@ from typing import Any
 from taskharbor.drivers.messages import Wakeup, WakeupKind
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.worker_options import WorkerOptions
-from taskharbor.worker.timing import Timing
 from taskharbor.worker.fetcher import follow_wakeups
+from taskharbor.worker.timing import Timing
 
 
 class Scripted:

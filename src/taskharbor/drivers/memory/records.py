@@ -258,8 +258,8 @@ class Idempotency:
 class Ordered(Generic[_Item]):
     """A sorted collection: items in order, each at most once.
 
-    It is kept in chunks, so every operation is close to O(log n): a binary search over the chunks, one inside a
-    chunk, and a short move of memory.
+    It is kept in chunks, so every operation is close to O(log n): a binary search over the chunks, one
+    inside a chunk, and a short move of memory.
     """
 
     __slots__ = ("_chunks", "_lasts", "_size")

@@ -1,9 +1,9 @@
 """A handful of asyncpg connections, lent out one statement or one short transaction at a time.
 
 No session state: whatever a connection was used for, the next user finds it as new, also behind a
-pooler in transaction mode. The one exception is the connection that listens (wakeups.py): it is lent out, too,
-when no other is idle, so that an idle worker needs no other. What a busy time opened is closed when nobody
-has needed it for a while. Serialisation failures and deadlocks are tried again in here.
+pooler in transaction mode. The one exception is the connection that listens (wakeups.py): it is lent out,
+too, when no other is idle, so that an idle worker needs no other. What a busy time opened is closed when it
+has not been needed for a while. Serialisation failures and deadlocks are tried again in here.
 
 Names in our statements mean what the server itself means by them: the search_path of our sessions holds
 nothing else, so functions and operators that others create in `public` are never called by us.

@@ -127,7 +127,9 @@ class WakeupListener:
         claims = self._to_mark.pop(subscription)
         is_idle = claims == self._signals.claims and not self._signals.found_enough
         if self._wants_work and subscription in self._subscriptions and is_idle:
-            task = self._loop.create_task(self._mark_idle(self._signals.unmarked.intersection(subscription.queues)))
+            task = self._loop.create_task(
+                self._mark_idle(self._signals.unmarked.intersection(subscription.queues))
+            )
             self._marking.add(task)
             task.add_done_callback(self._marking.discard)
 
@@ -157,7 +159,9 @@ class WakeupListener:
     def _look_again(self) -> None:
         self._look = None
         self._has_looked_again = True
-        for subscription in self._subscriptions:  # a worker claims from all its queues, so one wake-up is enough
+        for (
+            subscription
+        ) in self._subscriptions:  # a worker claims from all its queues, so one wake-up is enough
             subscription.put(Wakeup(WakeupKind.WORK, queue=subscription.queues[0]))
 
     def _forget_look(self) -> None:
@@ -279,7 +283,9 @@ class WakeupListener:
 
     async def _learn_of_cancels(self) -> None:
         cancelled = await self._connections.rows(
-            self._sql["cancelled_of"], [subscription.worker_id for subscription in self._subscriptions], writes=False
+            self._sql["cancelled_of"],
+            [subscription.worker_id for subscription in self._subscriptions],
+            writes=False,
         )
         for job_id, worker_id in cancelled:
             self._notify_cancel(job_id, worker_id)

@@ -34,9 +34,9 @@ from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.blocking import Blocking
 from taskharbor.drivers.redis.cluster.driver import ClusterDriver
 from taskharbor.drivers.redis.control import Control
+from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
-from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.parked_claim import ParkedClaims

@@ -40,6 +40,8 @@ _CODES = {
     JobState.CANCELLED: 5,
 }
 _STATES = {code: state for state, code in _CODES.items()} | {0: JobState.READY}
+
+
 class Body(msgspec.Struct, array_like=True, frozen=True):
     """What was enqueued. Trailing defaults are left out, so a plain job is short."""
 

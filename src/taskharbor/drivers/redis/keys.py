@@ -1,5 +1,4 @@
-"""Every key, and every member of its sorted sets, named once. docs/reference/redis-keys.md describes what each
-holds.
+"""Every key, and every member of the sorted sets, named once; docs/reference/redis-keys.md describes them.
 
 The part in braces is the hash tag: keys with the same tag share a cluster slot.
 """

@@ -161,8 +161,8 @@ def _quoted(path: str) -> str:
 
 
 class Room:
-    """How much room the disk has for one writer, and what it does when there is little: a short log, and never
-    more in it than the file can still take.
+    """How much room the disk has for one writer. With little room it keeps a short log, and never more in it
+    than the file can still take.
 
     Every commit goes into the write-ahead log first, and a checkpoint copies it into the file. So what is new
     is on the disk twice for a while. On a disk without room a long log is a trap: the checkpoint that would

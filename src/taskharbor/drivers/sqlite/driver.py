@@ -1,4 +1,4 @@
-"""SqliteDriver: jobs in one file. Here is what clients and workers call all the time; the rest is in its parts,
+"""SqliteDriver: jobs in one file. The verbs of clients and workers are here, the others in its parts:
 control.py, queries.py and registry.py.
 
 The tables are drawn in sql/migrations/0001_schema.sql.

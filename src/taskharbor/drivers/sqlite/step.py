@@ -134,7 +134,12 @@ class Step:
     )
 
     def __init__(
-        self, connection: sqlite3.Connection, sql: Statements, cache: HandleCache, now: datetime, notices: Notices
+        self,
+        connection: sqlite3.Connection,
+        sql: Statements,
+        cache: HandleCache,
+        now: datetime,
+        notices: Notices,
     ) -> None:
         self.connection = connection
         self.sql = sql
@@ -302,7 +307,7 @@ class Handle(Driver):
 
 
 class Statements(dict[str, str]):
-    """The statements, with the table names of one namespace: by name; those with a row of values also by name and number of rows."""
+    """The statements by name, with the table names of one namespace; some also by the number of rows."""
 
     def __init__(self, prefix: str) -> None:
         texts = {name: _FILES[name] for name in _FILES.names()}

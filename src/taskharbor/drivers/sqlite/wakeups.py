@@ -155,7 +155,9 @@ class Bell:
 class Subscription(Inbox):
     """The wake-ups of one worker for some queues, with a socket that other processes can send them to."""
 
-    def __init__(self, path: str, info: ListenerInfo, entropy: Entropy, on_close: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, path: str, info: ListenerInfo, entropy: Entropy, on_close: Callable[[Subscription], None]
+    ) -> None:
         super().__init__()
         self._info = info
         self._on_close = on_close

@@ -173,7 +173,8 @@ class Writer:
             answer(requests)
             raise
         else:
-            self._orphans.note(notices.orphans)
+            if notices.orphans:
+                self._orphans.note(notices.orphans)
         answer(requests)
         if any(isinstance(request.error, StoreFull) for request in requests):
             self._room.ran_out()

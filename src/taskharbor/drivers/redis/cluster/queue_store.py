@@ -17,9 +17,9 @@ from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.attempts import Attempts
 from taskharbor.drivers.redis.connection import Connections
 from taskharbor.drivers.redis.control import Control
-from taskharbor.drivers.redis.keys import Keys, id_bytes
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
+from taskharbor.drivers.redis.keys import Keys, id_bytes
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.queries import Queries
