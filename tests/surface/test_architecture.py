@@ -3,23 +3,33 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from taskharbor import __file__ as package
+from taskharbor.testing.servers.postgres import fresh_postgres_url
+from taskharbor.testing.servers.valkey import fresh_redis_url
 from tools.job_way import way_of_a_job
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+MOST_FILES = 33
 
 
 def listed() -> dict[str, set[str]]:
-    """The files of a job's way, by the word that begins their lines."""
+    """The Python files of a job's way, by the word that begins their lines."""
     block = PAGE.split("### Every file of it")[1].split("```")[1]
     groups: dict[str, set[str]] = {}
     name = ""
     for line in block.strip().splitlines():
         if not line.startswith(" "):
             name = line.split()[0]
-        groups.setdefault(name, set()).update(word for word in line.split() if word != name)
+        groups.setdefault(name, set()).update(word for word in line.split() if word.endswith(".py"))
     return groups
+
+
+def way_on(store: str) -> set[str]:
+    groups = listed()
+    return groups["common"] | groups[store] | groups["values"]
 
 
 def test_every_file_that_the_page_names_exists() -> None:
@@ -29,22 +39,18 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert [name for name in sorted(named) if not any((folder / name).exists() for folder in folders)] == []
 
 
-async def test_a_job_on_the_memory_store_passes_through_the_listed_files() -> None:
-    groups = listed()
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+async def test_a_job_passes_through_the_listed_files(store: str, tmp_path: Path) -> None:
+    urls = {
+        "memory": lambda: "memory://",
+        "sqlite": lambda: f"sqlite:///{tmp_path}/jobs.db",
+        "postgres": fresh_postgres_url,
+        "redis": fresh_redis_url,
+    }
 
-    assert await way_of_a_job("memory://") == groups["steps"] | groups["memory"] | groups["helpers"]
+    assert await way_of_a_job(urls[store]()) == way_on(store)
 
 
-async def test_a_job_on_sqlite_passes_through_every_listed_step(tmp_path: Path) -> None:
-    groups = listed()
-    steps = {name for name in groups["steps"] | groups["sqlite"] if name.endswith(".py")}
-
-    assert steps - await way_of_a_job(f"sqlite:///{tmp_path}/jobs.db") == set()
-
-
-def test_no_store_has_more_than_thirty_files_with_a_step() -> None:
-    groups = listed()
-    steps = groups.pop("steps")
-    del groups["helpers"]
-
-    assert {store: len(steps | files) for store, files in groups.items() if len(steps | files) > 30} == {}
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
+def test_the_way_of_a_job_is_short(store: str) -> None:
+    assert len(way_on(store)) <= MOST_FILES

@@ -30,11 +30,11 @@ from taskharbor.drivers.redis.encoding import (
     queue_in,
     token_bytes,
 )
-from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, is_id
+from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, ids_in, is_id
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
-from taskharbor.drivers.redis.snapshot import ask_for_job, ids_in
+from taskharbor.drivers.redis.snapshot import ask_for_job
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import (
     DriverUnavailable,
@@ -227,7 +227,8 @@ class Attempts:
         at_us = int(reply[0])
         at = instant(at_us)
         first, beyond = start + 3, start + 3 + 3 * reply[start + 1]
-        self._orphans.note(ids_in(reply[start + 2]))
+        if reply[start + 2]:
+            self._orphans.note(ids_in(reply[start + 2]))
         more = {
             number - 1: (story or None, key.partition(b"\0")[2] or None)
             for number, story, key in zip(

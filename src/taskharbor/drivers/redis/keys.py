@@ -114,6 +114,10 @@ def id_text(packed: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+def ids_in(packed: bytes) -> list[str]:
+    return [id_text(packed[at : at + 16]) for at in range(0, len(packed), 16)]
+
+
 # ------------------------------------------------------------------ members
 
 SECTIONS = {

@@ -91,10 +91,6 @@ def packed_ids(ids: Sequence[str]) -> bytes:
     return b"".join(map(id_bytes, ids))
 
 
-def ids_in(packed: bytes) -> list[str]:
-    return [id_text(packed[at : at + 16]) for at in range(0, len(packed), 16)]
-
-
 def packed_memory(job_id: str, ends: int) -> bytes:
     """The value of an idempotency key: its job, and when the key expires (0: not yet known)."""
     return id_bytes(job_id) + _ENDS.pack(ends)

@@ -34,6 +34,7 @@ from taskharbor.drivers.redis.keys import (
     done_as,
     entry_of,
     id_bytes,
+    ids_in,
     line_of,
     list_score,
     place_of,
@@ -41,7 +42,6 @@ from taskharbor.drivers.redis.keys import (
 from taskharbor.drivers.redis.snapshot import (
     Snapshot,
     copy_in,
-    ids_in,
     keys_in,
     memory_in,
     packed_copy,
