@@ -66,8 +66,6 @@ export function bytes(count) {
 export const percent = (share, digits = 0) => (isMissing(share) ? NONE : `${fixed[digits].format(share * 100)} %`);
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-const SMALL = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"];
-export const inWords = (count) => SMALL[count] ?? number(count);
 
 /** The server's clock: the browser's may be wrong, so it only measures what has passed since. */
 export const clock = {

@@ -16,7 +16,7 @@ import { useEffect, useReducer, useRef } from "./parts/html.js";
 
 const ALWAYS = ["board", "bulk"];
 const ON_DEMAND = ["workers", "failures"];
-const EVENTS = ["snapshot", "board", "queue", "queue_gone", "workers", "failures", "bulk", "job", "job_gone", "notice", "overflow"];
+const EVENTS = ["snapshot", "resumed", "board", "queue", "queue_gone", "workers", "failures", "bulk", "job", "job_gone", "notice", "overflow"];
 const LONGEST_PAUSE = 30;
 
 class Live {
@@ -128,6 +128,7 @@ class Live {
     if (kind === "notice") { this.#become("live", data.text); return; }
     if (kind === "overflow") { this.#reconnect(); return; }
     if (kind === "snapshot") this.#takeSnapshot(data);
+    else if (kind === "resumed") { this.#stream = data.stream; clock.set(data.at); }
     else if (kind === "board") this.#takeBoard(data, false);
     else this.#tell(kind, data);
     this.#become("live");

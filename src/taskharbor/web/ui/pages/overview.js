@@ -1,6 +1,6 @@
 /** The overview: a verdict in words, then the numbers that explain it. */
 
-import { ago, inWords, number, percent, plural, rate, span, three, time, zoneName } from "../format.js";
+import { ago, number, percent, rate, span, three, time, zoneName } from "../format.js";
 import { useBoard, useTick } from "../live.js";
 import { Bar, Columns, onLogScale, Plot, Spark } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
@@ -44,24 +44,10 @@ const Unused = () => html`<div class="head"><div class="grow"><h1>No jobs yet</h
   <${Empty} title="Put the first one in, and it appears here by itself" code=${["send_welcome.enqueue(user_id=7)",
     `curl ${location.origin}/api/jobs -H "Content-Type: application/json" \\\n  -d '{"type": "send_welcome", "payload": {"user_id": 7}}'`]}/>`;
 
-/** "Two things need you", or "All calm", and what is well. */
-function Verdict({ board }) {
-  const needs = board.needs ?? [], more = board.more_needs ?? 0, count = needs.length + more;
-  const words = count === 0 ? "All calm" : count === 1 ? "One thing needs you" : `${inWords(count)} things need you`;
-  return html`<div class="head"><div class="grow"><h1>${words}</h1><p class="lede">${calm(board, count)}</p></div></div>
-    ${count > 0 && html`<div class="needs">${needs.map((need) => html`<${Need} key=${need.kind + need.text} need=${need}/>`)}
-      ${more > 0 && html`<div class="need"><span></span><div>${number(more)} more</div></div>`}</div>`}`;
-}
-
-function calm(board, count) {
-  const troubled = needsByQueue(board);
-  const well = board.queues.filter((queue) => !queue.paused && !troubled.has(queue.name)).length;
-  const facts = [`${plural(well, "queue")} ${well === 1 ? "keeps" : "keep"} up`];
-  if (typeof board.workers === "number") facts.push(`${plural(board.workers, "worker")} ${board.workers === 1 ? "is" : "are"} alive`);
-  if (typeof board.look_s === "number") facts.push(`the store answers in ${span(board.look_s)}`);
-  const text = facts.length > 1 ? `${facts.slice(0, -1).join(", ")}${facts.length > 2 ? "," : ""} and ${facts.at(-1)}` : facts[0];
-  return count ? `Everything else is calm: ${text}.` : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
-}
+/** "Two things need you", or "All calm": the sentences are the server's, the same as on the command line. */
+const Verdict = ({ board }) => html`<div class="head"><div class="grow"><h1>${board.verdict.text}</h1><p class="lede">${board.verdict.detail}</p></div></div>
+  ${board.needs.length > 0 && html`<div class="needs">${board.needs.map((need) => html`<${Need} key=${need.kind + need.text} need=${need}/>`)}
+    ${board.more > 0 && html`<div class="need"><span></span><div>${number(board.more)} more</div></div>`}</div>`}`;
 
 const Need = ({ need }) => html`<div class=${`need ${need.level}`}><${Icon} name=${need.level === "bad" ? "bad" : "warn"} width=${1.5}/>
   <div><b>${need.text}</b></div><p>${need.detail}</p>

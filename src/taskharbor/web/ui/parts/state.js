@@ -30,11 +30,10 @@ export const stateOf = (job) =>
   job.state === "scheduled" && (job.attempts > 0 || job.stalls > 0) && job.last_error !== null ? "retrying" : job.state;
 
 /** What became of an attempt: [shape, word, tone]. */
-export function outcomeOf(outcome, isLast) {
-  if (outcome === "completed") return ["completed", "completed", "completed"];
-  if (outcome === "lease_lost" || outcome === "stalled" || outcome === "lost") return ["lost", "lease lost", "retrying"];
-  if (outcome === "cancelled") return ["cancelled", "cancelled", "cancelled"];
-  if (outcome === "failed" && isLast) return ["failed", "failed", "failed"];
-  if (outcome === "failed" || outcome === "retried" || outcome === "retry") return ["retrying", "retried", "retrying"];
-  return ["scheduled", String(outcome).replaceAll("_", " "), "scheduled"];
+export function outcomeOf(outcome) {
+  const known = {
+    completed: ["completed", "completed", "completed"], failed: ["failed", "failed", "failed"], retried: ["retrying", "retried", "retrying"],
+    stalled: ["lost", "lease lost", "retrying"], cancelled: ["cancelled", "cancelled", "cancelled"], released: ["ready", "released", "ready"],
+  };
+  return known[outcome] ?? ["ready", String(outcome).replaceAll("_", " "), "ready"];
 }
