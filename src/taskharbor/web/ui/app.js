@@ -16,7 +16,7 @@
  * say/sayProblem (toasts), change/hold/preview/retryOne/pauseQueue (deeds.js), Dialog, Confirm, Spark, Bar, Columns, Plot, Empty, Loading, Trouble,
  * Banner, useKeys (keys.js). Commands of the page for Ctrl K: useCommands([[label, action]]) of parts/palette.js.
  *
- * Everything that comes from a job, a worker or an error is text. No innerHTML, no style attribute, no eval: a test looks.
+ * Everything that comes from a job, a worker or an error is text; what would make markup or code of it is forbidden, and a test looks.
  * pages/login.js is drawn without the frame and gets { api, onLogin } instead.
  */
 
@@ -49,7 +49,7 @@ const placeOf = (route) => (pageOf(route) === "job" ? `job/${route.path[0]}` : r
 function usePage(name) {
   const [, again] = useState(0);
   useEffect(() => {
-    if (loaded[name]?.module) return;
+    if (name === null || loaded[name]?.module) return;
     delete loaded[name];
     if (!PAGES[name]) { loaded[name] = { problem: { message: `There is no page ${name}.` } }; again((count) => count + 1); return; }
     PAGES[name]().then((module) => { loaded[name] = { module }; }, (error) => { loaded[name] = { problem: { message: error.message } }; })
@@ -64,7 +64,7 @@ function App() {
   const ask = () => api.get("session").then((found) => { become(found); fail(null); live.start(); },
     (error) => { if (error.status === 401) { live.stop(); become(null); } else fail(error); });
   useEffect(() => { onLogout(() => { live.stop(); become(null); }); ask(); }, []);
-  const login = usePage("login");
+  const login = usePage(session === null ? "login" : null);
   if (session === null) return html`${login?.module ? html`<${login.module.default} api=${api} onLogin=${ask}/>` : html`<main id="main"></main>`}`;
   if (session === undefined) {
     return html`<main id="main">${problem && html`<${Trouble} problem=${problem} what="The dashboard could not start" onAgain=${ask}/>`}</main>`;

@@ -17,6 +17,9 @@ export function number(value) {
   return `${three(value / size)} ${unit}`;
 }
 
+/** All digits: 1,794,829,859,013,070. */
+export const exact = (value) => whole.format(value);
+
 /** Three digits: 0.28, 41.0, 803. */
 export function three(value) {
   if (isMissing(value)) return NONE;
@@ -41,7 +44,7 @@ export function span(seconds, parts = 1) {
   const value = Math.abs(seconds);
   if (value < 0.0005) return "0 s";
   if (value < 0.9995) return `${whole.format(value * 1000)} ms`;
-  if (value < 59.95) return `${value < 10 || (parts > 1 && value % 1) ? fixed[1].format(value) : whole.format(value)} s`;
+  if (value < 59.95) return `${(value < 9.95 || parts > 1) && Math.round(value * 10) % 10 ? fixed[1].format(value) : whole.format(value)} s`;
   const at = UNITS.findIndex(([, size]) => value >= size * 0.9995);
   const [unit, size] = UNITS[at];
   if (parts < 2 || at === UNITS.length - 1) return `${whole.format(Math.max(Math.floor(value / size), 1))} ${unit}`;

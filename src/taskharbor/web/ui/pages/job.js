@@ -1,7 +1,7 @@
 /** One job: why it is where it is, its life to scale, its error, its arguments. */
 
 import { hold, may, preview, retryOne } from "../deeds.js";
-import { ago, bytes, day, measured, NONE, number, plural, secondsSince, shortId, span, time, zoneName } from "../format.js";
+import { ago, bytes, clock, day, exact, measured, NONE, number, plural, secondsSince, shortId, span, time, zoneName } from "../format.js";
 import { useKeys } from "../keys.js";
 import { live, useEvents, useTick } from "../live.js";
 import { BulkConfirm, save } from "../parts/bulkbar.js";
@@ -85,7 +85,7 @@ function Lease({ job }) {
   return html`<div class="card pad gapb"><div class="row"><${State} name="running" pill=${true}/><b class="cut">${job.worker_id}</b>
       <span class="end soft nowrap">${left > 0 ? html`lease ends in <b>${Math.round(left)} s</b>` : html`<b>lease has run out</b>`}</span></div>
     <div class="gap1"><${Bar} tone=${left > 0 ? "run" : "full"} height=${5} share=${left / most.current}/></div>
-    <div class="row gap1 dim wrap"><span>runs for ${measured(ran(job))}</span><span>·</span><span>fence <code>${number(job.fence)}</code></span>
+    <div class="row gap1 dim wrap"><span>runs for ${measured(ran(job))}</span><span>·</span><span>fence <code>${exact(job.fence)}</code></span>
       ${job.progress && html`<span>·</span><span>${Math.round(job.progress.fraction * 100)} % ${job.progress.text}</span>`}</div></div>`;
 }
 
@@ -96,7 +96,7 @@ function Why({ job, why }) {
   return html`<div class=${`why${isBad ? " bad" : ""}`}><${Icon} name=${isBad ? "bad" : "help"} width=${1.5}/><div>
     <p><b>${`It ${why.text}`.replace(/\.?$/, ".")}</b></p>
     ${why.facts.filter((fact) => !fact.startsWith("last error")).map((fact) => html`<p key=${fact}>${fact}</p>`)}
-    ${cause && html`<p>${plural(cause.attempts, "attempt")} failed this way since ${cause.release ? html`release <code>${cause.release}</code> at ` : ""}${time(cause.first_at, "min")}.
+    ${cause && html`<p>${plural(cause.attempts, "attempt")} failed this way since ${cause.release ? html`release <code>${cause.release}</code> at ` : ""}${time(cause.first_at, "min")}. ${" "}
       <a class="link" href=${href("failures", [cause.cause])}>Open the cause</a></p>`}
     ${why.hint && !isOver(job) && html`<p>${why.hint}</p>`}</div></div>`;
 }
@@ -110,12 +110,12 @@ function Lately({ job }) {
   const good = runs.filter((one) => one.state === "completed").length;
   const words = runs.length ? `${good} of the last ${runs.length} runs succeeded. Half took less than ${span(sorted[Math.floor(sorted.length / 2)])}, the longest ${span(longest)}.` : "No run of this task has ended yet.";
   return html`<div class="card"><div class="sub"><h2>This task lately</h2><span class="dim">last ${plural(runs.length, "run")}</span></div><div class="pad">
-    ${runs.length > 0 && html`<svg width="100%" height="24" viewBox=${`0 0 ${runs.length * 9} 24`} preserveAspectRatio="none" role="img" aria-label=${words}>
+    ${runs.length > 0 && html`<svg width="100%" height="24" viewBox=${`0 0 ${Math.max(runs.length, 30) * 9} 24`} preserveAspectRatio="none" role="img" aria-label=${words}>
       ${runs.map((one, index) => { const tall = Math.max((lengths[index] / longest) * 22, 4); return html`<rect key=${one.id} x=${index * 9} y=${24 - tall} width="7" height=${tall} rx="1.5" class=${one.state === "failed" ? "f-bad" : "f-ink"}/>`; })}</svg>`}
     <p class="soft gap2">${words}</p></div></div>`;
 }
 
-const Instant = ({ at }) => html`${ago(at)}<br/><span class="dim">${day(at)} ${time(at, "ms")}</span>`;
+const Instant = ({ at }) => html`${ago(at)}<br/><span class="dim">${day(at) === day(clock.now()) ? "" : `${day(at)} `}${time(at, "ms")}</span>`;
 
 function Facts({ job }) {
   useTick(1);
@@ -127,7 +127,7 @@ function Facts({ job }) {
       ["Priority", `${job.priority}, in lane ${job.requires}`], job.key && ["Key", html`<code>${job.key}</code>`],
       job.idempotency_key && ["Idempotency", html`<code>${job.idempotency_key}</code>`], tags.length > 0 && ["Tags", tags.map((tag) => html`<span key=${tag} class="chip">${tag}</span> `)]],
     [["Attempts", of(job.attempts, job.max_attempts)], ["Stalls", of(job.stalls, job.max_stalls)], ["Timeout", job.timeout_s === null ? NONE : span(job.timeout_s)],
-      ["Backoff", job.min_backoff_s === null ? NONE : `${span(job.min_backoff_s)} to ${span(job.max_backoff_s)}`], ["Fence", html`<code>${number(job.fence)}</code>`]],
+      ["Backoff", job.min_backoff_s === null ? NONE : `${span(job.min_backoff_s)} to ${span(job.max_backoff_s)}`], ["Fence", html`<code>${exact(job.fence)}</code>`]],
     [["Enqueued", html`<${Instant} at=${job.created_at}/>`], job.run_at && !job.finished_at && ["Runs", html`<${Instant} at=${job.run_at}/>`],
       job.started_at && ["Started", html`<${Instant} at=${job.started_at}/>`], job.finished_at && ["Ended", html`<${Instant} at=${job.finished_at}/>`],
       job.release && ["Release", html`<code>${job.release}</code>`], trace && ["Trace", html`<code title=${trace}>${trace.slice(0, 8)}…</code>`], ["Zone", zoneName()]],

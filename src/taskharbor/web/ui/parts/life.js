@@ -1,6 +1,6 @@
 /** The life of a job to scale: when it waited, ran, failed, fell silent. */
 
-import { capital, measured, span, time, clock } from "../format.js";
+import { capital, clock, exact, measured, span, time } from "../format.js";
 import { html } from "./html.js";
 import { outcomeOf, State } from "./state.js";
 
@@ -56,7 +56,7 @@ function Attempts({ job, attempts }) {
       const [shape, word, tone] = one.outcome === "running" ? ["running", "running", "running"] : outcomeOf(one.outcome);
       return html`<tr key=${one.number}><td class="num w30">${one.number}</td><td><${State} name=${shape} word=${word} tone=${tone}/></td>
         <td class="soft hide">${errorName(one, job)}</td><td class="soft hide">${one.worker_id}</td><td class="num nowrap">${measured(lasted(one))}</td>
-        <td class="num hide soft">${time(one.ended_at)}</td><td class="num hide"><code class="dim">${one.fence.toLocaleString()}</code></td></tr>`;
+        <td class="num hide soft">${time(one.ended_at)}</td><td class="num hide"><code class="dim">${exact(one.fence)}</code></td></tr>`;
     })}</tbody></table>`;
 }
 

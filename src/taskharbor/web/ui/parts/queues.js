@@ -28,7 +28,7 @@ export function worstFirst(board) {
 /** When it will have nothing left, in words. */
 export function emptyIn(queue) {
   if (queue.paused) return "paused";
-  if (queue.ready === 0) return "now";
+  if (queue.ready === 0 || (queue.empty_in_s !== null && queue.empty_in_s < 1)) return "now";
   if (queue.empty_in_s !== null && queue.empty_in_s !== undefined) return span(queue.empty_in_s);
   if (queue.arrived_per_s === null || queue.done_per_s === null || queue.arrived_per_s === undefined) return NONE;
   return queue.done_per_s === 0 ? "never" : "growing";
