@@ -4,7 +4,7 @@
  *
  *     export default function Page({ route, api, live, session }) { return html`<div class="head">…`; }
  *     export const title = (route) => "Failures";      // of the browser tab
- *     export const hasWindow = true;                   // optional: the time window (route.query.window, "1h") is in the top
+ *     export const hasWindow = true;                   // optional: the time window (route.query.window, "1h") is in the top; "24h" begins with that
  *
  *     route     { name, path: ["…"], query: { q: "…" }, set({ q: "…" }) }; addresses by href(name, path, query) of route.js
  *     api       api.get("queues/mail", { limit: 50 }), post, put, patch, delete; throws Problem
@@ -27,7 +27,7 @@ import { live } from "./live.js";
 import { html, render, useEffect, useRef, useState } from "./parts/html.js";
 import { Loading, Trouble } from "./parts/notes.js";
 import { KeysDialog, Palette } from "./parts/palette.js";
-import { AwayBanner, PLACES, Rail, ReadOnly, Tabbar, Top, WINDOWS } from "./parts/shell.js";
+import { AwayBanner, PLACES, Rail, ReadOnly, Tabbar, Top, WINDOWS, usualWindow } from "./parts/shell.js";
 import { Toasts } from "./parts/toast.js";
 import { nextTheme, prefs } from "./prefs.js";
 import { go, href, useRoute } from "./route.js";
@@ -86,7 +86,7 @@ function Frame({ session, onLogout: leave }) {
   useKeys({
     "/": search, "?": () => show("keys"), "Ctrl K": () => show(open === "palette" ? null : "palette"), t: nextTheme,
     p: () => (live.isPaused ? live.resume() : live.pause()),
-    "[": () => page?.module?.hasWindow && step(route, -1), "]": () => page?.module?.hasWindow && step(route, 1),
+    "[": () => page?.module?.hasWindow && step(route, page.module.hasWindow, -1), "]": () => page?.module?.hasWindow && step(route, page.module.hasWindow, 1),
     ...Object.fromEntries(PLACES.map(([target, , key]) => [`g ${key}`, () => go(href(target))])),
   });
   useEffect(() => {
@@ -108,9 +108,9 @@ function Frame({ session, onLogout: leave }) {
     ${open === "keys" && html`<${KeysDialog} onClose=${() => show(null)}/>`}`;
 }
 
-function step(route, by) {
+function step(route, hasWindow, by) {
   const names = WINDOWS.map(([value]) => value);
-  const next = names[names.indexOf(route.query.window ?? "1h") + by];
+  const next = names[names.indexOf(route.query.window ?? usualWindow(hasWindow)) + by];
   if (next) route.set({ window: next });
 }
 

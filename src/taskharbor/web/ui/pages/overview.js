@@ -2,7 +2,7 @@
 
 import { ago, number, percent, rate, span, three, time, zoneName } from "../format.js";
 import { useBoard, useTick } from "../live.js";
-import { Bar, Columns, onLogScale, Plot, Spark } from "../parts/charts.js";
+import { Bar, Columns, marksOf, onLogScale, Plot, Spark } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html, useMemo } from "../parts/html.js";
@@ -89,12 +89,11 @@ function Rates({ series, route, problem }) {
   const from = series && Date.parse(series.from);
   const at = (index) => new Date(from + index * series.step_s * 1000);
   const last = (values) => values.findLast((value) => value !== null) ?? null;
-  const marks = (series?.marks ?? []).map((mark) => ({ at: mark.at, text: `${mark.kind === "release" ? `release ${mark.text}` : mark.text}${mark.by ? `, ${mark.by}` : ""}` }));
   const zoom = (first, end) => route.set({ window: fitting((end - first) * series.step_s) });
   return html`<div class="col"><div class="cap"><h2>Jobs per second</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span>
     <span class="key"><i></i>done</span><span class="key bad"><i></i>failed a minute</span></span></div>
     ${!shown ? html`<div class="card empty">${problem ? html`<b>No history</b><span class="soft">${problem.message}</span>` : html`<span class="dim">Nothing was measured yet.</span>`}</div>`
-      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marks} read=${three} onWindow=${zoom}
+      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marksOf(series)} read=${three} onWindow=${zoom}
         lines=${[{ name: "arrived", values: shown.arrived, tone: "ink" }, { name: "done", values: shown.done, tone: "acc", isFilled: true }]}
         columns=${{ name: "failed a minute", values: shown.failed, tone: "bad" }}
         label=${`About ${three(last(shown.arrived))} jobs arrive and ${three(last(shown.done))} are done a second. At most ${number(Math.max(0, ...shown.failed))} attempts failed in a minute.`}/>`}</div>`;

@@ -59,6 +59,10 @@ export function Columns({ values, tone = "bad", width = 72, height = 18, label }
     })}</svg>`;
 }
 
+/** The marks of /api/series as a chart shows them. */
+export const marksOf = (series) => (series?.marks ?? []).map((mark) =>
+  ({ at: mark.at, text: `${mark.kind === "release" ? `release ${mark.text}` : mark.text}${mark.by ? `, ${mark.by}` : ""}` }));
+
 /** Round steps up to `high`: at most five lines. */
 export function ticks(high) {
   if (!(high > 0)) return [0, 1];

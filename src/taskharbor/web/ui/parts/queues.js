@@ -41,7 +41,7 @@ export const Running = ({ queue }) => html`<span class="row"><span class="num fi
 
 /** A sign beside the name: what is wrong, or that it is paused. */
 export const QueueSign = ({ queue, need }) => {
-  if (need) {
+  if (need && !queue.paused) {
     return html`<span class=${`st ${need.level === "bad" ? "failed" : "retrying"}`} title=${need.text}>
       <${Icon} name=${need.level === "bad" ? "bad" : "warn"} size=${14} width=${1.5}/><span class="sr">${need.text}</span></span>`;
   }

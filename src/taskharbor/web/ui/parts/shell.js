@@ -15,6 +15,9 @@ export const PLACES = [
 ];
 export const WINDOWS = [["15m", "15 m"], ["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"]];
 
+/** The window of a page whose address names none: `hasWindow` is true, or that window. */
+export const usualWindow = (hasWindow) => (hasWindow === true ? "1h" : hasWindow);
+
 /** How many things on a page wait for somebody. */
 function tallies(board) {
   const bad = (board?.needs ?? []).filter((need) => need.kind === "new_cause" || need.kind === "cause").length;
@@ -68,7 +71,7 @@ export function Top({ route, hasWindow, note, onSearch, onKeys }) {
     <a class="find" href="#/jobs" onClick=${(event) => { event.preventDefault(); onSearch(); }}><${Icon} name="search"/>
       <span class="cut">Search jobs, tasks, errors</span><kbd class="wide">/</kbd></a>
     <span class="grow wide"></span><${LiveMark} note=${note}/>
-    ${hasWindow && html`<${Segments} label="Time window" wide=${true} items=${items} value=${route.query.window ?? "1h"}/>`}
+    ${hasWindow && html`<${Segments} label="Time window" wide=${true} items=${items} value=${route.query.window ?? usualWindow(hasWindow)}/>`}
     <${IconButton} icon="moon" wide=${true} label=${`Theme: ${THEME_WORDS[theme]}`} onClick=${nextTheme}/>
     <${IconButton} icon="help" wide=${true} label="Keyboard shortcuts" onClick=${onKeys}/></header>`;
 }
