@@ -35,3 +35,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     atomic_across_queues: bool = False
     """One call over several queues is one step; without it, one step per queue."""
+
+    logbook: bool = False
+    """write_log() and read_log() work; without it there is no history of numbers, causes and changes."""

@@ -28,6 +28,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.messages import (
@@ -83,6 +85,7 @@ from taskharbor.model.clock import Clock, SystemClock, utc
 from taskharbor.model.edit import NO_EDIT, Edit, check_edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
+from taskharbor.model.logbook import LogEntry, LogKey, check_log, distinct
 from taskharbor.model.presence import (
     Sample,
     TypeInfo,
@@ -357,6 +360,7 @@ class Driver(OneJobForms, DriverSteps):
 
         Copies are jobs of their own here, and go by their own retention.
         Idempotency keys go 24 hours after the end of their job, also when the job itself is long gone.
+        So do, not counted, up to `limit` entries of the logbook that are past their `until`.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
@@ -476,16 +480,16 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_get(ids, now) if payloads else await self.do_look(ids, now)
 
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
-        """Jobs in enqueue order, page by page. Neither tokens nor settled tokens are listed.
+        """Jobs by enqueue or by end, page by page. Neither tokens nor settled tokens are listed.
 
         A job that stays in the listing is seen exactly once however much is added or removed
-        meanwhile. Queue and state are indexed; other filters do bounded work per page, so a page
-        may come back short, with a cursor to go on.
+        meanwhile. Queue and state are indexed; other filters look at `query.examine` jobs per page, so a
+        page may come back short, with a cursor to go on. Jobs that ended at one instant are in enqueue order.
         """
         now = self._check(now)
         check_query(query)
         page = await self.do_find(query, now)
-        return page if query.payloads else Page([without_payload(job) for job in page.jobs], page.next_cursor)
+        return page if query.payloads else replace(page, jobs=[without_payload(job) for job in page.jobs])
 
     async def count(
         self, queues: Sequence[str] | None = None, *, now: datetime | None = None
@@ -605,6 +609,45 @@ class Driver(OneJobForms, DriverSteps):
         now = self._check(now)
         return await self.do_schedules(now)
 
+    # ------------------------------------------------------------------ the logbook
+
+    async def write_log(
+        self, entries: Sequence[LogEntry], *, instead_of: Sequence[LogKey] = (), now: datetime | None = None
+    ) -> None:
+        """Write cells and delete those named in `instead_of`, in one step (capability `logbook`).
+
+        A cell that is there under the same book, instant and writer is replaced. Deleting one that is not
+        there is no error. Cells are written after others are deleted, in list order.
+        """
+        now = self._check(now)
+        self._check_logbook()
+        check_log(entries, instead_of)
+        written, gone = distinct(entries, instead_of)
+        if written or gone:
+            await self.do_write_log(written, gone, now)
+
+    async def read_log(
+        self,
+        book: str,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int = 1000,
+        newest_first: bool = False,
+        now: datetime | None = None,
+    ) -> list[LogEntry]:
+        """The first `limit` cells of a book with `since <= at < until`, by instant, then by writer.
+
+        `newest_first` is the exact reverse. A cell that is past its own `until` is not there, pruned or not.
+        """
+        now = self._check(now)
+        self._check_logbook()
+        check_name(book, "book")
+        check_instant(since, "since")
+        check_instant(until, "until")
+        check_count(limit, "limit", least=1, most=MAX_BATCH)
+        return await self.do_read_log(book, utc(since), utc(until), limit, newest_first, now)
+
     # ------------------------------------------------------------------ schema
 
     def migration_scripts(self) -> list[tuple[str, str]]:
@@ -622,6 +665,10 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_migrate()
 
     # ------------------------------------------------------------------ shared checks
+
+    def _check_logbook(self) -> None:
+        if not self.capabilities.logbook:
+            raise InvalidArgument("this store keeps no logbook")
 
     def _check_joins(self) -> None:
         if not self.capabilities.tx:

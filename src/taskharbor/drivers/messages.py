@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -19,6 +19,8 @@ from taskharbor.model.queue import QueueRules
 from taskharbor.model.state import JobState
 
 MAX_PAGE = 1000
+MAX_EXAMINED = 1000
+"""How many jobs one page looks at, unless the query says otherwise."""
 
 
 class EnqueueResult(StrEnum):
@@ -213,16 +215,24 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
     payloads: bool = True
     """False leaves payloads and results unread, which may be a megabyte each; the jobs come without them."""
+    order_by: Literal["seq", "ended"] = "seq"
+    """By enqueue, or by end: then only jobs that have ended are listed. `newest_first` reverses both."""
+    ended_after: datetime | None = None
+    """Only jobs that ended later than this."""
+    examine: int = MAX_EXAMINED
+    """The most jobs to look at for this page; on a cluster, per queue. It ends there, full or not."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some jobs in enqueue order, and where to continue; no `next_cursor` means that was all.
+    """Some jobs in the order asked for, and where to continue; no `next_cursor` means that was all.
 
     A page may be short, even empty, and still have a `next_cursor`: the work per page is bounded.
     """
 
     jobs: list[JobRecord]
     next_cursor: str | None = None
+    examined: int = 0
+    """How many jobs the store looked at to fill it."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,8 @@ class Carried(Driver):
     do_advance_schedule = _carried("advance_schedule")
     do_delete_schedule = _carried("delete_schedule")
     do_schedules = _carried("schedules")
+    do_write_log = _carried("write_log")
+    do_read_log = _carried("read_log")
 
 
 class Relay(Carried):

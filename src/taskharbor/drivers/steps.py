@@ -35,6 +35,7 @@ from taskharbor.drivers.messages import (
 from taskharbor.errors import ConflictError, InvalidArgument, JobNotFound, LeaseLost, TaskHarborError
 from taskharbor.model.edit import Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
+from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
@@ -195,6 +196,24 @@ class DriverSteps(ABC):
 
     @abstractmethod
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]: ...
+
+    async def do_write_log(
+        self, entries: Sequence[LogEntry], instead_of: Sequence[LogKey], now: datetime | None
+    ) -> None:
+        """Only for stores that declare `logbook`. No key comes twice, and both lists are in their order."""
+        raise NotImplementedError
+
+    async def do_read_log(
+        self,
+        book: str,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        newest_first: bool,
+        now: datetime | None,
+    ) -> list[LogEntry]:
+        """Only for stores that declare `logbook`."""
+        raise NotImplementedError
 
     async def do_pending_migrations(self) -> list[str]:
         return []

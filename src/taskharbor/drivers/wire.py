@@ -40,6 +40,7 @@ from taskharbor.drivers.messages import (
 from taskharbor.model.checks import ID_PATTERN, MAX_BATCH, MAX_TEXT, NAME_PATTERN
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
@@ -106,6 +107,7 @@ _LOOKING = {
     "workers",
     "types",
     "schedules",
+    "read_log",
 }
 _NOT_TWICE = {
     "settle",
@@ -206,6 +208,21 @@ _VERBS = (
     _verb("advance_schedule", bool, name=Name, tick=datetime, fired=(bool, True)),
     _verb("delete_schedule", bool, name=Name),
     _verb("schedules", list[StoredSchedule]),
+    _verb(
+        "write_log",
+        None,
+        entries=list[LogEntry],
+        instead_of=(list[LogKey], msgspec.field(default_factory=list)),
+    ),
+    _verb(
+        "read_log",
+        list[LogEntry],
+        book=Name,
+        since=datetime,
+        until=datetime,
+        limit=(Limit, 1000),
+        newest_first=(bool, False),
+    ),
 )
 VERBS: dict[str, Verb] = {verb.name: verb for verb in _VERBS}
 

@@ -17,10 +17,12 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.cursor import check_query
+from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Page, Query, check_claim
 from taskharbor.errors import TaskHarborError
-from taskharbor.model.checks import check_ids
+from taskharbor.model.checks import MAX_BATCH, check_count, check_ids
 from taskharbor.model.job import JobRecord
+from taskharbor.model.logbook import LogEntry
 from taskharbor.model.schedule import Schedule
 from taskharbor.web.problems import Problem
 
@@ -28,6 +30,8 @@ _LEAST, _FIRST, _MOST = 8, 16, 128
 _AROUND = 1024
 """Roughly what a job takes besides its payload, result and history."""
 _PER_ATTEMPT = 300
+_CELLS = 100
+"""Cells of the logbook that are read at a time; each has up to 64 KiB."""
 _AT_ONCE = 4
 """Answers with payloads that are built at the same time."""
 
@@ -82,17 +86,37 @@ class AnswerLimit:
             return await driver.find(query, now=now)
         check_query(query)
         jobs: list[JobRecord] = []
-        cursor, left = query.cursor, self.budget
+        cursor, left, examined = query.cursor, self.budget, 0
         async with self._places:
             while True:
                 limit = min(query.limit - len(jobs), self._size(left))
-                page = await driver.find(replace(query, limit=limit, cursor=cursor), now=now)
+                part = replace(query, limit=limit, cursor=cursor, examine=query.examine - examined)
+                page = await driver.find(part, now=now)
                 some = [self._seen(job, shown) for job in page.jobs]
                 jobs += some
                 cursor, left = page.next_cursor, left - sum(map(answer_size, some))
+                examined += page.examined
                 is_enough = len(some) < limit or len(jobs) >= query.limit or left <= 0
-                if cursor is None or is_enough:
-                    return Page(jobs, cursor)
+                if cursor is None or is_enough or examined >= query.examine:
+                    return Page(jobs, cursor, examined)
+
+    async def read_log(self, driver: Driver, limit: int, **asked: Any) -> list[LogEntry]:
+        """Cells of the logbook.
+
+        Raises:
+            Problem: `answer-too-large`.
+        """
+        found: list[LogEntry] = []
+        left = self.budget
+        async with self._places:
+            async for entry in each_entry(driver, **asked, page=min(limit, _CELLS)):
+                found.append(entry)
+                left -= len(entry.data) * 4 // 3 + _AROUND
+                if left < 0 and len(found) > 1:
+                    raise _too_much(self.budget)
+                if len(found) == limit:
+                    break
+        return found
 
     async def claim(self, driver: Driver, verb: str, arguments: Mapping[str, Any]) -> Claimed | Exchanged:
         """`reserve` or `exchange`; jobs that would be too much for one answer wait for the next claim."""
@@ -157,7 +181,7 @@ def answer_size(job: JobRecord) -> int:
 
 
 class LimitedDriver:
-    """A driver whose `get` and `find` stay within the limit; other verbs are passed on."""
+    """A driver whose `get`, `find` and `read_log` stay within the limit; other verbs are passed on."""
 
     def __init__(self, driver: Driver, answer_limit: AnswerLimit, shown: Shown | None) -> None:
         self._driver = driver
@@ -177,9 +201,13 @@ class LimitedDriver:
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
         return await self._limit.find(self._driver, query, now=now, shown=self._shown)
 
+    async def read_log(self, **asked: Any) -> list[LogEntry]:
+        check_count(asked["limit"], "limit", least=1, most=MAX_BATCH)
+        return await self._limit.read_log(self._driver, **asked)
+
 
 def _too_much(budget: int) -> Problem:
     return Problem(
         "answer-too-large",
-        f"the answer would exceed the limit of {budget} bytes; ask for fewer jobs at a time",
+        f"the answer would exceed the limit of {budget} bytes; ask for fewer at a time",
     )

@@ -29,6 +29,7 @@ _SIZES = {
     "reserve": 1024 * _KIB,  # thousands of queues
     "wakeups": 1024 * _KIB,
     "count": 1024 * _KIB,
+    "write_log": 10 * 1024 * _KIB,  # a hundred cells, and the names of ten thousand others
 }
 _ONE_JOB = ("put_schedule", "requeue")
 _MANY_JOBS = ("enqueue", "settle", "exchange")

@@ -171,6 +171,8 @@ PERMISSIONS: dict[str, AccessRule] = {
     "driver.advance_schedule": _work(QueueScope.OWN),
     "driver.delete_schedule": _change(_OPERATOR, QueueScope.OWN),
     "driver.schedules": _look(_VIEWER, QueueScope.OWN, hidden=True),
+    "driver.write_log": _work(QueueScope.REFUSED),
+    "driver.read_log": _look(_VIEWER, QueueScope.REFUSED),
 }
 
 

@@ -19,6 +19,7 @@ from taskharbor.drivers.wire import Verb
 from taskharbor.errors import JobNotFound, TaskHarborError
 from taskharbor.model.clock import Clock
 from taskharbor.model.job import JobRecord
+from taskharbor.model.logbook import OF_PEOPLE
 from taskharbor.model.presence import TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.web.audit import shown
@@ -46,6 +47,16 @@ def check_queues(principal: Principal, verb: Verb, arguments: Arguments) -> None
         raise Problem(
             "forbidden", "a worker without queues serves all of them, and this token is limited to some"
         )
+
+
+def check_books(principal: Principal, verb: str, arguments: Arguments) -> None:
+    """Raises Problem `forbidden` for a book about what people did: the server itself writes those."""
+    if verb == "read_log" and arguments["book"] in OF_PEOPLE and not principal.may("operator"):
+        raise Problem("forbidden", f"the book {arguments['book']} needs the role operator")
+    if verb == "write_log" and not principal.may("admin"):
+        named = [*arguments["entries"], *arguments["instead_of"]]
+        if any(one.book in OF_PEOPLE for one in named):
+            raise Problem("forbidden", "only an admin writes about what people did; nothing was written")
 
 
 async def check_amounts(request: Request, driver: Driver, verb: str, arguments: Arguments) -> None:
@@ -249,7 +260,7 @@ class QueueScopedDriver:
     def _seen(self, answer: Any) -> Any:
         """An answer without jobs, queues, workers and schedules of others."""
         if isinstance(answer, Page):
-            return Page([job for job in answer.jobs if self._may_use(job.queue)], answer.next_cursor)
+            return replace(answer, jobs=[job for job in answer.jobs if self._may_use(job.queue)])
         if not isinstance(answer, list):
             return answer
         if answer and isinstance(answer[0], WorkerInfo):

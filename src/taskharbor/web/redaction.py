@@ -56,7 +56,7 @@ def worker_shown_to(principal: Principal, worker: WorkerInfo) -> WorkerInfo:
 
 def _for_viewers(answer: Any) -> Any:
     if isinstance(answer, Page):
-        return Page([_hidden_job(job) for job in answer.jobs], answer.next_cursor)
+        return replace(answer, jobs=[_hidden_job(job) for job in answer.jobs])
     if isinstance(answer, list):
         return [_for_viewers(item) for item in answer]
     if isinstance(answer, JobRecord):

@@ -22,6 +22,7 @@ from taskharbor.drivers.postgres.statements import FILES
 from taskharbor.errors import StoreRefused
 from taskharbor.model.job import NewJob, Progress
 from taskharbor.model.limits import RateLimit
+from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
@@ -190,6 +191,9 @@ async def every_verb(driver: PostgresDriver) -> None:
     await driver.advance_schedule("nightly", entry.last_tick_at + MINUTE)
     await driver.schedules()
     await driver.delete_schedule("nightly")
+    cell = LogEntry(book="kit", at=entry.created_at, by=WORKER, data=b"cell", until=entry.created_at + MINUTE)
+    await driver.write_log([cell], instead_of=[LogKey("kit", entry.created_at)])
+    await driver.read_log("kit", entry.created_at, entry.created_at + MINUTE)
     await driver.promote()
     await driver.reclaim()
     await driver.prune()

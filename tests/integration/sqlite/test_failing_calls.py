@@ -14,6 +14,7 @@ from taskharbor.drivers.sqlite import driver as driver_module
 from taskharbor.errors import DriverError
 from taskharbor.model.job import Lease, NewJob, Progress
 from taskharbor.model.limits import RateLimit
+from taskharbor.model.logbook import LogEntry
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
@@ -142,6 +143,9 @@ VERBS = {
     ),
     "advance schedule": lambda d, j: d.advance_schedule("tick", LATER, now=LATER),
     "delete schedule": lambda d, j: d.delete_schedule("tick", now=LATER),
+    "write log": lambda d, j: d.write_log(
+        [LogEntry(book="kit", at=NOW, by="w", data=b"cell", until=LATER)], now=NOW
+    ),
 }
 
 LOOKS = {
@@ -152,6 +156,7 @@ LOOKS = {
     "workers": lambda d, j: d.workers(now=NOW),
     "types": lambda d, j: d.types(now=NOW),
     "schedules": lambda d, j: d.schedules(now=NOW),
+    "read log": lambda d, j: d.read_log("kit", NOW, LATER, now=NOW),
     "info": lambda d, j: d.info(),
 }
 

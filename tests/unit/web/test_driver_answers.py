@@ -16,6 +16,7 @@ from taskharbor.drivers import wire
 from taskharbor.drivers.messages import Claim, Query, Wakeup, WakeupKind
 from taskharbor.model.job import NewJob, Update
 from taskharbor.model.limits import RateLimit
+from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.schedule import Schedule
@@ -239,6 +240,13 @@ def see_schedules(judge: Judge) -> None:
     assert judge.ask("delete_schedule", name="often", now=NOW) is False
 
 
+def see_logbook(judge: Judge) -> None:
+    cell = LogEntry(book="kit", at=NOW, by="w-1", data=b"\x00\xff", until=NOW + 60 * SECOND)
+    assert judge.ask("write_log", entries=[cell], instead_of=[LogKey("kit", NOW)], now=NOW) is None
+    span = {"since": NOW, "until": NOW + SECOND}
+    assert len(judge.ask("read_log", book="kit", **span, limit=5, newest_first=True, now=NOW)) == 1
+
+
 def see_time_pass(judge: Judge) -> None:
     put_in(judge, NewJob(id=job_id(40), type="t", delay=30 * SECOND))
     assert judge.ask("reclaim", now=NOW + 3600 * SECOND)
@@ -261,6 +269,7 @@ SIGHTS = (
     see_control,
     see_presence,
     see_schedules,
+    see_logbook,
     see_time_pass,
 )
 

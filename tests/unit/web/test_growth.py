@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from taskharbor.cli.parameters import parse_count, parse_rate, parse_size
-from taskharbor.drivers.cursor import seq_of
+from taskharbor.drivers.cursor import place_of
 from taskharbor.drivers.messages import Query
 from taskharbor.model.checks import check_id, check_name, check_worker_id
 from taskharbor.model.clock import EPOCH, SystemClock
@@ -32,7 +32,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "size of a flag": parse_size,
     "count of a flag": parse_count,
     "rate of a flag": parse_rate,
-    "cursor": lambda text: seq_of(Query(cursor=text)),
+    "cursor": lambda text: place_of(Query(cursor=text)),
     "store URL": lambda text: masked(f"postgresql://{text}?password={text}"),
 }
 SHAPES: dict[str, Callable[[int], str]] = {

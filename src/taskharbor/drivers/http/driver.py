@@ -21,6 +21,7 @@ from taskharbor.drivers.http.connections import ConnectionPool
 from taskharbor.drivers.http.decoding import ResponseTooLarge
 from taskharbor.drivers.http.requests import Requests
 from taskharbor.drivers.http.wakeups import RemoteWakeups
+from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.messages import (
     DriverInfo,
     Enqueued,
@@ -32,6 +33,7 @@ from taskharbor.errors import DriverClosed, InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.logbook import LogEntry
 from taskharbor.model.settlement import Release
 
 _log = logging.getLogger("taskharbor.drivers.http")
@@ -165,6 +167,31 @@ class HttpDriver(Carried):
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         records: list[JobRecord | None] = await self._ask("get", ids=ids, payloads=False, now=now)
         return records
+
+    async def do_read_log(
+        self,
+        book: str,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        newest_first: bool,
+        now: datetime | None,
+    ) -> list[LogEntry]:
+        """In smaller pages where one would be too large an answer."""
+        asked = {"book": book, "since": since, "until": until, "newest_first": newest_first, "now": now}
+        try:
+            entries: list[LogEntry] = await self._ask("read_log", **asked, limit=limit)
+        except ResponseTooLarge:
+            if limit == 1:
+                raise
+            entries = []
+            async for entry in each_entry(
+                self, book, since, until, page=limit // 2, newest_first=newest_first, now=now
+            ):
+                entries.append(entry)
+                if len(entries) == limit:
+                    break
+        return entries
 
     async def do_info(self) -> DriverInfo:
         """What the server says of its store, and where the server is."""

@@ -43,6 +43,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
@@ -54,7 +55,7 @@ from taskharbor.model.transitions import shown, starting_at
 # memory://name is one store for everybody in this process who names it.
 _named: dict[str, Store] = {}
 
-_CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True)
+_CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True, logbook=True)
 
 
 class MemoryDriver(Driver):
@@ -143,6 +144,7 @@ class MemoryDriver(Driver):
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as store:
             store.idempotency.prune(limit, store.now)
+            store.logbook.prune(limit, store.now)
             return store.prune(limit)
 
     # ------------------------------------------------------------------ control
@@ -267,6 +269,26 @@ class MemoryDriver(Driver):
     async def do_schedules(self, now: datetime | None) -> list[StoredSchedule]:
         with self._step(now) as store:
             return store.registry.schedules()
+
+    # ------------------------------------------------------------------ the logbook
+
+    async def do_write_log(
+        self, entries: Sequence[LogEntry], instead_of: Sequence[LogKey], now: datetime | None
+    ) -> None:
+        with self._step(now) as store:
+            store.logbook.write(entries, instead_of)
+
+    async def do_read_log(
+        self,
+        book: str,
+        since: datetime,
+        until: datetime,
+        limit: int,
+        newest_first: bool,
+        now: datetime | None,
+    ) -> list[LogEntry]:
+        with self._step(now) as store:
+            return store.logbook.read(book, since, until, limit, newest_first, store.now)
 
     # ------------------------------------------------------------------ one step
 

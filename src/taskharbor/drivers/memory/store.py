@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers import lifecycle
 from taskharbor.drivers.memory.gates import Gates
+from taskharbor.drivers.memory.logbook import Logbook
 from taskharbor.drivers.memory.records import Idempotency, Ordered, Ready, Records, Timed
 from taskharbor.drivers.memory.registry import Registry
 from taskharbor.drivers.memory.wakeups import Subscriptions
@@ -37,6 +38,7 @@ class Store(Records):
         self.gates = Gates(self)
         self.idempotency = Idempotency()
         self.registry = Registry()
+        self.logbook = Logbook()
         self.subscriptions = Subscriptions()
         self._lock = threading.RLock()
 

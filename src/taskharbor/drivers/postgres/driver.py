@@ -23,6 +23,7 @@ from taskharbor.drivers.postgres.claim_start import ClaimStart
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours
+from taskharbor.drivers.postgres.logbook import Logbook
 from taskharbor.drivers.postgres.queries import Queries
 from taskharbor.drivers.postgres.registry import Registry
 from taskharbor.drivers.postgres.statements import (
@@ -49,10 +50,11 @@ _CAPABILITIES = Capabilities(
     blocking_enqueue=True,
     remote=True,
     atomic_across_queues=True,
+    logbook=True,
 )
 
 
-class PostgresDriver(Attempts, Control, Queries, Registry, Driver):
+class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
     """A store in a schema of a Postgres database."""
 
     def __init__(

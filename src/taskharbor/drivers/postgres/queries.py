@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.cursor import Place, cursor_after, ended_states, place_in, place_of
 from taskharbor.drivers.messages import Counts, DriverInfo, Page, Query, QueueInfo
 from taskharbor.drivers.postgres.connections import Handle
 from taskharbor.drivers.postgres.rows import CODES, record_of
@@ -21,7 +21,8 @@ from taskharbor.model.queue import NO_RULES, QueueRules, QueueSettings, rules_of
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown
 
-_EXAMINED_PER_PAGE = 5000
+_FIRST_LOOK = 10  # so many more jobs than the page has are looked at first
+_LATEST = datetime(2300, 1, 1, tzinfo=UTC)
 _FEW = frozenset(
     CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
 )
@@ -46,28 +47,30 @@ class Queries(Handle):
         return [found.get(place) for place in range(1, len(ids) + 1)]
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        codes = sorted(CODES[state] for state in set(query.states or JobState))
-        statement = self._sql.directed(
-            "find_few" if _FEW.issuperset(codes) else "find_walk", query.newest_first, query.payloads
-        )
-        after = seq_of(query)
+        """A look at little more than a page; while that does not fill it, one that goes four times as far."""
+        examine = min(query.limit + _FIRST_LOOK, query.examine)
+        while True:
+            rows = await self._found(query, examine, now)
+            page = _page(query, rows)
+            if len(page.jobs) == query.limit or page.next_cursor is None or examine == query.examine:
+                return page
+            examine = min(4 * examine, query.examine)
+
+    async def _found(self, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
+        is_by_end = query.order_by == "ended"
+        states = ended_states(query) if is_by_end else query.states or JobState
+        codes = sorted(CODES[state] for state in set(states))
+        name = "find_ended" if is_by_end else "find_few" if _FEW.issuperset(codes) else "find_walk"
+        after = place_of(query)
         if after is None:
-            after = (1 << 62) if query.newest_first else -1
-        rows = await self._connections.rows(
-            statement,
-            now,
-            query.queue,
-            codes,
-            after,
-            _EXAMINED_PER_PAGE,
-            query.type,
-            query.key,
-            query.worker_id,
-            query.failure_kind,
-            query.limit + 1,
-            writes=False,
+            after = Place(micros(_LATEST), 1 << 62) if query.newest_first else Place(0, -1)
+        asked = (
+            *(now, query.queue, codes, after.seq, examine),
+            *(query.type, query.key, query.worker_id, query.failure_kind, query.limit + 1, query.ended_after),
         )
-        return _page(query, rows)
+        statement = self._sql.directed(name, query.newest_first, query.payloads)
+        more = (instant(after.ended),) if is_by_end else ()
+        return await self._connections.rows(statement, *asked, *more, writes=False)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
         rows = await self._rows("count", now, list(queues) if queues else None)
@@ -131,12 +134,15 @@ class Queries(Handle):
 
 
 def _page(query: Query, rows: Sequence[Any]) -> Page:
-    """The jobs of a page. Every row tells how far the look went: a seq, or null when it saw all."""
-    reached = rows[0][-2]
-    jobs = [replace(shown(record_of(row), row[-1]), settled_token=None) for row in rows if row[0] is not None]
+    """The jobs of a page. Every row tells how far the look went: a place, or null when it saw all."""
+    ended, seq, examined, at = rows[0][-4:]
+    jobs = [replace(shown(record_of(row), at), settled_token=None) for row in rows if row[0] is not None]
     if len(jobs) > query.limit:
-        return Page(jobs[: query.limit], cursor_after(query, jobs[query.limit - 1].seq))
-    return Page(jobs, None if reached is None else cursor_after(query, reached))
+        last = place_in(query, jobs[query.limit - 1])
+        return Page(jobs[: query.limit], cursor_after(query, last), examined)
+    if seq is None:
+        return Page(jobs, None, examined)
+    return Page(jobs, cursor_after(query, Place(0 if ended is None else micros(ended), seq)), examined)
 
 
 _NONE = Counts()

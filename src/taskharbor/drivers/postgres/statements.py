@@ -28,15 +28,18 @@ _FITS = """case when s.state > 0 then s.state when s.is_timed and s.eligible_at 
       and ($6::text is null or e.type = $6::text) and ($7::bytea is null or s.key = $7::bytea)
       and ($8::text is null or s.state = 3 and s.worker = $8::text)
       and ($9::text is null or exists (
-          select from {schema}.job_history k where k.id = e.id and k.failure_kind = $9::text offset 0))"""
-_PAGE = """select {columns}, r.reached, at.now
+          select from {schema}.job_history k where k.id = e.id and k.failure_kind = $9::text offset 0))
+      and ($11::timestamptz is null or s.state >= 4 and s.ends_at > $11::timestamptz)"""
+_PAGE = """select {columns}, z.ended, z.seq, r.examined, at.now
 from at
-cross join (select case when count(*) = $5::integer then {last}(seq) end as reached from examined) r
+cross join (select count(*)::integer as examined from examined) r
+left join lateral (select e.ended, e.seq from examined e order by e.ended {back}, e.seq {back} limit 1) z
+    on r.examined = $5::integer
 left join picked x on true
 left join lateral (select * from {schema}.job k where k.id = x.id offset 0) j on true
 left join lateral (select * from {schema}.job_state k where k.id = x.id offset 0) s on true
 left join lateral (select * from {schema}.job_history k where k.id = x.id offset 0) h on true
-order by x.seq {order}"""
+order by x.ended {order}, x.seq {order}"""
 
 
 class Statements:
@@ -53,7 +56,9 @@ class Statements:
         }
         self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
         blanks["{columns}"] = COLUMNS_WITHOUT_PAYLOAD
-        self._lean = {name: _filled(FILES[name], blanks) for name in ("get", "find_few", "find_walk")}
+        self._lean = {
+            name: _filled(FILES[name], blanks) for name in ("get", "find_few", "find_walk", "find_ended")
+        }
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]
@@ -68,8 +73,8 @@ class Statements:
         return _filled(self.reading(name, payloads), order)
 
 
-_OLDEST_FIRST = {"{order}": "asc", "{beyond}": ">", "{last}": "max"}
-_NEWEST_FIRST = {"{order}": "desc", "{beyond}": "<", "{last}": "min"}
+_OLDEST_FIRST = {"{order}": "asc", "{back}": "desc", "{beyond}": ">", "{upto}": ">="}
+_NEWEST_FIRST = {"{order}": "desc", "{back}": "asc", "{beyond}": "<", "{upto}": "<="}
 
 
 def _filled(text: str, blanks: dict[str, str]) -> str:

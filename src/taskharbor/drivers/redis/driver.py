@@ -38,6 +38,7 @@ from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
 from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.logbook import Logbook
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.parked_claim import ParkedClaims
 from taskharbor.drivers.redis.primary import Primary
@@ -61,10 +62,11 @@ _CAPABILITIES = Capabilities(
     blocking_enqueue=True,
     remote=True,
     atomic_across_queues=True,
+    logbook=True,
 )
 
 
-class RedisDriver(Control, Queries, Registry, Driver):
+class RedisDriver(Control, Queries, Registry, Logbook, Driver):
     """A store in one namespace of a Redis or Valkey server."""
 
     def __init__(
@@ -218,6 +220,7 @@ class RedisDriver(Control, Queries, Registry, Driver):
         for queue in queues:
             own = self.keys.queue(queue)
             keys += (own.list, own.done)
+        await self.prune_log(limit, now)
         return int(await self.primary.run("prune", keys, now_arg(now), limit, *queues))
 
     # ------------------------------------------------------------------ the store and wake-ups

@@ -53,6 +53,7 @@ class Keys:
         self.schedules = f"{prefix}:schedules"
         self.outbox = f"{prefix}:outbox"
         self.lock = f"{prefix}:lock"
+        self.log_ends = f"{prefix}:log"
         self._prefix = prefix
         self._queues: dict[str, QueueKeys] = {}
 
@@ -69,6 +70,14 @@ class Keys:
             own = self.queue(queue)
             keys += (own.later, own.ready, own.wake)
         return keys
+
+    def log_instants(self, book: str) -> str:
+        """The instants of a book with a cell."""
+        return f"{self.log_ends}:{book}"
+
+    def log_cells(self, book: str, at: int) -> str:
+        """The cells of one instant of a book."""
+        return f"{self.log_ends}:{book}:{at}"
 
     def worker_rate(self, worker_id: str) -> str:
         return f"{self._prefix}:rate:worker:{worker_id}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.cursor import cursor_after, seq_of
+from taskharbor.drivers.cursor import Place, cursor_after, ended_states, fits, place_in, place_of
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.encoding import now_arg, record_of
@@ -16,13 +16,12 @@ from taskharbor.drivers.redis.keys import SECTIONS, Keys, id_bytes, ids_in
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_in
-from taskharbor.model.clock import instant
+from taskharbor.model.clock import instant, micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown
 
-_EXAMINED_PER_PAGE = 1000
 _STATES = (
     "scheduled",
     "ready",
@@ -61,41 +60,45 @@ class Queries:
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         queues = [query.queue] if query.queue is not None else await self.steps.queue_names()
-        found, last = await self.part_of_page(queues, query, now)
+        found, last, examined = await self.part_of_page(queues, query, now)
         jobs = found[: query.limit]
         if len(found) > query.limit:
-            return Page(jobs, cursor_after(query, jobs[-1].seq))
-        return Page(jobs, None if last is None else cursor_after(query, last))
+            last = place_in(query, jobs[-1])
+        return Page(jobs, None if last is None else cursor_after(query, last), examined)
 
     async def part_of_page(
         self, queues: Sequence[str], query: Query, now: datetime | None
-    ) -> tuple[list[JobRecord], int | None]:
-        """The next matching jobs, and the seq of the last one examined; None: there are no more."""
+    ) -> tuple[list[JobRecord], Place | None, int]:
+        """The next matching jobs, the place of the last one examined (None: no more), and how many were."""
         keys = [self.keys.data]
         for queue in queues:
             own = self.keys.queue(queue)
-            keys += (own.list, own.leases)
+            keys += (own.list, own.leases, own.done)
         sections, signs = _sections(query)
-        after = seq_of(query)
-        is_filtered = any((query.type, query.key, query.worker_id, query.failure_kind))
+        after = place_of(query)
+        is_filtered_here = any((query.key, query.worker_id, query.failure_kind))
         reply = await self.primary.run(
             "find",
             keys,
             now_arg(now),
             "newest" if query.newest_first else "oldest",
-            "" if after is None else after,
-            max(_EXAMINED_PER_PAGE, query.limit + 1),
-            _EXAMINED_PER_PAGE if is_filtered else query.limit,
+            query.order_by,
+            *(("", "") if after is None else (after.seq, after.ended)),
+            query.examine,
+            query.examine if is_filtered_here else query.limit,
             sections,
             signs,
             "" if query.payloads else "1",
+            query.type or "",
+            "" if query.ended_after is None else micros(query.ended_after),
             writes=False,
         )
         at = instant(int(reply[0]))
-        self.orphans.note(ids_in(reply[3]))
-        found = [shown(_record(parts), at) for parts in reply[4:]]
-        fitting = [replace(job, settled_token=None) for job in found if _fits(job, query)]
-        return fitting, None if reply[1] == b"1" else int(reply[2])
+        self.orphans.note(ids_in(reply[5]))
+        found = [shown(_record(parts), at) for parts in reply[6:]]
+        fitting = [replace(job, settled_token=None) for job in found if fits(job, query)]
+        last = None if reply[1] == b"1" else Place(int(reply[3]), int(reply[2]))
+        return fitting, last, int(reply[4])
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
         names = sorted(queues) if queues else await self.steps.queue_names()
@@ -144,19 +147,10 @@ def _record(parts: Sequence[bytes]) -> JobRecord:
 
 def _sections(query: Query) -> tuple[str, str]:
     """The sections of `list` to scan, and which live jobs to return; '' for all of them."""
-    states = query.states or tuple(JobState)
+    states = ended_states(query) if query.order_by == "ended" else query.states or tuple(JobState)
     sections = "".join(sorted({str(SECTIONS[state]) for state in states}))
     signs = "".join(sorted({sign for state, sign in _LIVE_SIGNS.items() if state in states}))
     return sections, "" if len(signs) == len(_LIVE_SIGNS) else signs
-
-
-def _fits(job: JobRecord, query: Query) -> bool:
-    return (
-        (query.type is None or job.type == query.type)
-        and (query.key is None or job.key == query.key)
-        and (query.worker_id is None or job.worker_id == query.worker_id)
-        and (query.failure_kind is None or job.failure_kind == query.failure_kind)
-    )
 
 
 def _counts(row: Sequence[Any]) -> Counts:

@@ -8,8 +8,8 @@ from importlib.resources import files
 PRELUDE, RATES = "prelude", "rates"
 _VERB = "-- VERB"
 _WITH_RATES = frozenset({"enqueue", "exchange", "commit", RATES})
-# A server out of memory refuses enqueues; scripts that free memory or only move jobs go on.
-_NEEDS_ROOM = frozenset({"enqueue", "enqueue_one"})
+# A server out of memory refuses enqueues and the logbook; scripts that free memory or only move jobs go on.
+_NEEDS_ROOM = frozenset({"enqueue", "enqueue_one", "write_log"})
 _WITHOUT_PRELUDE = frozenset({"enqueue_one"})
 
 

@@ -1,5 +1,5 @@
 """SqliteDriver: jobs in one file. The verbs of clients and workers are here, the others in its parts:
-control.py, queries.py and registry.py.
+control.py, queries.py, registry.py and logbook.py.
 
 The tables are drawn in sql/migrations/0001_schema.sql.
 """
@@ -35,6 +35,7 @@ from taskharbor.drivers.sqlite.control import Control
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.location import Location, location_of
+from taskharbor.drivers.sqlite.logbook import Logbook
 from taskharbor.drivers.sqlite.queries import Queries
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.registry import Registry
@@ -59,10 +60,11 @@ _CAPABILITIES = Capabilities(
     one_writer=True,
     blocking_enqueue=True,
     atomic_across_queues=True,
+    logbook=True,
 )
 
 
-class SqliteDriver(Control, Queries, Registry, Driver):
+class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     """Jobs in one SQLite file: no server, many processes on one machine, nothing lost in a power cut."""
 
     def __init__(

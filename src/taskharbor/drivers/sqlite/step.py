@@ -52,6 +52,10 @@ _VARIANTS = {
     "find_blocks": ("find_blocks", {"among": "queue = :queue and", "within": ">=", "order": "asc"}),
     "find_blocks_newest": ("find_blocks", {"among": "queue = :queue and", "within": "<=", "order": "desc"}),
     "find_blocks_anywhere": ("find_blocks", {"among": "", "within": ">=", "order": "asc"}),
+    "find_ended": ("find_ended", {"upto": ">=", "beyond": ">", "order": "asc"}),
+    "find_ended_newest": ("find_ended", {"upto": "<=", "beyond": "<", "order": "desc"}),
+    "log_read": ("log_read", {"order": "asc"}),
+    "log_read_newest": ("log_read", {"order": "desc"}),
     "find_blocks_newest_anywhere": ("find_blocks", {"among": "", "within": "<=", "order": "desc"}),
 }
 

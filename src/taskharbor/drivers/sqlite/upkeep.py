@@ -82,15 +82,16 @@ def prune(step: Step, limit: int) -> int:
     for (name,) in step.fetch_all("prune_rates", now=step.us):
         gates.forget_rate(step, name)
     step.execute("worker_forget_expired", now=step.us)
+    step.execute("log_prune", now=step.us, limit=limit)
     pruned = 0
-    for queue, state in _kinds(step):
+    for queue, state in kinds_of_finished(step):
         keep = gates.retention(step, queue).of(state)
         if keep is not None and pruned < limit:
             pruned += _prune_kind(step, queue, state, step.us - span_micros(keep), limit - pruned)
     return pruned
 
 
-def _kinds(step: Step) -> Iterator[tuple[str, JobState]]:
+def kinds_of_finished(step: Step) -> Iterator[tuple[str, JobState]]:
     """Every queue and state with finished jobs; one look-up each, however many jobs there are."""
     queue, state = "", 0
     while (row := step.fetch_one("prune_next_kind", queue=queue, state=state)) is not None:

@@ -14,6 +14,7 @@ from taskharbor.drivers.one_job import RetryUpdate
 from taskharbor.drivers.wire import VERBS, Verb
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import Lease
+from taskharbor.model.logbook import LogEntry
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
@@ -106,6 +107,10 @@ _ARGUMENTS: dict[str, Any] = {
     "name": "nightly",
     "tick": START,
     "now": START,
+    "entries": [LogEntry(book="kit", at=START, by=WORKER, data=b"cell", until=START + MINUTE)],
+    "book": "kit",
+    "since": START,
+    "until": START + MINUTE,
 }
 
 

@@ -61,7 +61,11 @@ class JobTable:
             and (query.key is None or job.key == query.key)
             and (query.worker_id is None or job.worker_id == query.worker_id)
             and (query.failure_kind is None or job.failure_kind == query.failure_kind)
+            and (query.ended_after is None or (job.finished_at or query.ended_after) > query.ended_after)
         ]
+        if query.order_by == "ended":
+            ended = [(job.finished_at, number, job) for number, job in enumerate(fits) if job.finished_at]
+            fits = [job for *_, job in sorted(ended, key=lambda one: one[:2])]
         return fits[::-1] if query.newest_first else fits
 
     def count(self, now: datetime) -> dict[str, Counts]:

@@ -199,6 +199,8 @@ QUERIES = st.sampled_from(
         Query(states=(JobState.SCHEDULED, JobState.BLOCKED), limit=10),
         Query(states=(JobState.RUNNING, JobState.COMPLETED), limit=3, newest_first=True),
         Query(states=(JobState.FAILED, JobState.CANCELLED), type="mail"),
+        Query(order_by="ended", limit=3),
+        Query(order_by="ended", queue="left", limit=2, newest_first=True, examine=3),
         Query(key=KEYS[0], limit=2),
         Query(worker_id="w1"),
         Query(failure_kind="stalled"),

@@ -12,8 +12,8 @@ left join lateral (select * from {schema}.job_history k where k.id = j.id offset
 -- name: find_walk
 -- the next jobs in enqueue order, looking at so many at most.
 --   $1 now  $2 queue or null  $3 states: 0 scheduled, 1 ready, 2 blocked …  $4 behind this seq  $5 how many to look at
---   $6 type  $7 key  $8 worker  $9 failure_kind  $10 how many to return
---   each row ends with the seq that the look reached (null: it saw all) and the instant; no job: one empty row
+--   $6 type  $7 key  $8 worker  $9 failure_kind  $10 how many to return  $11 ended after
+--   each row ends with the end and the seq that the look reached (null: it saw all), how many it saw, and the instant; no job: one empty row
 with recursive at as materialized (
     select coalesce($1::timestamptz, clock_timestamp()) as now
 ), names(name) as (
@@ -24,13 +24,13 @@ with recursive at as materialized (
 ), examined as materialized (
     select e.* from names n
     cross join lateral (
-        select j.id, j.seq, j.type, j.speculates_on from {schema}.job j
+        select j.id, j.seq, j.type, j.speculates_on, null::timestamptz as ended from {schema}.job j
         where j.queue = n.name and j.seq {beyond} $4::bigint
         order by j.seq {order} limit $5::integer) e
     where n.name is not null
     order by e.seq {order} limit $5::integer
 ), picked as (
-    select e.id, e.seq
+    select e.id, e.seq, e.ended
     from examined e
     cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
     where {fits}
@@ -48,7 +48,7 @@ with recursive at as materialized (
     select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
     where n.name is not null and $2::text is null
 ), examined as materialized (
-    select e.id, e.seq, j.type, j.speculates_on from names n
+    select e.id, e.seq, j.type, j.speculates_on, null::timestamptz as ended from names n
     cross join unnest($3::smallint[]) as a(state)
     cross join lateral (
         (select k.next as id, k.next_seq as seq from {schema}.job_key k
@@ -67,11 +67,45 @@ with recursive at as materialized (
     where n.name is not null
     order by e.seq {order} limit $5::integer
 ), picked as (
-    select e.id, e.seq
+    select e.id, e.seq, e.ended
     from examined e
     cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
     where {fits}
     order by e.seq {order} limit $10::integer
+)
+{page}
+
+-- name: find_ended
+-- the same by end, for states in which jobs have ended: behind the end $12 and the seq $4.
+with recursive at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), names(name) as (
+    select case when $2::text is null then (select min(queue) from {schema}.finished) else $2::text end
+    union all
+    select (select min(f.queue) from {schema}.finished f where f.queue > n.name) from names n
+    where n.name is not null and $2::text is null
+), examined as materialized (
+    select e.id, e.seq, j.type, j.speculates_on, e.ended from names n
+    cross join unnest($3::smallint[]) as a(state)
+    cross join lateral (
+        select s.id, s.seq, f.at as ended from {schema}.finished f
+        cross join unnest(f.ids) as u(id)
+        cross join lateral (
+            select k.id, k.seq from {schema}.job_state k
+            where k.id = u.id and k.state = f.state and k.ends_at = f.at and k.link_flags & 4 = 0 offset 0) s
+        where f.queue = n.name and f.state = a.state and f.at {upto} $12::timestamptz
+          and ($11::timestamptz is null or f.at > $11::timestamptz)
+          and (f.at {beyond} $12::timestamptz or s.seq {beyond} $4::bigint)
+        order by f.at {order}, s.seq {order} limit $5::integer) e
+    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
+    where n.name is not null
+    order by e.ended {order}, e.seq {order} limit $5::integer
+), picked as (
+    select e.id, e.seq, e.ended
+    from examined e
+    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
+    where {fits}
+    order by e.ended {order}, e.seq {order} limit $10::integer
 )
 {page}
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.cursor import cursor_after
+from taskharbor.drivers.cursor import Place, cursor_after, place_in
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
@@ -47,6 +47,7 @@ from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
 from taskharbor.drivers.redis.cluster.wakeups import MergedSubscription
 from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys, is_id
+from taskharbor.drivers.redis.logbook import Logbook
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.settings_codec import rules_bytes
@@ -68,10 +69,10 @@ from taskharbor.model.speculation import HeadStart
 
 _T = TypeVar("_T")
 
-_CAPABILITIES = Capabilities(wakeups=True, multiprocess=True, durable=True, remote=True)
+_CAPABILITIES = Capabilities(wakeups=True, multiprocess=True, durable=True, remote=True, logbook=True)
 
 
-class ClusterDriver(Registry, Driver):
+class ClusterDriver(Registry, Logbook, Driver):
     """A store in one namespace of a cluster."""
 
     def __init__(
@@ -321,6 +322,7 @@ class ClusterDriver(Registry, Driver):
         return moved
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
+        await self.prune_log(limit, now)
         pruned = 0
         for store in await self._stores.all():
             own = store.keys.queue(store.queue)
@@ -397,16 +399,22 @@ class ClusterDriver(Registry, Driver):
         if query.queue is not None:
             return await (await self._stores.of(query.queue)).do_find(query, now)
         stores = await self._stores.all()
-        pages = await asyncio.gather(*(store.part_of_page([store.queue], query, now) for store in stores))
+        share = replace(
+            query, examine=min(query.examine, max(query.limit, query.examine // max(len(stores), 1)))
+        )
+        pages = await asyncio.gather(*(store.part_of_page([store.queue], share, now) for store in stores))
         sign = -1 if query.newest_first else 1
-        # The order is certain only up to the seq that every queue was scanned to.
-        ends = [sign * last for _, last in pages if last is not None]
-        found = sorted((job for jobs, _ in pages for job in jobs), key=lambda job: sign * job.seq)
-        certain = [job for job in found if not ends or sign * job.seq <= min(ends)]
-        jobs = certain[: query.limit]
+        # The order is certain only up to the place that every queue was scanned to.
+        ends = [last for _, last, _ in pages if last is not None]
+        end = (max if query.newest_first else min)(ends) if ends else None
+        found = [(place_in(query, job), job) for jobs, _, _ in pages for job in jobs]
+        found.sort(key=lambda one: one[0], reverse=query.newest_first)
+        certain = [one for one in found if end is None or sign * _compared(one[0], end) <= 0]
+        jobs = [job for _, job in certain[: query.limit]]
+        examined = sum(count for _, _, count in pages)
         if len(found) > len(jobs) and len(certain) >= query.limit:
-            return Page(jobs, cursor_after(query, jobs[-1].seq))
-        return Page(jobs, cursor_after(query, sign * min(ends)) if ends else None)
+            return Page(jobs, cursor_after(query, certain[query.limit - 1][0]), examined)
+        return Page(jobs, None if end is None else cursor_after(query, end), examined)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
         stores = (
@@ -444,6 +452,10 @@ class ClusterDriver(Registry, Driver):
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return MergedSubscription(self._stores.of, self._harbor.wakeups, queues, worker_id)
+
+
+def _compared(one: Place, other: Place) -> int:
+    return (one > other) - (one < other)
 
 
 async def _settled(

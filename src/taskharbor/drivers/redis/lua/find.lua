@@ -1,73 +1,215 @@
--- One page of jobs, in enqueue order.
+-- One page of jobs, by enqueue or by end.
 --
--- KEYS  data, then per queue: list, leases
--- ARGV  now, 'newest' | 'oldest', seq to go on behind ('' for the start), most to examine, most to give, sections (their numbers),
+-- Every shelf of every queue is a source that is read a little at a time; the sources are merged, so that the work is
+-- that of the jobs looked at, however many there are.
+--
+-- KEYS  data, then per queue: list, leases, done
+-- ARGV  now, 'newest' | 'oldest', 'seq' | 'ended', seq to go on behind ('' for the start), the end to go on behind, most to examine,
+--       most to give, sections (their numbers),
 --       which of the section of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
---       '1' for records without payloads and results
--- Returns {now, '1' when that was all, seq of the last one examined, the ids of entries that were dropped because they
---       have no record, per job what get.lua gives}. Nothing else is ever written here.
+--       '1' for records without payloads and results, type ('' for all), only those that ended after this ('' for all)
+-- Returns {now, '1' when that was all, seq of the last one examined, its end, how many were examined, the ids of entries that
+--       were dropped because they have no record, per job what get.lua gives}. Nothing else is ever written here.
 
 local data = KEYS[1]
 local now = clock(ARGV[1])
-local newest, behind = ARGV[2] == 'newest', ARGV[3]
-local most, limit, sections, wanted = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local lean = ARGV[8] == '1'
-local entries, orphans = {}, {}
+local newest, by_end, behind, behind_end = ARGV[2] == 'newest', ARGV[3] == 'ended', tonumber(ARGV[4]), tonumber(ARGV[5])
+local most, limit, sections, wanted = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
+local lean, type_name, ended_after = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12])
+local SIGNS = { ['2'] = 'c', ['3'] = 'f', ['4'] = 'x' }
+local MOST_LEASES, CHUNK = 4000, 64
+local first_chunk = CHUNK
+local heap, orphans = {}, {}
 
-local function drop_orphan(list, leases, id)
-  call('ZREM', list, 'h' .. id)
-  call('ZREM', leases, 'h' .. id)
+local function drop_orphan(source, id)
+  call('ZREM', source.list, 'h' .. id)
+  call('ZREM', source.leases, 'h' .. id)
   forget(data, id)
   orphans[#orphans + 1] = id
 end
 
-local function add_section(list, leases, section)
-  local base = tonumber(section) * SECTION
-  local first, beyond, found = text(base), '(' .. text(base + SECTION), nil
+-- ---------------------------------------------------------------- sources: each has the place of its next job in `at` and `seq`
+
+-- The next jobs of one section of a list, by seq.
+local function read_list(source)
+  local base, found = source.base, nil
+  local chunk = source.chunk
+  source.chunk = math.min(chunk * 4, CHUNK)
   if newest then
-    local top = behind ~= '' and '(' .. text(base + tonumber(behind)) or beyond
-    found = call('ZREVRANGEBYSCORE', list, top, first, 'WITHSCORES', 'LIMIT', 0, most)
+    found = call('ZREVRANGEBYSCORE', source.list, source.from, text(base), 'WITHSCORES', 'LIMIT', 0, chunk)
   else
-    local from = behind ~= '' and '(' .. text(base + tonumber(behind)) or first
-    found = call('ZRANGEBYSCORE', list, from, beyond, 'WITHSCORES', 'LIMIT', 0, most)
+    found = call('ZRANGEBYSCORE', source.list, source.from, '(' .. text(base + SECTION), 'WITHSCORES', 'LIMIT', 0, chunk)
   end
+  local jobs = {}
   for i = 1, #found, 2 do
-    entries[#entries + 1] = { tonumber(found[i + 1]) - base, string.sub(found[i], 2), list, leases }
+    jobs[#jobs + 1] = { 0, tonumber(found[i + 1]) - base, sub(found[i], 2) }
   end
+  if #jobs > 0 then
+    source.from = '(' .. text(base + jobs[#jobs][2])
+  end
+  source.is_read = #jobs < chunk
+  return jobs
 end
 
--- There are usually few running jobs: then scanning their leases is faster.
-local function add_leases(list, leases)
-  for _, field in ipairs(call('ZRANGE', leases, 0, -1)) do
+local function is_behind(at, seq)
+  if not behind then
+    return true
+  elseif at ~= behind_end then
+    return (at < behind_end) == newest
+  end
+  return seq ~= behind and (seq < behind) == newest
+end
+
+local function in_order(one, other)
+  if newest then
+    one, other = other, one
+  end
+  return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
+end
+
+-- All running jobs of a queue: there are few, and no shelf of their own.
+local function read_leases(source)
+  local jobs = {}
+  for _, field in ipairs(call('ZRANGE', source.leases, 0, -1)) do
     local head = call('HGET', data, field)
     local seq = head and unpack_from('>I8', head, 24)
     if not head then
-      drop_orphan(list, leases, string.sub(field, 2))
-    elseif behind == '' or (newest and seq < tonumber(behind)) or (not newest and seq > tonumber(behind)) then
-      entries[#entries + 1] = { seq, string.sub(field, 2), list, leases }
+      drop_orphan(source, sub(field, 2))
+    elseif is_behind(0, seq) then
+      jobs[#jobs + 1] = { 0, seq, sub(field, 2) }
     end
+  end
+  source.is_read = true
+  table.sort(jobs, in_order)
+  return jobs
+end
+
+-- The jobs of the next instant at which jobs ended; an entry that is no longer true is left out.
+local function read_done(source)
+  local sign, found = source.sign, nil
+  if newest then
+    found = call('ZREVRANGEBYLEX', source.done, source.from, '[' .. sign, 'LIMIT', 0, 1)
+  else
+    found = call('ZRANGEBYLEX', source.done, source.from, '(' .. string.char(byte(sign) + 1), 'LIMIT', 0, 1)
+  end
+  local at = found[1] and unpack_from('>I8', found[1], 2)
+  if not at or (ended_after and newest and at <= ended_after) then
+    source.is_read = true
+    return {}
+  end
+  local first, beyond = sign .. us(at), sign .. us(at + 1)
+  source.from = newest and '(' .. first or '[' .. beyond
+  local jobs, seen = {}, {}
+  for _, entry in ipairs(call('ZRANGEBYLEX', source.done, '[' .. first, '(' .. beyond)) do
+    for from = 10, #entry, 17 do
+      local field = sub(entry, from, from + 16)
+      local head = not seen[field] and call('HGET', data, field)
+      seen[field] = true
+      if head and byte(head, 1) == source.state and sub(head, 68, 75) == sub(entry, 2, 9) then
+        local seq = unpack_from('>I8', head, 24)
+        if is_behind(at, seq) then
+          jobs[#jobs + 1] = { at, seq, sub(field, 2) }
+        end
+      end
+    end
+  end
+  table.sort(jobs, in_order)
+  return jobs
+end
+
+-- Go on to the next job of a source; false when there is none.
+local function advance(source)
+  source.place = source.place + 1
+  while source.place > #source.jobs do
+    if source.is_read then
+      return false
+    end
+    source.jobs, source.place = source.read(source), 1
+  end
+  local job = source.jobs[source.place]
+  source.at, source.seq = job[1], job[2]
+  return true
+end
+
+-- ---------------------------------------------------------------- a heap of sources, the one with the next job first
+
+local function is_before(one, other)
+  if newest then
+    return one.at > other.at or (one.at == other.at and one.seq > other.seq)
+  end
+  return one.at < other.at or (one.at == other.at and one.seq < other.seq)
+end
+
+local function sift_down(from)
+  local source, size = heap[from], #heap
+  while true do
+    local child = from * 2
+    if child > size then
+      break
+    end
+    if child < size and is_before(heap[child + 1], heap[child]) then
+      child = child + 1
+    end
+    if not is_before(heap[child], source) then
+      break
+    end
+    heap[from], from = heap[child], child
+  end
+  heap[from] = source
+end
+
+local function add(source)
+  source.jobs, source.place = {}, 0
+  if advance(source) then
+    heap[#heap + 1] = source
   end
 end
 
-for queue = 2, #KEYS, 2 do
-  for section in string.gmatch(sections, '.') do
-    if section == '0' and wanted == 'r' and call('ZCARD', KEYS[queue + 1]) <= most then
-      add_leases(KEYS[queue], KEYS[queue + 1])
-    else
-      add_section(KEYS[queue], KEYS[queue + 1], section)
-    end
+local running = 0
+if wanted == 'r' and not by_end then
+  for queue = 2, #KEYS, 3 do
+    running = running + call('ZCARD', KEYS[queue + 1])
   end
 end
-table.sort(entries, function(one, other)
-  if newest then
-    return one[1] > other[1]
+-- With many shelves little of each is needed.
+first_chunk = math.max(2, math.min(CHUNK, math.ceil(3 * limit / (#sections * (#KEYS - 1) / 3))))
+for queue = 2, #KEYS, 3 do
+  for section in string.gmatch(sections, '.') do
+    local source = { list = KEYS[queue], leases = KEYS[queue + 1], done = KEYS[queue + 2] }
+    if by_end then
+      source.read, source.sign, source.state = read_done, SIGNS[section], COMPLETED + tonumber(section) - 2
+      local from = not newest and math.max(behind and behind_end or 0, ended_after and ended_after + 1 or 0)
+      if newest then
+        source.from = '(' .. (behind and source.sign .. us(behind_end + 1) or string.char(byte(source.sign) + 1))
+      else
+        source.from = '[' .. source.sign .. us(from)
+      end
+    elseif section == '0' and wanted == 'r' and running <= MOST_LEASES then
+      source.read = read_leases
+    else
+      local base = tonumber(section) * SECTION
+      source.read, source.base, source.chunk = read_list, base, first_chunk
+      if behind then
+        source.from = '(' .. text(base + behind)
+      else
+        source.from = newest and '(' .. text(base + SECTION) or text(base)
+      end
+    end
+    add(source)
   end
-  return one[1] < other[1]
-end)
+end
+for place = math.floor(#heap / 2), 1, -1 do
+  sift_down(place)
+end
+
+-- ---------------------------------------------------------------- the jobs
 
 local function fits(head)
-  local state, flags = string.byte(head, 1, 2)
+  local state, flags = byte(head, 1, 2)
   if band(flags, COPY) ~= 0 then
+    return false
+  end
+  if ended_after and (state < COMPLETED or unpack_from('>I8', head, 68) <= ended_after) then
     return false
   end
   if wanted == '' or state ~= WAITING and state ~= RUNNING then
@@ -80,25 +222,55 @@ local function fits(head)
   return string.find(wanted, sign, 1, true) ~= nil
 end
 
-local reply = { text(now), '1', '', '' }
-local given = 0
-for i, entry in ipairs(entries) do
-  if i > most or given == limit then
+-- Whether a body (MessagePack: an array of queue, type ...) is of this type.
+local function is_of_type(body)
+  local sign = byte(body, 2)
+  local at = 2 + (sign == 0xd9 and 2 + byte(body, 3) or 1 + sign - 0xa0)
+  sign = byte(body, at)
+  if sign == 0xd9 then
+    return byte(body, at + 1) == #type_name and sub(body, at + 2, at + 1 + #type_name) == type_name
+  end
+  return sign - 0xa0 == #type_name and sub(body, at + 1, at + #type_name) == type_name
+end
+
+-- The record of an id: nil when there is none, false when it is not asked for.
+local function asked_for(id)
+  if type_name ~= '' then
+    local body = call('HGET', data, 'b' .. id)
+    if body and not is_of_type(body) then
+      return false
+    end
+  end
+  local record = record_parts(data, id, lean)
+  return record and fits(record[2]) and record or (record and false)
+end
+
+local reply = { text(now), '1', '', '', 0, '' }
+local given, examined = 0, 0
+while #heap > 0 do
+  if examined == most or given == limit then
     reply[2] = '0'
     break
   end
-  local id = entry[2]
-  local record = record_parts(data, id, lean)
-  reply[3] = text(entry[1])
-  if not record then
-    drop_orphan(entry[3], entry[4], id)
-  elseif fits(record[2]) then
+  local source = heap[1]
+  local id = source.jobs[source.place][3]
+  local record = asked_for(id)
+  examined = examined + 1
+  reply[3], reply[4] = text(source.seq), text(source.at)
+  if record == nil then
+    drop_orphan(source, id)
+  elseif record then
     given = given + 1
     reply[#reply + 1] = record
   end
+  if not advance(source) then
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
+  end
+  if #heap > 1 then
+    sift_down(1)
+  end
 end
-if #entries >= most then
-  reply[2] = '0'
-end
-reply[4] = table.concat(orphans)
+reply[5] = examined
+reply[6] = table.concat(orphans)
 return reply

@@ -26,8 +26,13 @@ select id, seq from th_job where id in (select value from json_each(:ids))
 select id, seq from th_alias where id in (select value from json_each(:ids))
 
 -- name: find
--- The seqs of jobs in a range that match; null asks for nothing. {order} is asc or desc.
-select j.seq
+-- The next jobs of a queue and of these states in a range of seqs, and whether the rest holds; null asks for nothing.
+-- {order} is asc or desc.
+select j.seq, (:type is null or j.type = :type)
+  and (:key is null or j.key = :key)
+  and (:worker is null or ifnull(c.worker = :worker, 0))
+  and (:failure_kind is null or ifnull(h.failure_kind = :failure_kind, 0))
+  and (:ended_after is null or ifnull(s.state > 3 and s.since > :ended_after, 0))
 from th_job j
 left join th_job_state s on s.seq = j.seq
 left join th_claim c on c.no = s.claim
@@ -35,16 +40,29 @@ left join th_job_history h on h.seq = j.seq
 where j.seq between :low and :high
   and j.copy_of is null
   and (:queue is null or j.queue = :queue)
-  and (:type is null or j.type = :type)
-  and (:key is null or j.key = :key)
-  and (:worker is null or c.worker = :worker)
-  and (:failure_kind is null or h.failure_kind = :failure_kind)
   and (:states is null or case ifnull(s.state, 0)
          when 0 then iif(ifnull(iif(h.seq is null, j.run_at, h.run_at), 0) > :now, 'scheduled', 'ready')
          when 2 then 'blocked' when 3 then 'running' when 4 then 'completed' when 5 then 'failed'
          else 'cancelled'
        end in (select value from json_each(:states)))
 order by j.seq {order}
+limit :limit
+
+-- name: find_ended
+-- The next jobs of a queue that ended in one state and are still as they ended, and whether the rest holds.
+-- {upto} is <= or >=, {beyond} the same without =, {order} its direction. A job that ended twice at one instant may come twice.
+select f.at, x.value, (:type is null or j.type = :type)
+  and (:key is null or j.key = :key)
+  and (:failure_kind is null or ifnull(h.failure_kind = :failure_kind, 0))
+from th_finished f
+cross join json_each(f.seqs) x
+cross join th_job_state s on s.seq = x.value
+cross join th_job j on j.seq = x.value
+left join th_job_history h on h.seq = x.value
+where f.queue = :queue and f.state = :state and f.at > :ended_after and f.at {upto} :at
+  and (f.at {beyond} :at or x.value {beyond} :seq)
+  and s.state = f.state and s.since = f.at and j.copy_of is null
+order by f.at {order}, x.value {order}
 limit :limit
 
 -- name: find_blocks

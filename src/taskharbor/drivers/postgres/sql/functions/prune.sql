@@ -18,6 +18,8 @@ begin
     delete from handed_back where ctid = any (array(
         select ctid from handed_back where at < clock_timestamp() - interval '1 minute' order by no limit p_limit
         for update skip locked));
+    delete from log where ctid = any (array(
+        select ctid from log where until <= v_now order by until limit p_limit for update skip locked));
     delete from worker where expires_at <= v_now - interval '1 day';
     select min(f.queue) into v_queue from finished f;
     while v_queue is not null and v_pruned < p_limit loop
