@@ -12,7 +12,7 @@ import { Confirm } from "../parts/dialog.js";
 import { html, useState } from "../parts/html.js";
 import { Loading, Trouble } from "../parts/notes.js";
 import { useCommands } from "../parts/palette.js";
-import { Traceback } from "../parts/traceback.js";
+import { Trace } from "../parts/texts.js";
 import { sayProblem } from "../parts/toast.js";
 import { go, href } from "../route.js";
 
@@ -125,5 +125,5 @@ function Newest({ job }) {
   if (!job) return null;
   const text = data?.history.findLast((attempt) => attempt.error)?.error ?? job.last_error;
   return html`<div class="span"><div class="card"><div class="sub"><h2>Newest error</h2><a class="link mono" href=${href("jobs", [job.id])}>${shortId(job.id)}</a></div>
-    <${Traceback} text=${text}/></div></div>`;
+    <${Trace} text=${text} label="Newest traceback"/></div></div>`;
 }

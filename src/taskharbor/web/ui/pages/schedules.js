@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { change, may } from "../deeds.js";
-import { NONE, ago, instant, number, secondsSince, span, when } from "../format.js";
+import { NONE, ago, instant, number, plural, secondsSince, span, when } from "../format.js";
 import { useTick } from "../live.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
@@ -58,7 +58,7 @@ export const Rule = ({ item }) => (item.cron ? html`<code>${item.cron}</code> <s
 function Row({ item, session, ask }) {
   return html`<tr><td class="tyc"><span class="row"><a class="strong cut" data-row href=${href("schedules", [item.name])}>${item.name}</a>
       ${item.paused && html`<${State} name="paused"/>`}${isLate(item) && html`<${State} name="lost" word="late" tone="retrying"/>`}${item.is_undeclared && html`<span class="chip" title="No live program declares it any more">not declared</span>`}</span></td>
-    <td class="hide nowrap">${item.type} <span class="dim">in <a href=${href("queues", [item.queue])}>${item.queue}</a></span></td>
+    <td class="hide nowrap">${item.type} <span class="dim">in ${item.queue}</span></td>
     <td class="stc nowrap"><${Rule} item=${item}/></td>
     <td class="hide"><${Runs} item=${item}/></td>
     <td class="num hide nowrap" title=${instant(item.fired_at)}>${item.fired_at ? ago(item.fired_at) : html`<span class="dim">never</span>`}</td>
@@ -66,12 +66,13 @@ function Row({ item, session, ask }) {
     ${may(session, "schedule") && html`<td class="num hide"><${Deeds} item=${item} ask=${ask}/></td>`}</tr>`;
 }
 
-/** The last 20 runs, the newest at the right: a shape each, and a link to its job. */
+/** The last 20 runs as shapes, the newest at the right; the page of the schedule lists them. */
 export function Runs({ item }) {
   const runs = [...(item.runs ?? [])].reverse();
   if (!runs.length) return html`<span class="dim">none known</span>`;
-  return html`<span class="runs">${runs.map((run) => html`<a key=${run.tick} href=${href("jobs", [run.job])} class=${`st ${run.state ?? "gone"}`} title=${`${when(run.tick)}: ${run.state ?? "not kept any more"}`}>
-    <${Shape} name=${run.state ?? "cancelled"}/><span class="sr">${when(run.tick)}: ${run.state ?? "not kept any more"}</span></a>`)}</span>`;
+  const failed = runs.filter((run) => run.state === "failed").length;
+  return html`<span class="runs" role="img" aria-label=${`${plural(runs.length, "run")}, ${failed ? `${number(failed)} failed` : "none failed"}`}>${runs.map((run) => html`
+    <span key=${run.tick} class=${`st ${run.state ?? "gone"}`} title=${`${when(run.tick)}: ${run.state ?? "not kept any more"}`}><${Shape} name=${run.state ?? "cancelled"}/></span>`)}</span>`;
 }
 
 export const setPaused = (item, isPaused, done) => change(`${item.name} is ${isPaused ? "paused" : "at work again"}`,

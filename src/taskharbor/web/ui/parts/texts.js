@@ -38,6 +38,10 @@ const Frame = ({ part }) => {
   return html`<span class="mine">${before}<b>${name}</b>${after}</span>`;
 };
 
+/** A traceback alone: own frames stand out, many of libraries in a row are one line. */
+export const Trace = ({ text, label = "Traceback", isAll = false }) => html`<pre class="trace" role="region" tabindex="0" aria-label=${label}>
+  ${folded(framesOf(text), isAll).map((part, index) => html`<${Frame} key=${index} part=${part}/>`)}</pre>`;
+
 /** @param {{ attempts: any[] }} props those with an error */
 export function ErrorCard({ attempts }) {
   const [number, choose] = useState(null);
@@ -50,7 +54,7 @@ export function ErrorCard({ attempts }) {
     <span class="end"></span>
     ${short.length < parts.length && html`<button class="btn bare wide" type="button" aria-pressed=${isAll} onClick=${() => all(!isAll)}>${isAll ? "Fewer frames" : "All frames"}</button>`}
     <${CopyButton} what="the traceback" text=${() => shown.error}/></div>
-    <pre class="trace" role="region" tabindex="0" aria-label=${`Traceback of attempt ${shown.number}`}>${(isAll ? parts : short).map((part, index) => html`<${Frame} key=${index} part=${part}/>`)}</pre></div></section>`;
+    <${Trace} text=${shown.error} label=${`Traceback of attempt ${shown.number}`} isAll=${isAll}/></div></section>`;
 }
 
 /** A value as coloured JSON; hidden values are marked. */
