@@ -9,6 +9,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
+    "guides/dashboard.md",
     "guides/observing.md",
     "start/first-job.md",
     "guides/enqueueing.md",
