@@ -13,7 +13,19 @@ from starlette.types import Receive, Scope, Send
 from taskharbor.errors import DriverUnavailable
 from taskharbor.harbor import Harbor
 from taskharbor.scheduler.scheduler import Scheduler
-from taskharbor.web.api import dlq, enqueue, events, health, jobs, queues, schedules, session, ui, workers
+from taskharbor.web.api import (
+    bulk,
+    dlq,
+    enqueue,
+    events,
+    health,
+    jobs,
+    queues,
+    schedules,
+    session,
+    ui,
+    workers,
+)
 from taskharbor.web.auth import Authenticate
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.driver_routes import DriverVerbs
@@ -35,6 +47,7 @@ OPERATIONS: list[Operation] = [
     *enqueue.OPERATIONS,
     *jobs.OPERATIONS,
     *dlq.OPERATIONS,
+    *bulk.OPERATIONS,
     *queues.OPERATIONS,
     *workers.OPERATIONS,
     *schedules.OPERATIONS,

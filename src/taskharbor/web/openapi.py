@@ -32,6 +32,7 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
     "id": ("The id of a job.", {"type": "string", "format": "uuid"}),
     "queue": ("The name of a queue; * for the whole harbor where that applies.", {"type": "string"}),
     "name": ("The name of a schedule.", {"type": "string"}),
+    "bulk": ("The id of a bulk action.", {"type": "string"}),
 }
 
 
@@ -171,8 +172,8 @@ def _success(operation: Operation) -> Document:
     if operation.answer is None:
         return {str(operation.status): {"description": "Done; the answer has no body."}}
     said = {"description": "Done.", "content": {operation.media_type: {"schema": _schema(operation.answer)}}}
-    is_found_or_made = operation.status == 201 and operation.method in ("POST", "PUT")
-    return {"200": said, "201": said} if is_found_or_made else {str(operation.status): said}
+    may_be_200 = operation.status in (201, 202) and operation.method in ("POST", "PUT")
+    return {"200": said, str(operation.status): said} if may_be_200 else {str(operation.status): said}
 
 
 def _problems(operation: Operation) -> Document:

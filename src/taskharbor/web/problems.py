@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[int, str, bool]] = {
     "duplicate-job": (409, "A job with this key or id already exists", False),
     "wrong-state": (409, "Not possible in this state", False),
     "lease-lost": (409, "Lease lost", False),
+    "count-differs": (409, "Another number of jobs", False),
     "cannot-tell": (409, "Unknown whether it was done", False),
     "timeout": (408, "Request took too long", True),
     "payload-too-large": (413, "Payload too large", False),

@@ -16,6 +16,7 @@ from taskharbor.web.answer_limit import AnswerLimit
 from taskharbor.web.audit import AuditLog
 from taskharbor.web.auth import Authenticate, Authenticator
 from taskharbor.web.body_limits import BodyMemory
+from taskharbor.web.bulk import BulkActions
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.connection_limits import ConnectionLimits
 from taskharbor.web.feed import Feed
@@ -76,6 +77,7 @@ class Service:
         )
         self.metrics: ServerMetrics | None = None
         """What GET /metrics shows, if it is enabled."""
+        self.bulk = BulkActions(self)
         self.background: set[asyncio.Task[None]] = set()
         """Tasks that outlive their request; they end before the store is closed."""
         self.stopping = asyncio.Event()

@@ -190,6 +190,10 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/dlq"): {"viewer", "worker", "operator", "admin"},
     ("POST", "/api/dlq/retry"): {"operator", "admin"},
     ("DELETE", f"/api/dlq/{UNKNOWN}"): {"operator", "admin"},
+    ("POST", "/api/bulk"): {"operator", "admin"},
+    ("GET", "/api/bulk/x"): {"viewer", "worker", "operator", "admin"},
+    ("DELETE", "/api/bulk/x"): {"operator", "admin"},
+    ("POST", "/api/bulk/x/now"): {"operator", "admin"},
     ("GET", "/api/queues"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q/scale"): {"viewer", "worker", "operator", "admin"},
@@ -218,12 +222,15 @@ async def test_each_role_may_do_its_own_and_no_more(api: Guarded, method: str, p
     assert all(status < 500 for status in answers.values())
 
 
+NAMES = {"queues": "queue", "schedules": "name", "bulk": "bulk"}
+
+
 def _named(found: re.Match[str]) -> str:
-    return f"/{found[1]}/{'{queue}' if found[1] == 'queues' else '{name}'}"
+    return f"/{found[1]}/{{{NAMES[found[1]]}}}"
 
 
 def test_the_table_of_roles_has_every_operation() -> None:
-    listed = {(method, re.sub(r"/(queues|schedules)/[qs]\b", _named, path)) for method, path in ALLOWED}
+    listed = {(method, re.sub(rf"/({'|'.join(NAMES)})/[qsx]\b", _named, path)) for method, path in ALLOWED}
     listed = {(method, path.replace(UNKNOWN, "{id}")) for method, path in listed}
     there = {(one.method, one.path) for one in OPERATIONS if not one.access_rule.is_open}
     assert there - listed == {("GET", "/api/events")}

@@ -90,6 +90,31 @@ class RetryDeadOut(View, frozen=True, kw_only=True):
     items: list[RetriedOut]
 
 
+class SkippedOut(View, frozen=True, kw_only=True):
+    why: str
+    count: int
+
+
+class BulkOut(View, frozen=True, kw_only=True):
+    """A bulk action, or the preview of one, which has no id and no state."""
+
+    id: str | None
+    action: str
+    state: Literal["held", "running", "done", "stopped", "dropped"] | None
+    starts_at: InstantText | None
+    ended_at: InstantText | None
+    count: int
+    """Jobs that matched when it was asked for; at least so many, if it is not `exact`."""
+    exact: bool
+    of: int
+    done: int
+    skipped: list[SkippedOut]
+    """Jobs that are left as they are, by reason."""
+    samples: list[ListedJob]
+    note: str | None
+    """Why it was stopped or dropped, if nobody asked for that."""
+
+
 class QueuesOut(View, frozen=True, kw_only=True):
     items: list[QueueView]
 

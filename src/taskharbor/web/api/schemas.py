@@ -119,6 +119,30 @@ class RetryDeadIn(In, frozen=True, kw_only=True):
     reset_counts: bool = True
 
 
+class BulkEditIn(In, frozen=True, kw_only=True):
+    """When retried jobs run, and what changes about them; missing fields stay as they are."""
+
+    delay_s: Seconds | None = None
+    reset_counts: bool = True
+    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
+    timeout_s: Seconds | UnsetType = UNSET
+    max_attempts: Count | UnsetType = UNSET
+    max_stalls: Count | UnsetType = UNSET
+
+
+class BulkIn(In, frozen=True, kw_only=True):
+    """One change for many jobs: those of a search, or these."""
+
+    action: Literal["retry", "cancel", "delete"]
+    q: SearchText = ""
+    ids: Annotated[list[JobId], Meta(min_length=1, max_length=MAX_PAGE)] | None = None
+    edit: BulkEditIn | None = None
+    expect: (
+        Annotated[int, Meta(ge=0, le=MAX_COUNT, description="The number that the preview had.")] | None
+    ) = None
+    dry_run: bool = False
+
+
 # ------------------------------------------------------------------ queues and schedules
 
 
