@@ -10,12 +10,13 @@ go on. Redis does everything in one thread: there, each call is followed by a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 
 import msgspec
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.cursor import check_query
+from taskharbor.drivers.cursor import check_query, cursor_after, fits, place_in
 from taskharbor.drivers.messages import MAX_PAGE, Page, Query
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.job import JobRecord
@@ -40,7 +41,7 @@ class FoundJobs(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
     looked_at: int
     looked_back_to: datetime | None
-    """When the last job that was looked at was enqueued; unknown if the store looked at jobs by itself."""
+    """When the last job that was looked at was enqueued (in a list by end: ended), if one is known."""
 
     @property
     def is_all(self) -> bool:
@@ -75,7 +76,7 @@ class JobWalk:
         budget = budget or Budget(WALK_SECONDS, WALK_JOBS)
         self._left_jobs = budget.jobs
         self._ends_at = self._service.clock.monotonic() + budget.seconds
-        self._query, self._is_possible = narrowed(query, search)
+        self._query, self._is_possible = narrowed(query, search, self._service.clock.now())
         self._facts = Circumstances(now=self._service.clock.now())
         self._has_one_thread: bool | None = None
         self._is_filtered = bool(self._lookup.walked_in_server) or also is not None or self._hides_queues
@@ -97,57 +98,51 @@ class JobWalk:
             return FoundJobs(jobs=[], cursor=None, looked_at=0, looked_back_to=None)
         if self._lookup.ids is not None:
             return await self._by_ids(driver, self._lookup.ids)
-        return await self._walk(driver, limit, self._opened(cursor))
+        return await self._walk(driver, limit, unsealed(self._request, cursor))
 
     async def _by_ids(self, driver: Driver, ids: tuple[str, ...]) -> FoundJobs:
         found = await driver.get(list(ids), payloads=self._search.needs_payloads, now=self._service.now())
-        jobs = [job for job in found if job is not None and self._fits_query(job)]
+        jobs = [job for job in found if job is not None and fits(job, self._query)]
         return FoundJobs(jobs=self._fitting(jobs), cursor=None, looked_at=len(ids), looked_back_to=None)
 
-    def _fits_query(self, job: JobRecord) -> bool:
-        """Jobs that were fetched by id have not been narrowed by the store."""
-        query = self._query
-        return (
-            query.queue in (None, job.queue)
-            and (query.states is None or job.state in query.states)
-            and query.type in (None, job.type)
-            and query.key in (None, job.key)
-            and query.worker_id in (None, job.worker_id)
-            and query.failure_kind in (None, job.failure_kind)
-        )
-
-    async def _walk(self, driver: Driver, limit: int, at: tuple[str | None, int | None]) -> FoundJobs:
-        clock = self._service.clock
+    async def _walk(self, driver: Driver, limit: int, cursor: str | None) -> FoundJobs:
         found: list[JobRecord] = []
-        looked_at, back_to, size = 0, None, limit if not self._is_filtered else max(limit, FIRST_LOOK)
+        looked_at, back_to = 0, None
+        size = max(limit, FIRST_LOOK) if self._is_filtered else limit
         while True:
-            asked_at = clock.monotonic()
-            page = await self._ask(driver, size, at[0])
-            took = clock.monotonic() - asked_at
-            fresh = [job for job in page.jobs if _is_beyond(job, at[1], self._query.newest_first)]
-            looked_at += sum(self._principal.may_use(job.queue) for job in fresh)
-            self._left_jobs -= len(page.jobs)
-            back_to = fresh[-1].created_at if fresh else back_to
-            fitting = self._fitting(fresh)
-            room = limit - len(found)
+            began = self._service.clock.monotonic()
+            page = await self._ask(driver, size, cursor)
+            took = self._service.clock.monotonic() - began
+            self._left_jobs -= max(page.examined, len(page.jobs))
+            looked_at += self._visible(page)
+            back_to = self._instant(page.jobs[-1]) if page.jobs else back_to
+            fitting, room = self._fitting(page.jobs), limit - len(found)
             found += fitting[:room]
+            cursor = page.next_cursor
             if len(fitting) > room:  # the next page begins within this one
-                at = (at[0], fitting[room - 1].seq if room else at[1])
+                cursor = cursor_after(self._query, place_in(self._query, found[-1]))
                 break
-            at = (page.next_cursor, None)
-            if page.next_cursor is None or len(found) == limit:
+            if cursor is None or len(found) == limit:
                 break
             await self._rest(driver, took)
             if self.is_spent:
                 break
             size = 5 * FIRST_LOOK if self._is_filtered else limit - len(found)
-        is_over = at == (None, None)
         return FoundJobs(
             jobs=found,
-            cursor=None if is_over else self._closed(*at),
+            cursor=sealed(self._request, cursor),
             looked_at=looked_at,
             looked_back_to=back_to,
         )
+
+    def _visible(self, page: Page) -> int:
+        """Jobs that were looked at; a caller for some queues learns nothing about the others."""
+        if self._principal.queues is None:
+            return max(page.examined, len(page.jobs))
+        return sum(self._principal.may_use(job.queue) for job in page.jobs)
+
+    def _instant(self, job: JobRecord) -> datetime | None:
+        return job.finished_at if self._query.order_by == "ended" else job.created_at
 
     async def _ask(self, driver: Driver, size: int, cursor: str | None) -> Page:
         query = msgspec.structs.replace(self._query, limit=min(size, MAX_PAGE), cursor=cursor)
@@ -192,24 +187,12 @@ class JobWalk:
             releases=releases,
         )
 
-    # ------------------------------------------------------------------ cursors
 
-    def _opened(self, cursor: str | None) -> tuple[str | None, int | None]:
-        """The store's cursor, and the number of the last job that was handed out from its page."""
-        text = unsealed(self._request, cursor)
-        if text is None:
-            return None, None
-        store, _, last = text.rpartition("~")
-        if last and not last.isdecimal():
-            raise not_ours()
-        return store or None, int(last) if last else None
+def narrowed(query: Query, search: Search, now: datetime) -> tuple[Query, bool]:
+    """The query with what a store can do of a search, and whether any job can match it.
 
-    def _closed(self, store: str | None, last: int | None) -> str | None:
-        return sealed(self._request, f"{store or ''}~{'' if last is None else last}")
-
-
-def narrowed(query: Query, search: Search) -> tuple[Query, bool]:
-    """The query with what a store can do of a search, and whether any job can match it."""
+    The bound of `ended` is an hour or two too early, as a cursor belongs to one query; `matches` is exact.
+    """
     lookup = search.lookup()
     names = ("queue", "states", "type", "key", "worker_id", "failure_kind")
     added = {
@@ -219,6 +202,10 @@ def narrowed(query: Query, search: Search) -> tuple[Query, bool]:
     }
     if query.states is not None and lookup.states is not None:
         added["states"] = tuple(state for state in query.states if state in lookup.states)
+    if query.order_by == "ended" and lookup.ended_within_s is not None:
+        with suppress(OverflowError):
+            since = now - timedelta(seconds=lookup.ended_within_s)
+            added["ended_after"] = since.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     found = msgspec.structs.replace(query, payloads=search.needs_payloads, **added)
     check_query(msgspec.structs.replace(query, cursor=None))
     try:
@@ -226,7 +213,3 @@ def narrowed(query: Query, search: Search) -> tuple[Query, bool]:
     except InvalidArgument:  # no state is left, or a word of the search is no name that a job can have
         return query, False
     return found, True
-
-
-def _is_beyond(job: JobRecord, last: int | None, newest_first: bool) -> bool:
-    return last is None or (job.seq < last if newest_first else job.seq > last)

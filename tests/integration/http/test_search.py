@@ -136,6 +136,18 @@ async def test_no_job_is_lost_or_repeated_where_a_page_ends_within_a_look(api: A
     assert await found(api, "type:t0,t2", params={"limit": 7}) == wanted[::-1]
 
 
+async def test_a_list_by_end_has_the_newest_end_first(api: Api) -> None:
+    first, second = await api.put({"type": "x", "queue": "a"}), await api.put({"type": "x", "queue": "b"})
+    await api.put({"type": "x", "queue": "a"})
+    assert [await api.kill("b"), await api.kill("a")] == [second, first]
+
+    for q in ("", "ended:<1h", "type:x*"):
+        assert await found(api, q, params={"sort": "-ended", "limit": 1}) == [first, second]
+    assert await found(api, "", params={"sort": "ended"}) == [second, first]
+    assert await found(api, "ended:>1h", params={"sort": "-ended"}) == []
+    assert await found(api, "state:ready", params={"sort": "-ended"}) == []
+
+
 async def test_a_cursor_of_another_search_is_refused(api: Api) -> None:
     for _ in range(3):
         await api.put({"type": "x"})

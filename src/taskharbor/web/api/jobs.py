@@ -58,7 +58,8 @@ async def list_jobs(request: Request) -> Response:
         key=None if asked.key is None else asked.key.encode(),
         worker_id=asked.worker_id,
         failure_kind=asked.failure_kind,
-        newest_first=asked.sort == "-seq",
+        newest_first=asked.sort.startswith("-"),
+        order_by="ended" if asked.sort.endswith("ended") else "seq",
         limit=asked.limit,
     )
     return await answer_page(request, query, asked, search_asked(asked.q), with_args=asked.args)

@@ -212,7 +212,10 @@ class JobsQuery(TimesQuery, frozen=True, kw_only=True):
     failure_kind: Name | None = None
     q: SearchText = ""
     args: Annotated[bool, Meta(description="With the arguments in one line, secrets hidden.")] = False
-    sort: Literal["seq", "-seq"] = "-seq"
+    sort: Annotated[
+        Literal["seq", "-seq", "ended", "-ended"],
+        Meta(description="By enqueue or by end, - the newest first; by end, only jobs that have ended."),
+    ] = "-seq"
     limit: Limit = 50
     cursor: Cursor | None = None
 
