@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers.messages import Query
-from taskharbor.drivers.sqlite import connection as sqlite_connection
+from taskharbor.drivers.sqlite import writer
 from taskharbor.drivers.sqlite.schema import MIGRATIONS
 from taskharbor.errors import DriverUnavailable, SchemaOutOfDate, StoreFull, StoreRefused
 from taskharbor.model.job import Lease
@@ -175,7 +175,7 @@ async def test_a_writer_that_had_little_room_goes_back_to_its_long_log(tmp_path,
             return [writing(driver).execute(f"pragma {name}").fetchone()[0] for name in names]
 
         before = await settings()
-        monkeypatch.setattr(sqlite_connection, "LITTLE", 1 << 62)
+        monkeypatch.setattr(writer, "LITTLE", 1 << 62)
         little = await settings()
         monkeypatch.undo()
 

@@ -11,11 +11,13 @@ from typing import TypeVar
 
 from taskharbor.drivers.messages import Settled
 from taskharbor.drivers.sqlite.caller_transaction import do_in
-from taskharbor.drivers.sqlite.connection import begin, open_writer
+from taskharbor.drivers.sqlite.connection import open_writer
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.settle import settle
-from taskharbor.drivers.sqlite.step import Notices, Statements
+from taskharbor.drivers.sqlite.step import Statements
+from taskharbor.drivers.sqlite.wakeups import Notices
+from taskharbor.drivers.sqlite.writer import begin
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy

@@ -24,7 +24,8 @@ from taskharbor.drivers.borrowed import (
 )
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
+from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import InvalidArgument
 
 T = TypeVar("T")

@@ -37,10 +37,14 @@ def reserve(step: Step, claim: Claim, token: str) -> Claimed:
     for queue, (_, is_due, has_copies) in looks.items():
         if is_due:
             promote(step, queue, PROMOTED_PER_CLAIM)
-        most = min(gates.room(step, queue, claim), claim.limit - len(taken))
+        has_gates = bool(step.rules) or claim.rate is not None
+        most = claim.limit - len(taken)
+        if has_gates:
+            most = min(gates.room(step, queue, claim), most)
         if most > 0:
             jobs = QueueClaim(step, claim, queue, token).take(most, has_copies=has_copies)
-            gates.spend(step, queue, claim, len(jobs))
+            if has_gates:
+                gates.spend(step, queue, claim, len(jobs))
             taken += jobs
     return Claimed(taken, given_up_in(reclaimed))
 

@@ -25,8 +25,10 @@ RunAts = list[int | None]
 
 def enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | RateLimited:
     """Every job of one call, in list order; or why none was stored."""
-    if gates.limits_enqueues(step) and (refusal := gates.admit(step, admit(Records(step), jobs))):
-        return refusal
+    if step.rules and gates.limits_enqueues(step):
+        refusal = gates.admit(step, admit(Records(step), jobs))
+        if refusal is not None:
+            return refusal
     if not any(job.key is not None or job.idempotency_key is not None for job in jobs):
         return _Batch(step, jobs).store()
     return [answer for part in _parts(jobs) for answer in _Batch(step, part).store()]

@@ -1,4 +1,6 @@
-"""What can keep a job from being enqueued or claimed: pause, rates, max_running. And retention.
+"""What can keep a job from being enqueued or claimed: pause, rates, max_running.
+
+Callers ask only if there are rules (`step.rules`) or the claim has a rate: unset gates cost nothing.
 
 A rate is an exact sliding window: a log of (instant, count) with a running total beside it, so that
 asking costs what has left the window since the last time, and nothing more.
@@ -12,46 +14,15 @@ from datetime import timedelta
 import msgspec
 
 from taskharbor.drivers.messages import Claim
-from taskharbor.drivers.sqlite.step import Step
+from taskharbor.drivers.sqlite.step import Step, settings_decoder
 from taskharbor.errors import RateLimited
 from taskharbor.model.limits import RateLimit, free_at
-from taskharbor.model.queue import (
-    EVERY_QUEUE,
-    NO_RULES,
-    QueueRules,
-    QueueSettings,
-    Retention,
-    retention_of,
-    rules_of,
-)
-
-_settings_decoder = msgspec.json.Decoder(QueueSettings)
-
-# ------------------------------------------------------------------ rules
-
-
-def all_rules(step: Step) -> dict[str, QueueRules]:
-    """The rules of every queue that has some; read again only after a change."""
-    cache = step.cache
-    if cache.rules_version != step.rules_version:
-        cache.rules = {
-            name: rules_of(_settings_decoder.decode(text)) for name, text in step.fetch_all("settings_all")
-        }
-        cache.rules_version = step.rules_version
-    return cache.rules
-
-
-def rules(step: Step, queue: str) -> QueueRules:
-    return all_rules(step).get(queue, NO_RULES)
-
-
-def retention(step: Step, queue: str) -> Retention:
-    return retention_of(rules(step, queue), rules(step, EVERY_QUEUE))
+from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings, rules_of
 
 
 def configure(step: Step, settings: QueueSettings) -> QueueRules:
     stored = dict(step.fetch_all("settings_all")).get(settings.queue)
-    merged = settings.on_top_of(None if stored is None else _settings_decoder.decode(stored))
+    merged = settings.on_top_of(None if stored is None else settings_decoder.decode(stored))
     step.execute("settings_put", queue=settings.queue, settings=msgspec.json.encode(merged).decode())
     step.execute("settings_changed")
     step.cache.rules_version = None
@@ -66,7 +37,7 @@ def configure(step: Step, settings: QueueSettings) -> QueueRules:
 
 
 def limits_enqueues(step: Step) -> bool:
-    return any(known.enqueue_rate is not None for known in all_rules(step).values())
+    return any(known.enqueue_rate is not None for known in step.rules.values())
 
 
 def admit(step: Step, budgets: Sequence[tuple[str, RateLimit, int]]) -> RateLimited | None:
@@ -87,11 +58,9 @@ def admit(step: Step, budgets: Sequence[tuple[str, RateLimit, int]]) -> RateLimi
 
 def room(step: Step, queue: str, claim: Claim) -> int:
     """How many jobs of this queue may be handed out now; at most `claim.limit`."""
-    if not all_rules(step) and claim.rate is None:  # unset gates cost nothing
-        return claim.limit
     most = claim.limit
     for name in (queue, EVERY_QUEUE):
-        held = rules(step, name)
+        held = step.rules_of(name)
         if held.paused:
             return 0
         if held.max_running is not None:
@@ -102,14 +71,14 @@ def room(step: Step, queue: str, claim: Claim) -> int:
 
 
 def spend(step: Step, queue: str, claim: Claim, count: int) -> None:
-    if count and (all_rules(step) or claim.rate is not None):
+    if count:
         for name, rate in _execute_budgets(step, queue, claim):
             _spend(step, name, rate, count)
 
 
 def throttled_until_us(step: Step, queue: str) -> int | None:
     """When the spent execute rate of this level has room again; None when it has now."""
-    rate = rules(step, queue).execute_rate
+    rate = step.rules_of(queue).execute_rate
     return (
         None
         if rate is None
@@ -119,7 +88,7 @@ def throttled_until_us(step: Step, queue: str) -> int | None:
 
 def _execute_budgets(step: Step, queue: str, claim: Claim) -> Iterator[tuple[str, RateLimit]]:
     for name in (queue, EVERY_QUEUE):
-        if (rate := rules(step, name).execute_rate) is not None:
+        if (rate := step.rules_of(name).execute_rate) is not None:
             yield f"execute/{name}", rate
     if claim.rate is not None:
         yield f"worker/{claim.worker_id}", claim.rate

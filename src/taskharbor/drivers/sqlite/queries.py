@@ -73,7 +73,7 @@ def _counts(step: Step, queue: str) -> Counts:
 
 
 def _queues(step: Step) -> list[QueueInfo]:
-    known = gates.all_rules(step)
+    known = step.rules
     names = {name for (name,) in step.fetch_all("count_queues")} | set(known)
     return [
         QueueInfo(

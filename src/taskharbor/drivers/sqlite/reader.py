@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from taskharbor.drivers.sqlite.faults import translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
+from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.drivers.sqlite.writer import Closing, WriteRequest, answer
 from taskharbor.errors import DriverClosed
 from taskharbor.model.clock import Clock

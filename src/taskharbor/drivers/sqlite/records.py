@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
-from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.rows import (
     CODES,
     RUNNING,
@@ -107,7 +106,7 @@ class Records:
         return bool(flags & Flags.COPIED)
 
     def rules(self, queue: str) -> QueueRules:
-        return gates.rules(self._step, queue)
+        return self._step.rules_of(queue)
 
     def next_seq(self) -> int:
         return self._step.take_seqs(1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 
 from taskharbor.drivers.migrations import find_migrations, pending
-from taskharbor.drivers.sqlite.connection import begin
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.step import in_namespace
+from taskharbor.drivers.sqlite.writer import begin
 from taskharbor.errors import SchemaOutOfDate, StoreRefused
 from taskharbor.model.clock import Clock, micros
 from taskharbor.model.entropy import Entropy

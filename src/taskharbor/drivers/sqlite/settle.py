@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from taskharbor.drivers.lifecycle import settle_one
 from taskharbor.drivers.messages import Settled
-from taskharbor.drivers.sqlite import gates
 from taskharbor.drivers.sqlite.records import Records, free_keys, leave_claim
 from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
 from taskharbor.drivers.sqlite.step import Step
@@ -116,7 +115,7 @@ def _end(
     if not mine or claim.expires_at <= step.us:
         return {}
     flagged = _flagged(step, mine, is_cached)
-    is_kept = gates.retention(step, claim.queue).completed != NO_TIME
+    is_kept = step.retention_of(claim.queue).completed != NO_TIME
     done = _keep(step, claim, mine, acks) if is_kept else _forget(step, claim, mine)
     if not done:
         return {}

@@ -12,16 +12,30 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import msgspec
+
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.sqlfiles import SqlBlocks
 from taskharbor.drivers.sqlite.faults import translation
+from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import DriverMisbehaved, TaskHarborError
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
-from taskharbor.model.queue import QueueRules
+from taskharbor.model.queue import (
+    DEFAULT_RETENTION,
+    EVERY_QUEUE,
+    NO_RULES,
+    QueueRules,
+    QueueSettings,
+    Retention,
+    retention_of,
+    rules_of,
+)
 from taskharbor.model.state import JobState
 
 T = TypeVar("T")
+
+settings_decoder = msgspec.json.Decoder(QueueSettings)
 
 BLOCK_BITS = 10
 """Jobs are counted per 1024 seqs: few enough rows to sum, small enough blocks to search."""
@@ -94,29 +108,6 @@ class HandleCache:
     def forget_jobs(self) -> None:
         self.seq_of.clear()
         self.flags_of.clear()
-
-
-class Notices:
-    """What is reported once a step is committed: wake-ups, and entries that were dropped."""
-
-    __slots__ = ("cancels", "orphans", "queues")
-
-    def __init__(self) -> None:
-        self.queues: set[str] = set()
-        self.orphans: list[str] = []  # names of entries that were dropped, because they have no record
-        self.cancels: list[tuple[str, str]] = []  # (worker, job id)
-
-    def __bool__(self) -> bool:
-        return bool(self.queues or self.cancels)
-
-    def add(self, more: Notices) -> None:
-        self.queues |= more.queues
-        self.cancels += more.cancels
-        self.orphans += more.orphans
-
-    def clear(self) -> None:
-        for notes in (self.queues, self.cancels, self.orphans):
-            notes.clear()
 
 
 class Step:
@@ -218,10 +209,25 @@ class Step:
     # ------------------------------------------------------------------ order and rules
 
     @property
-    def rules_version(self) -> int:
+    def rules(self) -> dict[str, QueueRules]:
+        """The rules of every queue that has some; read again only after a change."""
         if self._rules_version is None:
             self._begin()
-        return self._rules_version or 0
+        cache, version = self.cache, self._rules_version or 0
+        if cache.rules_version != version:
+            cache.rules = {
+                name: rules_of(settings_decoder.decode(text)) for name, text in self.fetch_all("settings_all")
+            }
+            cache.rules_version = version
+        return cache.rules
+
+    def rules_of(self, queue: str) -> QueueRules:
+        return self.rules.get(queue, NO_RULES)
+
+    def retention_of(self, queue: str) -> Retention:
+        if not self.rules:
+            return DEFAULT_RETENTION
+        return retention_of(self.rules_of(queue), self.rules_of(EVERY_QUEUE))
 
     @property
     def has_aliases(self) -> bool:

@@ -85,7 +85,7 @@ def prune(step: Step, limit: int) -> int:
     step.execute("log_prune", now=step.us, limit=limit)
     pruned = 0
     for queue, state in kinds_of_finished(step):
-        keep = gates.retention(step, queue).of(state)
+        keep = step.retention_of(queue).of(state)
         if keep is not None and pruned < limit:
             pruned += _prune_kind(step, queue, state, step.us - span_micros(keep), limit - pruned)
     return pruned

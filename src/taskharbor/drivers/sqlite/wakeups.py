@@ -21,11 +21,33 @@ from collections.abc import Callable
 import msgspec
 
 from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
-from taskharbor.drivers.sqlite.step import Notices
 from taskharbor.model.entropy import Entropy
 
 _LONGEST_ADDRESS = 100  # 108 bytes with the NUL on Linux, 104 elsewhere
 _LONGEST_DATAGRAM = 8000
+
+
+class Notices:
+    """What is reported once a step is committed: wake-ups, and entries that were dropped."""
+
+    __slots__ = ("cancels", "orphans", "queues")
+
+    def __init__(self) -> None:
+        self.queues: set[str] = set()
+        self.orphans: list[str] = []  # names of entries that were dropped, because they have no record
+        self.cancels: list[tuple[str, str]] = []  # (worker, job id)
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.cancels)
+
+    def add(self, more: Notices) -> None:
+        self.queues |= more.queues
+        self.cancels += more.cancels
+        self.orphans += more.orphans
+
+    def clear(self) -> None:
+        for notes in (self.queues, self.cancels, self.orphans):
+            notes.clear()
 
 
 class ListenerInfo(msgspec.Struct, frozen=True):

@@ -21,10 +21,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from taskharbor.drivers.orphans import Orphans
-from taskharbor.drivers.sqlite.connection import Room, begin
-from taskharbor.drivers.sqlite.faults import translated, translation
+from taskharbor.drivers.sqlite.faults import is_busy, translated, translation
 from taskharbor.drivers.sqlite.location import Location
-from taskharbor.drivers.sqlite.step import HandleCache, Notices, Statements, Step
+from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
+from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
@@ -33,6 +33,15 @@ T = TypeVar("T")
 Work = Callable[[Step], Any]
 
 _MOST_IN_ONE_COMMIT = 1000
+_FIRST_WAIT = 0.001
+_LONGEST_WAIT = 0.05
+
+LITTLE = 64 * 1024 * 1024
+"""Four times the usual log, in bytes."""
+LONG_LOG = 4000  # pages of 4 KiB between two checkpoints: fewer, larger write-backs
+_SHORT_LOG = 64
+KEPT_LOG = 64 * 1024 * 1024  # of a log that had to grow
+_NO_LIMIT = 0xFFFFFFFE
 
 
 class WriteRequest:
@@ -291,3 +300,106 @@ def _resolve(requests: list[WriteRequest]) -> None:
             request.future.set_exception(request.error)
         else:
             request.future.set_result(request.answer)
+
+
+# ------------------------------------------------------------------ a turn among processes
+
+
+def begin(connection: sqlite3.Connection, location: Location, entropy: Entropy) -> None:
+    """Become the writer, or raise DriverUnavailable when others kept the turn for the whole timeout.
+
+    BEGIN IMMEDIATE, because a reader that becomes a writer half-way fails when another one wrote in
+    between. The waiting is ours and not SQLite's: with chance in it, many processes share fairly.
+    """
+    try:
+        when_free(connection, "begin immediate", location, entropy)
+    except sqlite3.Error as error:
+        raise translation(error, location.path) from error
+
+
+def when_free(connection: sqlite3.Connection, sql: str, location: Location, entropy: Entropy) -> object:
+    waited, wait = 0.0, _FIRST_WAIT
+    while True:
+        try:
+            return connection.execute(sql).fetchone()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or waited >= location.timeout_seconds:
+                raise
+        pause = min(entropy.between(wait / 2, wait), location.timeout_seconds - waited)
+        threading.Event().wait(pause)
+        waited += pause
+        wait = min(wait * 2, _LONGEST_WAIT)
+
+
+# ------------------------------------------------------------------ room on the disk
+
+
+class Room:
+    """How much room the disk has for one writer. With little room it keeps a short log, and never more in it
+    than the file can still take.
+
+    Every commit goes into the write-ahead log first, and a checkpoint copies it into the file. So what is new
+    is on the disk twice for a while. On a disk without room a long log is a trap: the checkpoint that would
+    make it short finds no room for the file to grow. So while there is little room, checkpoints come early,
+    a finished log is cut off, and no step may add more to the file than a checkpoint will find room for.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
+        self._connection = connection
+        self._folder = os.path.dirname(location.path)
+        self._log = f"{location.path}-wal"
+        self._is_little = False
+        self._has_run_out = False  # since the last checkpoint that went through
+
+    def ran_out(self) -> None:
+        """A step was refused for want of room, which the file system may not show: there are quotas."""
+        self._has_run_out = True
+
+    def look(self) -> None:
+        """Before a step, and outside of any transaction: see what room there is. Never raises."""
+        free = self._free()
+        if free >= LITTLE and not self._has_run_out:
+            if self._is_little:
+                self._live(is_little=False)
+            return
+        with contextlib.suppress(sqlite3.Error):  # the step itself will say what is wrong
+            if not self._is_little:
+                self._live(is_little=True)
+            if self._has_run_out or self._log_bytes() > _SHORT_LOG * 8192:
+                self._has_run_out = not self._shorten_log()
+                free = self._free()
+            self._limit_file(free)
+
+    def _live(self, *, is_little: bool) -> None:
+        self._is_little = is_little
+        execute = self._connection.execute
+        execute(f"pragma wal_autocheckpoint = {_SHORT_LOG if is_little else LONG_LOG}")
+        execute(f"pragma journal_size_limit = {0 if is_little else KEPT_LOG}")
+        if not is_little:
+            execute(f"pragma max_page_count = {_NO_LIMIT}")
+
+    def _shorten_log(self) -> bool:
+        """Bring the log into the file and cut it off; whether that went through."""
+        is_busy, _, _ = self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+        return not is_busy
+
+    def _limit_file(self, free: int) -> None:
+        """A new page goes into the log and then into the file, so half of the room is for each."""
+        if free >= LITTLE:
+            return
+        (pages,) = self._connection.execute("pragma page_count").fetchone()
+        (page_bytes,) = self._connection.execute("pragma page_size").fetchone()
+        self._connection.execute(f"pragma max_page_count = {pages + (free // 2) // page_bytes}")
+
+    def _free(self) -> int:
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return LITTLE
+        return disk.f_bavail * disk.f_frsize
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(self._log).st_size
+        except OSError:
+            return 0
