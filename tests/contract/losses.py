@@ -10,8 +10,9 @@ import redis
 
 from taskharbor.drivers.postgres.address import address_of as postgres_address
 from taskharbor.drivers.redis.address import address_of
-from taskharbor.drivers.redis.keys import Keys, id_bytes
+from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.sqlite.location import location_of
+from taskharbor.model.entropy import id_bytes
 
 # A key, an idempotency key and an alias are entries of their own: they stay.
 _FIELDS = b"hbsrpKIAcov"

@@ -51,8 +51,12 @@ def check_name(name: object, what: str) -> None:
         _known_names.add(name)
 
 
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
 def check_id(job_id: object) -> None:
-    if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
+    if not isinstance(job_id, str) or not is_id(job_id):
         raise InvalidArgument(f"job id {_shown(job_id)} is not a lower-case UUID like the client makes")
 
 

@@ -71,6 +71,17 @@ def derived_id(parent_id: str, fence: int, purpose: str, at: datetime) -> str:
     return _uuid7(micros(at) // 1000, digest[2:10], int.from_bytes(digest[:2]) & 0xFFF)
 
 
+def id_bytes(job_id: str) -> bytes:
+    """The 16 bytes of an id."""
+    return bytes.fromhex(job_id.replace("-", ""))
+
+
+def id_text(packed: bytes) -> str:
+    """The id of 16 bytes."""
+    digits = packed.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
 def _uuid7(unix_ms: int, noise: bytes, behind: int) -> str:
     """`behind`: the 12 bits that follow the version."""
     time, rest = f"{unix_ms & 0xFFFF_FFFF_FFFF:012x}", noise.hex()

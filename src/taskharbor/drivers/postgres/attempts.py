@@ -29,10 +29,11 @@ from taskharbor.drivers.messages import (
 from taskharbor.drivers.postgres.claim_start import LEFT_END, ClaimStart
 from taskharbor.drivers.postgres.connections import Handle, our_names
 from taskharbor.drivers.postgres.faults import FOREIGN, translated
-from taskharbor.drivers.postgres.rows import MARK, STATES, claimed_of, granted, is_id, progress_text, span_us
+from taskharbor.drivers.postgres.rows import MARK, STATES, claimed_of, granted, progress_text, span_us
 from taskharbor.drivers.postgres.settlements import NOTHING, Batch, batch_of, settle_arguments
 from taskharbor.drivers.postgres.unit_of_work import UnitOfWork
 from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, TaskHarborError
+from taskharbor.model.checks import is_id
 from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement

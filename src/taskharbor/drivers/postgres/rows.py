@@ -183,11 +183,6 @@ _RUNNING = JobState.RUNNING
 
 MARK = "k"
 _TOKEN = re.compile(f"[0-9a-f]{{32}}{MARK}?")
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
 
 
 def is_token(text: str) -> bool:

@@ -25,12 +25,13 @@ from taskharbor.drivers.redis.connection import Command
 from taskharbor.drivers.redis.encoding import (
     ClaimGrant,
     claimed_records,
+    head_fields,
     now_arg,
     progress_bytes,
     queue_in,
     token_bytes,
 )
-from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, ids_in, is_id
+from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
@@ -44,9 +45,9 @@ from taskharbor.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
-from taskharbor.model.checks import are_ids
+from taskharbor.model.checks import are_ids, is_id
 from taskharbor.model.clock import instant, span_micros
-from taskharbor.model.entropy import Entropy
+from taskharbor.model.entropy import Entropy, id_bytes, id_text
 from taskharbor.model.job import JobRecord, Lease, Progress
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState

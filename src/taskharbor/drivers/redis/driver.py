@@ -150,7 +150,8 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        await self._eviction_guard.check_on(self.primary)
+        if self._may_evict():
+            await self._eviction_guard.check_on(self.primary)
         return await self._enqueuer.enqueue(jobs, now)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
@@ -174,11 +175,18 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         return await self._parked_claims.reserve(claim, now)
 
     async def _check_eviction(self) -> None:
+        if not self._may_evict():
+            return
         try:
             await self._eviction_guard.check_on(self.primary)
         except StoreRefused:
             await self._parked_claims.withdraw()
             raise
+
+    def _may_evict(self) -> bool:
+        """True if the server evicts, or must be asked again."""
+        guard = self._eviction_guard
+        return guard.refusal is not None or self.clock.monotonic() >= guard.next_look
 
     async def do_extend_leases(
         self,

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from taskharbor.drivers.redis.keys import id_bytes, id_text, rank_of
+from taskharbor.drivers.redis.keys import rank_of
 from taskharbor.model.clock import instant, micros, span_micros
+from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, NewJob, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
 
@@ -139,6 +140,11 @@ def _avoid_of(worker: str, until: int, others: tuple[str, ...]) -> Avoid:
 def avoid_bytes(avoid: Avoid) -> bytes:
     """Which workers may not run a copy, for exchange.lua."""
     return _encode(_avoid_parts(avoid))
+
+
+def head_fields(ids: Sequence[str]) -> bytes:
+    """The names of these jobs' heads in the data hash, concatenated, 17 bytes each."""
+    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
 
 
 def head_of(job: JobRecord, kept_flags: int) -> bytes:

@@ -11,8 +11,8 @@ from taskharbor.drivers import lifecycle
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.redis import faults
 from taskharbor.drivers.redis.connection import ServerError, packed
-from taskharbor.drivers.redis.encoding import body_of_new, now_arg
-from taskharbor.drivers.redis.keys import Keys, head_fields, id_bytes, id_text, line_of, rank_of
+from taskharbor.drivers.redis.encoding import body_of_new, head_fields, now_arg
+from taskharbor.drivers.redis.keys import Keys, line_of, rank_of
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
@@ -20,6 +20,7 @@ from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import RateLimited
 from taskharbor.model.clock import instant, micros, span_micros
+from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE

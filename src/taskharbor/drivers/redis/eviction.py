@@ -7,6 +7,7 @@ claims are refused until it is switched off. Running jobs can still be settled.
 from __future__ import annotations
 
 import logging
+import math
 
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
@@ -26,15 +27,16 @@ class EvictionGuard:
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address = address
         self._clock = clock
-        self._looked_at = clock.monotonic()
+        self.next_look = math.inf if address.unsafe else clock.monotonic() + _SECONDS
+        """When the next check is due. Every call reads it, so it is an attribute."""
         self.refusal: str | None = None
 
     def is_due(self) -> bool:
         """True if a check is due; the caller then makes it."""
         now = self._clock.monotonic()
-        if self._address.unsafe or now - self._looked_at < _SECONDS:
+        if now < self.next_look:
             return False
-        self._looked_at = now
+        self.next_look = now + _SECONDS
         return True
 
     def seen(self, reply: bytes) -> None:

@@ -5,20 +5,19 @@ The part in braces is the hash tag: keys with the same tag share a cluster slot.
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from taskharbor.model.clock import micros
+from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 
 _ORDER = struct.Struct(">BQQ")
 _SEQ = struct.Struct(">Q")
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class QueueKeys(NamedTuple):
@@ -55,13 +54,8 @@ class Keys:
         self.lock = f"{prefix}:lock"
         self.log_ends = f"{prefix}:log"
         self._prefix = prefix
-        self._queues: dict[str, QueueKeys] = {}
-
-    def queue(self, name: str) -> QueueKeys:
-        keys = self._queues.get(name)
-        if keys is None:
-            keys = self._queues[name] = QueueKeys(*(f"{self._tag(name)}:{part}" for part in _PARTS))
-        return keys
+        self.queue = cache(self._queue)
+        """The keys of one queue, by its name."""
 
     def for_promote(self, queues: Iterable[str]) -> list[str]:
         """The keys of promote.lua."""
@@ -86,6 +80,9 @@ class Keys:
         """The list that one worker or listening handle reads."""
         return f"{self._prefix}:inbox:{name}"
 
+    def _queue(self, name: str) -> QueueKeys:
+        return QueueKeys(*(f"{self._tag(name)}:{part}" for part in _PARTS))
+
     def _tag(self, queue: str) -> str:
         return f"{{{self.namespace}}}:q:{queue}"
 
@@ -102,32 +99,12 @@ _PARTS = (
     "copies",
 )
 
-# ------------------------------------------------------------------ ids
-
-
-def is_id(text: str) -> bool:
-    return _ID.fullmatch(text) is not None
-
-
-def id_bytes(job_id: str) -> bytes:
-    return bytes.fromhex(job_id.replace("-", ""))
-
-
-def head_fields(ids: Sequence[str]) -> bytes:
-    """The names of these jobs' heads in the data hash, concatenated, 17 bytes each."""
-    return bytes.fromhex("68" + "68".join(ids).replace("-", ""))  # 68 is "h"
-
-
-def id_text(packed: bytes) -> str:
-    digits = packed.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+# ------------------------------------------------------------------ members
 
 
 def ids_in(packed: bytes) -> list[str]:
     return [id_text(packed[at : at + 16]) for at in range(0, len(packed), 16)]
 
-
-# ------------------------------------------------------------------ members
 
 SECTIONS = {
     JobState.READY: 0,

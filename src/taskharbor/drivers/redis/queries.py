@@ -12,11 +12,12 @@ from taskharbor.drivers.cursor import Place, cursor_after, ended_states, fits, p
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.encoding import now_arg, record_of
-from taskharbor.drivers.redis.keys import SECTIONS, Keys, id_bytes, ids_in
+from taskharbor.drivers.redis.keys import SECTIONS, Keys, ids_in
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.model.clock import instant, micros
+from taskharbor.model.entropy import id_bytes
 from taskharbor.model.job import JobRecord
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from taskharbor.drivers.lifecycle import KeySlot
 from taskharbor.drivers.redis.encoding import alias_in, record_of
-from taskharbor.drivers.redis.keys import id_bytes, id_text
 from taskharbor.model.clock import instant
+from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import JobRecord
 
 _ENDS = struct.Struct(">Q")

@@ -33,7 +33,6 @@ from taskharbor.drivers.redis.keys import (
     QueueKeys,
     done_as,
     entry_of,
-    id_bytes,
     ids_in,
     line_of,
     list_score,
@@ -53,6 +52,7 @@ from taskharbor.drivers.redis.snapshot import (
     slot_in,
 )
 from taskharbor.model.clock import micros, span_micros
+from taskharbor.model.entropy import id_bytes
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, IDEMPOTENCY_WINDOW, NO_RULES, QueueRules

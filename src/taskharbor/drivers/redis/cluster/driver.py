@@ -46,7 +46,7 @@ from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_s
 from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
 from taskharbor.drivers.redis.cluster.wakeups import MergedSubscription
 from taskharbor.drivers.redis.encoding import now_arg
-from taskharbor.drivers.redis.keys import Keys, is_id
+from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.logbook import Logbook
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.registry import Registry
@@ -59,6 +59,7 @@ from taskharbor.errors import (
     StoreRefused,
     TaskHarborError,
 )
+from taskharbor.model.checks import is_id
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy

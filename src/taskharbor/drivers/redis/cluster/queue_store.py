@@ -19,7 +19,7 @@ from taskharbor.drivers.redis.connection import Connections
 from taskharbor.drivers.redis.control import Control
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
-from taskharbor.drivers.redis.keys import Keys, id_bytes
+from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.queries import Queries
@@ -29,7 +29,7 @@ from taskharbor.drivers.redis.snapshot import ask_for_job, memory_in, scoped
 from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.drivers.redis.wakeups import WakeupListener
 from taskharbor.model.clock import Clock, instant, micros
-from taskharbor.model.entropy import Entropy
+from taskharbor.model.entropy import Entropy, id_bytes
 from taskharbor.model.job import NewJob
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueRules

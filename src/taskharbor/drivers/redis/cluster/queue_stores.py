@@ -10,8 +10,8 @@ from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.address import Address
 from taskharbor.drivers.redis.cluster.queue_store import HarborSlot, QueueStore
 from taskharbor.drivers.redis.connection import Connections
-from taskharbor.drivers.redis.keys import is_id
 from taskharbor.errors import JobNotInflight, LeaseLost
+from taskharbor.model.checks import is_id
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import Lease
