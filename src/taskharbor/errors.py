@@ -10,14 +10,14 @@ TaskHarborError
 │   ├── EncodeError
 │   └── DecodeError
 ├── JobNotFound (LookupError)          no job has that id
-├── ConflictError                      the store said no, and nothing was changed
+├── ConflictError                      the store refused, and nothing was changed
 │   ├── DuplicateJob                   carries the existing job's id
 │   ├── RateLimited                    over the budget; carries retry_after
 │   ├── LeaseLost                      the caller no longer owns the job; throw the work away
 │   │   ├── JobNotInflight             it is not running (any more)
 │   │   ├── LeaseMismatch              it runs under another token
 │   │   └── LeaseExpired               the token is right, its time is over
-│   ├── WrongQueue                     the job is of another queue than the caller said
+│   ├── WrongQueue                     the job is of another queue than the caller named
 │   └── NotAllowedInState              e.g. requeue a running job; carries verb and state
 ├── DriverError                        the store failed; the cause is chained
 │   ├── DriverClosed                   close() was called, or open() was not
@@ -102,11 +102,11 @@ class JobNotFound(TaskHarborError, LookupError):
 
 
 class ConflictError(TaskHarborError):
-    """The store said no, and nothing was changed."""
+    """The store refused, and nothing was changed."""
 
 
 class DuplicateJob(ConflictError):
-    """Another job already stands where this one should go."""
+    """Another job with the same key already waits."""
 
     def __init__(self, job_id: str, existing_id: str) -> None:
         self.job_id = job_id
@@ -127,7 +127,7 @@ class RateLimited(ConflictError):
 
 
 class WrongQueue(ConflictError):
-    """The job is of another queue than the caller said. Nothing was changed."""
+    """The job is of another queue than the caller named. Nothing was changed."""
 
     def __init__(self, job_id: str, queue: str, wanted: str) -> None:
         self.job_id = job_id
@@ -151,9 +151,9 @@ class LeaseLost(ConflictError):
         self.owner: str | None = None
         self.state: str | None = None
         super().__init__(f"job {job_id} {self._what}; nothing was changed")
-        self.tell(owner, state)
+        self.add_facts(owner, state)
 
-    def tell(self, owner: str | None, state: str | None) -> None:
+    def add_facts(self, owner: str | None, state: str | None) -> None:
         """Add what the store knows of the job by now."""
         self.owner, self.state = owner, None if state is None else str(state)
         known = [f"held by {owner}"] if owner else []
@@ -170,7 +170,7 @@ class JobNotInflight(LeaseLost):
 
 
 class LeaseMismatch(LeaseLost):
-    """The job runs under another token: somebody else holds it now."""
+    """The job runs under another token: another worker holds it now."""
 
     _what = "runs under another lease"
 

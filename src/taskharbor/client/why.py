@@ -1,7 +1,7 @@
 """Why is this job not running? One true reason, worked out from what the store knows.
 
 `why` decides and is pure; `look_into` asks a store for what it needs. The order of the answers
-follows the gates of a claim: its own time and key, pause, somebody who could take it, max_running,
+follows the gates of a claim: its own time and key, pause, a worker that could take it, max_running,
 free slots, rate, and at last its place in the queue.
 """
 
@@ -30,13 +30,13 @@ class Reason(StrEnum):
     SCHEDULED = "scheduled"  # its time has not come
     KEY_HELD = "key_held"  # another job of its key runs
     PAUSED = "paused"  # its queue, or the harbor
-    NO_WORKER = "no_worker"  # nobody alive takes its queue, lane or type
+    NO_WORKER = "no_worker"  # no live worker takes its queue, lane or type
     FULL = "full"  # max_running of its queue, or of the harbor
     BUSY = "busy"  # every worker that could take it has its slots in use
     RATE = "rate"  # an execute rate holds it back
     IN_LINE = "in_line"  # others go first, or the next claim takes it
     RUNNING = "running"
-    CANCELLING = "cancelling"  # runs, and was told to stop
+    CANCELLING = "cancelling"  # runs, and was asked to stop
     LEASE_OVER = "lease_over"  # its worker fell silent; the next claim or sweep takes it back
     COMPLETED = "completed"
     FAILED = "failed"
@@ -58,7 +58,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and what stands around it at one instant."""
+    """A job, its queue and the workers at one instant."""
 
     job: JobRecord
     now: datetime
@@ -150,8 +150,8 @@ def why(at: Situation) -> Why:
         case JobState.FAILED:
             return _failed(at)
         case JobState.CANCELLED:
-            said = f": {at.job.last_error}" if at.job.last_error else ""
-            return _answer(at, Reason.CANCELLED, f"was cancelled {_ago(at, at.job.finished_at)}{said}")
+            error = f": {at.job.last_error}" if at.job.last_error else ""
+            return _answer(at, Reason.CANCELLED, f"was cancelled {_ago(at, at.job.finished_at)}{error}")
         case JobState.BLOCKED:
             return _blocked(at)
         case JobState.SCHEDULED:
@@ -237,7 +237,7 @@ def _paused(at: Situation) -> Why | None:
 
 
 def _unclaimed(at: Situation) -> Why | None:
-    """Nobody alive takes it: said for the queue first, then the lane, then the type."""
+    """No live worker takes it: because of its queue, else of its lane, else of its type."""
     job = at.job
     if any(_takes(worker, job) for worker in at.workers):
         return None
@@ -396,6 +396,6 @@ def _ago(at: Situation, then: datetime | None) -> str:
 
 
 def _span(span: timedelta) -> str:
-    """To the second: nobody plans by the microsecond."""
+    """Rounded to seconds."""
     whole = timedelta(seconds=round(max(span, timedelta(0)).total_seconds()))
     return shown(whole)

@@ -13,7 +13,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The capabilities of one driver."""
 
     wakeups: bool = False
-    """wakeups() yields hints; without it, callers only poll."""
+    """wakeups() works; without it, callers only poll."""
 
     multiprocess: bool = False
     """Several processes can open the same store."""

@@ -286,7 +286,7 @@ class Driver(OneJobForms, DriverSteps):
         In the same step the job blocked behind the same key is released when the running one is
         over, or merged into it when it waits again; the copy of a job ends with it, and the Ack of
         a copy completes its original. `settled_token` remembers the token, so that a repeat after a
-        lost reply, answered JobNotInflight, can be told from a loss. The history keeps the last
+        lost reply, answered JobNotInflight, can be distinguished from a loss. The history keeps the last
         ten attempts that were not a first-try success.
         """
         now = self._check(now)
@@ -566,8 +566,8 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_release_role(role, holder, now)
 
     def wakeups(self, queues: Sequence[str], worker_id: str) -> Wakeups:
-        """Hints, for as long as they are read (capability `wakeups`): work may be ready in one of
-        these queues, or a job this worker runs was cancelled. Hints may be lost, merged or wrong;
+        """Wake-ups, for as long as they are read (capability `wakeups`): work may be ready in one of
+        these queues, or a job this worker runs was cancelled. They may be lost, merged or wrong;
         polling stays correct without them. Close the iterator to stop.
         """
         self._check(None)

@@ -103,5 +103,5 @@ async def _explained(driver: _Verbs, error: LeaseLost, now: datetime | None) -> 
         [record] = await driver.get([error.job_id], now=now, payloads=False)
         if record is not None:
             owner = record.worker_id if record.state is JobState.RUNNING else None
-            error.tell(owner, record.state)
+            error.add_facts(owner, record.state)
     return error

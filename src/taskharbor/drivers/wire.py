@@ -85,7 +85,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """How one verb travels: its arguments by name, and the type of its answer.
 
     `is_change`: it may change something. `may_repeat`: done twice, it is as if it were done once, so a caller
-    that does not know may just ask again. Who may call it stands in web/permissions.py.
+    that does not know may just ask again. Who may call it is in web/permissions.py.
     """
 
     name: str

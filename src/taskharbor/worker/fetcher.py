@@ -133,8 +133,8 @@ class Fetcher:
         """Let the jobs in line start before the ended ones are sent, for at most 5 ms.
 
         They run in this same event loop. Without this pause the first finished job is sent alone and the
-        others need a second call, every turn. With a load the rest need not be waited for: they run while
-        it is under way.
+        others need a second call, every turn. If enough jobs have ended already (`has_load`), they are sent
+        at once: the others run during that call.
         """
         before, until = 0, self._timing.monotonic() + GATHER_SECONDS
         while (waiting := self._slots.waiting) and waiting != before and not self._settler.has_load:

@@ -3,7 +3,7 @@
     claimed ──start──► running ──end──► settling ──stored──► gone
        └────────────────┴── lease refused, or not extended in time ──► lost
 
-A `LeasedJob` has three parts. Every field has one writer; everyone may read.
+A `LeasedJob` has three parts. Any module may read them; each field is written only by the module beside it.
 
     part        field                            written by
     lease       newest, extended, trusted_until  lease_keeper.py

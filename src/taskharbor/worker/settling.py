@@ -134,7 +134,9 @@ class Settler:
         self._pending = batch + self._pending
 
     async def explain(self, unclear: list[LeasedJob]) -> None:
-        """Tell a settlement that was stored without an answer from a lost lease, by the record's last token.
+        """Read the records of jobs whose end is unclear: was the settlement stored, or the lease lost?
+
+        It was stored if the last token of the record is one that was sent.
 
         Raises:
             DriverError: the records cannot be read; call it again.

@@ -5,7 +5,8 @@ SIGQUIT           print all stacks to stderr and go on
 SIGUSR1           quiet: claim nothing more, and stay
 SIGHUP            reopen log files that were moved away; from a terminal, which is being closed: like SIGTERM
 
-SIGINT, and SIGHUP from a terminal, stay ignored in a process that was started so: by nohup, by `sh -c '… &'`.
+SIGINT, and SIGHUP from a terminal, stay ignored if the process was started with them ignored, as nohup and
+`sh -c '… &'` do.
 """
 
 from __future__ import annotations

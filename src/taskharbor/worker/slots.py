@@ -1,8 +1,8 @@
-"""Slots: a few long-lived tasks that take jobs from a local line and await their handlers directly.
+"""Slots: a few long-lived tasks that take claimed jobs from a list and await their handlers directly.
 
-A slot that is woken wakes the next one before it runs its own job, so a handler that suspends does
-not delay it; handlers that do not suspend are run by one slot after the other without any task, timer or
-switch of their own.
+No job gets a task of its own. A slot that is woken wakes the next slot first and then runs its job: a
+handler that waits for something does not delay the next job. A handler that never waits is followed by the
+next job in the same slot, without a switch between tasks.
 """
 
 from __future__ import annotations

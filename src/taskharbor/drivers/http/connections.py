@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         self._error = None
         waiter: asyncio.Future[ResponseParser] = self._loop.create_future()
         self._waiter = waiter
-        assert self._transport is not None  # noqa: S101 - nobody has a line that is not connected
+        assert self._transport is not None  # noqa: S101 - only connected ones are handed out
         self._transport.write(request)
         timer = self._loop.call_later(seconds, self._too_slow, seconds)
         try:

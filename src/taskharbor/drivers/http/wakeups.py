@@ -84,7 +84,7 @@ class RemoteWakeups(Inbox):
                 pause = 0.1
             except (DriverUnavailable, Lost, OSError) as error:
                 _log.info("no wake-ups from %s for now (%s); polling goes on", self._address.shown, error)
-            except Exception as error:  # noqa: BLE001 - it is handed to whoever reads
+            except Exception as error:  # noqa: BLE001 - the reader gets it
                 self._error = error
                 self._is_closed = True
                 self._news.set()

@@ -52,7 +52,7 @@ from taskharbor.model.speculation import HeadStart
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown, starting_at
 
-# memory://name is one store for everybody in this process who names it.
+# memory://name is one store for all of this process that use the name.
 _named: dict[str, Store] = {}
 
 _CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True, logbook=True)

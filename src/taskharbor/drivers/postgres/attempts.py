@@ -1,7 +1,7 @@
 """Claims, settlements, heartbeats and expired leases.
 
 Settlements of any kind travel with the claim in one statement. What is left over (copies, failure jobs, keys
-that somebody holds this moment, leases that were lost) is settled one by one in a transaction of its own. A
+that another transaction has locked, lost leases) is settled one by one in a transaction of its own. A
 claim is never part of that transaction: it may have to wait for a limit, and while it waits it must hold no
 locks.
 """
@@ -74,14 +74,14 @@ _TRIES = 100
 
 
 class ClaimSignals:
-    """What the claims of a handle tell the side of it that listens for wake-ups."""
+    """What the claims of a handle report to its wake-up listener."""
 
     def __init__(self) -> None:
-        self.listens = False  # while somebody listens for wake-ups on this handle
+        self.listens = False  # whether this handle has a subscription
         self.unmarked: set[str] = set()  # of the queues listened to, those that must be marked as idle
         self.held: set[str] = (
             set()
-        )  # jobs that were handed out here and not settled yet, while somebody listens
+        )  # jobs that were handed out here and not settled yet, while there is a subscription
         self.shape = ""  # what the last claim could take, but for its queues
         self.found_enough = False  # whether the last claim brought all it asked for
         self.claims = 0  # begun so far
@@ -91,9 +91,10 @@ class ClaimSignals:
 
     @contextmanager
     def marking(self, claim: Claim | None) -> Iterator[list[str] | None]:
-        """The queues of a claim to mark as idle if it comes back short. A mark that somebody took away was
-        notified, so all the others are still there. Such a hint may come before the answer to the claim:
-        what it adds to `unmarked` must stay.
+        """The queues of a claim to mark as idle if it comes back short: those without a mark.
+
+        Removing a mark sends a notification, which adds the queue to `unmarked`. It may arrive before the
+        answer to the claim, so what it adds meanwhile must stay.
         """
         idle = [queue for queue in claim.queues if queue in self.unmarked] if claim and self.unmarked else []
         self.unmarked.difference_update(idle)
@@ -274,7 +275,7 @@ class Attempts(Handle):
             on_settled(answer)
 
     async def _ack_in(self, connection: Any, ack: Ack, now: datetime | None) -> Answer:
-        """One ack inside a transaction that somebody else began and will commit."""
+        """One ack inside a transaction that the caller began and will commit."""
         self._signals.held.discard(ack.lease.job_id)
         batch = batch_of([ack.lease])
         if batch.ids:
@@ -341,7 +342,7 @@ class Attempts(Handle):
         return [answers[ord_] for ord_ in sorted(answers)]
 
     async def _reclaim_one_by_one(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
-        """Expired leases of jobs that copies or failure jobs have to do with."""
+        """Reclaim jobs that have a copy or get a failure job, one record after the other."""
         if not ids:
             return []
 

@@ -28,7 +28,7 @@ _clock = SystemClock()
 
 
 class BlockingConnection(psycopg.Connection[Any]):
-    """Used by one thread at a time. After a TimeoutError nobody may use it any more."""
+    """Used by one thread at a time. After a TimeoutError it must not be used any more."""
 
     answer_seconds = ANSWER_SECONDS
     _asked: bytes | None = None  # the statement that is prepared

@@ -54,7 +54,7 @@ class Connections:
         self._begin = f"{_BEGIN}; set local search_path = {OUR_PATH}" if address.behind_pooler else _BEGIN
         self._idle: list[Any] = [] if first is None else [first]
         self._kept: Any = None  # the one that listens
-        self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # somebody waits for that very one
+        self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # a caller waits for this one
         self._leaving: set[Any] = set()  # closed as soon as the call on it is over
         self._returned = asyncio.Event()  # set when a connection comes back
         self._lent: set[Any] = set()
@@ -93,7 +93,7 @@ class Connections:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
-        """A connection for as long as somebody else's code wants it; it is not one of the handful.
+        """A connection for the caller's own code, for as long as it needs it; not one of the pool.
 
         Names in it mean what they mean to its role everywhere else; `our_names` is for statements of ours.
         """
@@ -287,7 +287,7 @@ class Connections:
         return task
 
     def _give_back(self, connection: Any) -> None:
-        # In the middle of something after a cancelled call: nobody else shall find it like that.
+        # After a cancelled call it may be inside a transaction: no other call may get it like that.
         if connection.is_closed() or self._is_closed or connection.is_in_transaction():
             connection.terminate()
         elif connection in self._leaving:
@@ -295,7 +295,7 @@ class Connections:
         elif self._is_wanted(connection):
             pass  # handed over below; among the idle ones another call would take it, too
         elif connection is self._kept:
-            self._idle.insert(0, connection)  # the others first: who hears must not be busy
+            self._idle.insert(0, connection)  # last to be taken: the listening connection should stay free
         else:
             self._idle.append(connection)
             if self._trimming is None:
@@ -343,7 +343,7 @@ class Handle:
 
 @asynccontextmanager
 async def our_names(connection: Any) -> AsyncIterator[None]:
-    """Inside a transaction of somebody else's: until the end of this, names mean what they mean to us."""
+    """Inside the caller's transaction: until the end of this block, the search_path is ours."""
     theirs = await connection.fetchval("select pg_catalog.current_setting('search_path')")
     await connection.execute(f"set local search_path = {OUR_PATH}")
     yield

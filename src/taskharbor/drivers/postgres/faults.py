@@ -66,23 +66,23 @@ def ours(error: BaseException, *, writes: bool = True) -> DriverError | SchemaOu
     code = sqlstate(error)
     if code is None:
         return _lost(error, writes)
-    said = _said(error)
+    text = _text_of(error)
     for prefix, why in _REFUSED.items():
         if code.startswith(prefix):
-            return StoreRefused(f"{why}: {said}")
+            return StoreRefused(f"{why}: {text}")
     if code in _OLD_SCHEMA:
-        return SchemaOutOfDate(f"the schema of this store does not fit this code ({said}); {MIGRATE}")
+        return SchemaOutOfDate(f"the schema of this store does not fit this code ({text}); {MIGRATE}")
     if code in _FULL:
-        return StoreFull(f"the server has no room left, nothing was written: {said}")
+        return StoreFull(f"the server has no room left, nothing was written: {text}")
     if code in _UNDONE:
-        return DriverUnavailable(f"the server gave the statement up, nothing was written: {said}", done=False)
+        return DriverUnavailable(f"the server gave the statement up, nothing was written: {text}", done=False)
     if code.startswith(("08", "57P")):
         return _lost(error, writes)
-    return DriverMisbehaved(f"the server answered {code}: {said}")
+    return DriverMisbehaved(f"the server answered {code}: {text}")
 
 
 def sqlstate(error: BaseException) -> str | None:
-    """The five signs by which the server names an error; None when it did not say anything."""
+    """The SQLSTATE code of a server error; None for an error of the connection."""
     code = getattr(error, "sqlstate", None)
     return code if isinstance(code, str) else None
 
@@ -96,7 +96,7 @@ def _lost(error: BaseException, writes: bool) -> DriverError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(f"the certificate of the server was not accepted: {error.verify_message}")
     if isinstance(error, ValueError):
-        return DriverMisbehaved(f"an argument that cannot be sent to the server: {_said(error)}")
+        return DriverMisbehaved(f"an argument that cannot be sent to the server: {_text_of(error)}")
     if type(error) is ConnectionError and "SSL" in str(error):
         return StoreRefused("the server speaks no TLS, and sslmode asks for it")
     if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
@@ -116,7 +116,7 @@ def _lost(error: BaseException, writes: bool) -> DriverError:
     return DriverUnavailable(f"{what}; nothing was written", done=False)
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     if isinstance(error, psycopg.Error):
         return error.diag.message_primary or type(error).__name__
     return str(error.args[0]) if error.args else type(error).__name__

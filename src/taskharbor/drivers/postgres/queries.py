@@ -134,7 +134,7 @@ class Queries(Handle):
 
 
 def _page(query: Query, rows: Sequence[Any]) -> Page:
-    """The jobs of a page. Every row tells how far the look went: a place, or null when it saw all."""
+    """The jobs of a page. Every row has how far the search went: a place, or null if it saw all."""
     ended, seq, examined, at = rows[0][-4:]
     jobs = [replace(shown(record_of(row), at), settled_token=None) for row in rows if row[0] is not None]
     if len(jobs) > query.limit:

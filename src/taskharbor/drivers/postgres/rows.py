@@ -1,6 +1,6 @@
 """Row ↔ JobRecord, and lease tokens.
 
-The token of a job with a key ends with a mark, so that a settlement tells without a look-up whether a key
+The token of a job with a key ends with a mark, so that a settlement shows without a look-up whether a key
 must be locked. The store keeps the bare 128 bits.
 """
 
@@ -28,7 +28,7 @@ STATES = (
     JobState.CANCELLED,
 )
 CODES = {state: code for code, state in enumerate(STATES)}
-"""In answers and questions. The store keeps 0 for both kinds of waiting: its `eligible_at` tells."""
+"""In answers and questions. The store keeps 0 for both kinds of waiting: `eligible_at` decides."""
 IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY, RUN_HAD_COPY = 1, 2, 4, 8, 16  # link_flags
 
 COLUMNS = """
@@ -50,7 +50,7 @@ _json = msgspec.json.Decoder()
 
 
 def record_of(row: Sequence[Any]) -> JobRecord:
-    """A stored record, with its token, which nobody outside the driver may see."""
+    """A stored record, with its token, which must not leave the driver."""
     state = STATES[row[4]]
     is_running = state is JobState.RUNNING
     return JobRecord(

@@ -4,11 +4,11 @@
 the code of the release before keeps working on them. `.post` migrations take away and run after it. So code
 starts when it finds every `.pre` that it knows, and no `.post` that it does not know.
 
-**Functions** are in sql/functions, one file each. `migrate` applies those whose text is not the one that the
-store has; `function_text` remembers a digest of each, and the number of the set they came from. A program
-with a lower number changes nothing. Code starts when it finds every function that it calls by its name,
-whatever the text: old and new programs work side by side. So a function keeps its arguments; with others it
-needs a new name.
+**Functions** are in sql/functions, one file each. `migrate` applies those whose text has changed. The table
+`function_text` has a digest of each, and the number of the function set they came from; a program whose own
+number is lower changes nothing. Code starts when the store has every function that it calls, by name,
+whatever the text is, so old and new programs work side by side. That is why the arguments of a function never
+change: a function with other arguments needs a new name.
 """
 
 from __future__ import annotations

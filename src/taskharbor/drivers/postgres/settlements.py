@@ -35,7 +35,7 @@ NOTHING = (None, None, None, None, None, None, None)
 def batch_of(leases: Sequence[Lease]) -> Batch:
     """The leases that the server can be asked about, each job once.
 
-    A lease that nobody can hold is left out, and so is a job that is named again: its order counts.
+    Left out are leases with an impossible id or token, and a second lease of the same job: its order counts.
     """
     ids = [lease.job_id for lease in leases]
     tokens = [lease.token for lease in leases]

@@ -270,9 +270,9 @@ async def connect(
 
 def greeting(username: str | None, password: str | None, database: int) -> list[Command]:
     """The commands to send on a new connection."""
-    said: list[Command] = []
+    commands: list[Command] = []
     if password is not None:
-        said.append(("AUTH", username, password) if username else ("AUTH", password))
+        commands.append(("AUTH", username, password) if username else ("AUTH", password))
     if database:
-        said.append(("SELECT", database))
-    return said
+        commands.append(("SELECT", database))
+    return commands

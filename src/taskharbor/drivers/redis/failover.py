@@ -1,9 +1,9 @@
 """Detects that a replica has replaced the primary.
 
-Replication is asynchronous: a promoted replica lacks the last writes. It starts a replication history
-of its own, and INFO names the one it followed before, and up to which offset. A handle that knows the
-old history recognises the failover. A server restarted from a snapshot looks the same, and may lack
-writes, too.
+Replication is asynchronous: a promoted replica lacks the last writes. It starts a new replication history.
+INFO shows the id of the new history, and of the one before it with the last offset. If a handle has seen the
+old id and now finds the new one, there was a failover. A server that restarted from a snapshot looks the
+same, and it may lack writes, too.
 """
 
 from __future__ import annotations

@@ -43,18 +43,18 @@ def word_of(error: BaseException) -> str:
 
 def ours(error: BaseException) -> DriverError:
     """Our error for an error reply. The server changed nothing."""
-    word, said = word_of(error), str(error)
+    word, text = word_of(error), str(error)
     if word == "OOM":
-        return StoreFull(f"the server is at its maxmemory, nothing was written: {said}")
+        return StoreFull(f"the server is at its maxmemory, nothing was written: {text}")
     if word in _REFUSED:
-        return StoreRefused(f"{_REFUSED[word]}: {said}")
+        return StoreRefused(f"{_REFUSED[word]}: {text}")
     if word in _NOT_NOW or word.startswith(_NOT_NOW_PREFIXES):
-        return DriverUnavailable(f"the server cannot answer for now, nothing was written: {said}", done=False)
-    if "DB index" in said:
-        return StoreRefused(f"there is no such database on the server: {said}")
-    if "max number of clients" in said:
-        return DriverUnavailable(f"the server takes no more connections: {said}", done=False)
-    return DriverMisbehaved(f"the server answered: {said}")
+        return DriverUnavailable(f"the server cannot answer for now, nothing was written: {text}", done=False)
+    if "DB index" in text:
+        return StoreRefused(f"there is no such database on the server: {text}")
+    if "max number of clients" in text:
+        return DriverUnavailable(f"the server takes no more connections: {text}", done=False)
+    return DriverMisbehaved(f"the server answered: {text}")
 
 
 def lost(error: BaseException | None, *, done: bool | None) -> DriverUnavailable:

@@ -115,8 +115,8 @@ def advise(health: Health, address: Address) -> None:
     """
     if not health.tells_settings and health.appends and _is_first(address, "settings"):
         log.info(
-            "%s does not tell our user how often it flushes, so jobs count as kept by class %s; %s for "
-            "the user would tell it, and the passwords of the server, too",
+            "%s does not show our user how often it flushes, so jobs count as kept by class %s; %s for "
+            "the user would show it, and the passwords of the server, too",
             address.shown,
             health.durability,
             _SEES,

@@ -1,7 +1,7 @@
 """Parked claims: an idle worker's claim is sent right after its BLPOP, so the job arrives together with
-the wake-up and saves a round trip. At most one claim per handle is parked; any other claim of the handle
-first collects it. A parked job that its worker does not fetch in time is released. Its lease is longer
-by the time it may wait here, so the worker can count the lease from its own call, as always.
+the wake-up, which saves a round trip. A handle parks at most one claim, and its next claim collects the
+answer first. Jobs that the worker does not fetch in time are released. Their leases are longer by the
+time they may wait here, so a worker can count every lease from its own call.
 docs/internals/parked-claims.md has a drawing, the invariant and the reasons why it is correct.
 """
 
@@ -207,7 +207,7 @@ class ParkedClaims:
             if self._parked is parked:
                 self._parked = None
 
-    # ------------------------------------------------------------------ what nobody fetched
+    # ------------------------------------------------------------------ jobs that were not fetched in time
 
     def _expire(self, parked: ParkedClaim) -> None:
         if self._parked is parked:

@@ -144,7 +144,7 @@ class WakeupListener:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _until_lost(self, connection: Connection) -> None:
-        self.wake_all()  # wake-ups sent while nobody listened are lost: look once
+        self.wake_all()  # wake-ups sent in the meantime are lost: look once
         try:
             while True:
                 await self._listen_once(connection)

@@ -143,7 +143,7 @@ async def test_acks_of_several_claims_go_in_one_call(driver: Driver) -> None:
 async def test_jobs_of_several_claims_and_queues_that_end_together_keep_what_is_their_own(
     driver: Driver,
 ) -> None:
-    """D01 D03: queue, token and start, whoever ends in the same call."""
+    """D01 D03: queue, token and start, whatever else ends in the same call."""
     await driver.enqueue([*new_jobs(2), *new_jobs(2, queue=OTHER_QUEUE)], now=START)
     jobs = await reserve(driver, queues=(QUEUE, OTHER_QUEUE), limit=3, now=START)
     jobs += await reserve(driver, queues=(QUEUE, OTHER_QUEUE), limit=3, now=START + SECOND)
@@ -224,7 +224,7 @@ async def test_a_repeat_after_a_lost_reply_can_be_told_from_a_loss(driver: Drive
 
 
 async def test_the_last_token_is_forgotten_when_the_job_moves_on(driver: Driver) -> None:
-    """D07: cleared by the next claim, by a reclaim and by a requeue, so that nobody reads an old success."""
+    """D07: cleared by the next claim, by a reclaim and by a requeue, so that an old success is never read."""
     job = await running(driver)
     await settle_one(driver, Retry(job.lease))
     kept = (await get_one(driver, job.id)).settled_token

@@ -120,17 +120,22 @@ async def test_a_repeated_fail_leaves_one_dead_letter(driver: Driver) -> None:
 
 
 async def test_the_first_failure_of_an_idle_fail_queue_is_told(driver: Driver) -> None:
-    """F07: a fail queue that never held a job gets its first; it tells everything about the failed one."""
+    """F07: a fail queue that never held a job gets its first; it describes the failed one completely."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, fail_queue=FAIL_QUEUE), now=START)
     job = await running(driver, **FULL)
     await settle_one(driver, Fail(job.lease, "no such user", FailureKind.UNRECOVERABLE), now=START + SECOND)
 
-    told = await reserve_one(driver, queues=(FAIL_QUEUE,), now=START + SECOND)
+    failure = await reserve_one(driver, queues=(FAIL_QUEUE,), now=START + SECOND)
 
-    assert (told.type, told.queue, told.attempts, told.run_at) == (FAILURE_TYPE, FAIL_QUEUE, 0, None)
-    assert (told.max_attempts, told.max_stalls) == (100, 3)
-    assert (told.min_backoff, told.max_backoff) == (10 * SECOND, 15 * MINUTE)
-    assert msgspec.json.decode(told.payload) == {
+    assert (failure.type, failure.queue, failure.attempts, failure.run_at) == (
+        FAILURE_TYPE,
+        FAIL_QUEUE,
+        0,
+        None,
+    )
+    assert (failure.max_attempts, failure.max_stalls) == (100, 3)
+    assert (failure.min_backoff, failure.max_backoff) == (10 * SECOND, 15 * MINUTE)
+    assert msgspec.json.decode(failure.payload) == {
         "id": job.id,
         "type": job.type,
         "queue": QUEUE,
@@ -158,12 +163,12 @@ async def test_a_failure_job_that_fails_makes_no_other(driver: Driver) -> None:
         await driver.configure_queue(QueueSettings(queue=queue, fail_queue=FAIL_QUEUE), now=START)
     job = await running(driver)
     await settle_one(driver, Fail(job.lease, "broken"))
-    told = await reserve_one(driver, queues=(FAIL_QUEUE,))
+    failure = await reserve_one(driver, queues=(FAIL_QUEUE,))
 
-    await settle_one(driver, Fail(told.lease, "nobody listens"))
+    await settle_one(driver, Fail(failure.lease, "nobody listens"))
 
-    assert await found_ids(driver) == [job.id, told.id]
-    assert await found_ids(driver, states=(JobState.FAILED,)) == [job.id, told.id]
+    assert await found_ids(driver) == [job.id, failure.id]
+    assert await found_ids(driver, states=(JobState.FAILED,)) == [job.id, failure.id]
 
 
 async def test_the_fail_queue_of_the_harbor_serves_queues_without_their_own(driver: Driver) -> None:
@@ -311,7 +316,7 @@ async def test_a_replay_can_be_edited(driver: Driver) -> None:
 
 
 async def test_a_replay_may_keep_its_counts(driver: Driver) -> None:
-    """F12: then the next failure stands on top of the old ones."""
+    """F12: then the next failure is counted on top of the old ones."""
     job = await running(driver, max_attempts=2)
     await settle_one(driver, Fail(job.lease, "broken"))
 
@@ -351,7 +356,7 @@ async def test_only_what_is_over_can_be_requeued(driver: Driver) -> None:
 
 
 async def test_one_id_twice_in_one_call_is_requeued_once(driver: Driver) -> None:
-    """F14: each for itself, in list order; a refused one stops nobody."""
+    """F14: each for itself, in list order; a refused one does not stop the others."""
     first, second = await in_state(driver, JobState.FAILED), await in_state(driver, JobState.COMPLETED)
 
     answers = await driver.requeue([first.id, first.id, UNKNOWN_ID, second.id], now=START)
@@ -360,7 +365,7 @@ async def test_one_id_twice_in_one_call_is_requeued_once(driver: Driver) -> None
 
 
 async def test_the_token_of_an_earlier_life_opens_nothing(driver: Driver) -> None:
-    """F15: not while it waits again, not while somebody else runs it."""
+    """F15: not while it waits again, not while another worker runs it."""
     job = await running(driver)
     await settle_one(driver, Fail(job.lease))
     await driver.requeue([job.id], now=START)

@@ -86,7 +86,7 @@ async def test_all_that_can_be_seen_is_there_after_a_restart(driver: Driver) -> 
 
 
 async def test_a_lease_goes_on_after_a_restart(driver: Driver) -> None:
-    """U03 N11: its owner can extend and settle, and nobody else gets the job."""
+    """U03 N11: its owner can extend and settle, and no other worker gets the job."""
     job = await running(driver)
     await driver.extend_leases([job.lease], LEASE, progress={job.id: Progress(0.5, "half")}, now=START)
 

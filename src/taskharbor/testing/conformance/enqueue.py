@@ -211,7 +211,7 @@ async def test_a_job_scheduled_far_beyond_a_lease_runs_once(driver: Driver) -> N
 
 
 async def test_one_malformed_job_refuses_the_whole_call(driver: Driver) -> None:
-    """A13: nothing of the call is stored, wherever the bad one stands."""
+    """A13: nothing of the call is stored, at whatever position the bad one is."""
     for place in range(3):
         jobs = new_jobs(3)
         jobs[place] = new_job(priority=101)
@@ -390,12 +390,12 @@ async def test_what_is_no_transaction_of_the_store_is_refused(driver: Driver) ->
 
 
 async def test_an_enqueue_wakes_a_waiting_worker(driver: Driver) -> None:
-    """A22: whoever listens to the queue gets a hint."""
+    """A22: a listener of the queue gets a wake-up."""
     requires(driver, "wakeups")
     hints = driver.wakeups((QUEUE,), WORKER)
     waiting = asyncio.ensure_future(anext(hints))
 
-    # A hint may be lost before the listener stands; a worker that polls would not notice.
+    # A wake-up may be lost before the listener is ready; a worker that polls would not notice.
     async with asyncio.timeout(20):
         while not waiting.done():
             await enqueue_one(driver)

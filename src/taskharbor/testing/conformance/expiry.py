@@ -126,7 +126,7 @@ async def test_failures_and_stalls_are_counted_apart(driver: Driver) -> None:
 
 
 async def test_a_reclaimed_job_keeps_its_place(driver: Driver) -> None:
-    """G06 G07: same seq and priority; it stands by its creation, before what came later."""
+    """G06 G07: same seq and priority; its place follows its creation, before what came later."""
     job = await running(driver, priority=1)
     younger = await enqueue_one(driver, priority=1, now=START + SECOND)
     urgent = await enqueue_one(driver, priority=2, now=START + SECOND)
@@ -149,7 +149,7 @@ async def test_every_stall_runs_again_at_once(driver: Driver) -> None:
 
 @pytest.mark.parametrize("max_stalls", [1, 2, 3])
 async def test_the_last_allowed_expiry_fails_the_job(driver: Driver, max_stalls: int) -> None:
-    """G09: the N-th stall of max_stalls = N, kind `stalled`, attempts untouched; by whoever notices."""
+    """G09: the N-th stall of max_stalls = N, kind `stalled`, attempts untouched; whoever finds it."""
     for way in ("sweep", "reserve"):
         clock = Moment()
         queue = f"kit-{way}"
@@ -176,9 +176,9 @@ async def test_a_job_that_stalled_to_death_is_told_to_the_fail_queue(driver: Dri
 
     await sweep(driver)
     await sweep(driver)
-    [told] = await reserve(driver, queues=(OTHER_QUEUE,), limit=10, now=END)
+    [failure] = await reserve(driver, queues=(OTHER_QUEUE,), limit=10, now=END)
 
-    body = msgspec.json.decode(told.payload)
+    body = msgspec.json.decode(failure.payload)
     assert (body["id"], body["failure_kind"], body["stalls"]) == (job.id, "stalled", 1)
 
 
@@ -264,7 +264,7 @@ async def test_a_second_sweep_finds_nothing(driver: Driver) -> None:
 
 
 async def test_a_sweep_takes_the_oldest_first_and_pages_through_all(driver: Driver) -> None:
-    """G12: by the end of the lease over all queues, a hundred unless said otherwise."""
+    """G12: by the end of the lease over all queues, a hundred by default."""
     ids = []
     for place in range(12):
         job = await running(driver, queue=f"kit-{place % 3}", lease_for=LEASE - place * SECOND)
@@ -314,7 +314,7 @@ async def test_a_sweep_makes_no_ghost_of_a_finished_job(driver: Driver) -> None:
 
 
 async def test_recovery_needs_nothing_but_the_lease(driver: Driver) -> None:
-    """G14 R002-15: the worker was never registered, and nobody says that it is gone."""
+    """G14 R002-15: the worker was never registered, and nothing reports that it is gone."""
     job = await running(driver, worker_id="never-reported")
     assert await driver.workers(now=START) == []
 
@@ -360,8 +360,8 @@ async def test_two_sweepers_count_every_stall_once(driver: Driver) -> None:
     await other.close()
     records = await driver.get(sorted(ids), now=END)
 
-    told = [answer.id for page in swept for answer in page]
-    assert len(told) == len(set(told))
+    ids = [answer.id for page in swept for answer in page]
+    assert len(ids) == len(set(ids))
     assert all(job is not None and job.stalls == 1 for job in records)
 
 
@@ -380,7 +380,7 @@ async def test_an_expired_job_whose_cancel_was_requested_is_cancelled(driver: Dr
 
 
 async def test_an_expired_job_with_a_blocked_one_behind_it_becomes_one_waiting_job(driver: Driver) -> None:
-    """G19: told as merged, once; what was blocked is never beside it."""
+    """G19: reported as merged, once; what was blocked is never beside it."""
     job = await running(driver, key=b"k", payload=b"old")
     await enqueue_one(driver, key=b"k", payload=b"new")
 

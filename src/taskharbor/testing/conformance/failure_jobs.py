@@ -49,7 +49,7 @@ async def failure_jobs(driver: Driver, queue: str = DEAD) -> list[JobRecord]:
     return await find_all(driver, Query(queue=queue))
 
 
-def told(job: JobRecord) -> dict[str, Any]:
+def report_of(job: JobRecord) -> dict[str, Any]:
     decoded: dict[str, Any] = msgspec.json.decode(job.payload)
     return decoded
 
@@ -62,7 +62,7 @@ async def test_a_failed_job_is_told_about_in_full(driver: Driver) -> None:
     await settle_one(driver, Fail(job.lease, 'it "broke"\n', "timeout"))
 
     [failure] = await failure_jobs(driver)
-    assert told(failure) == {
+    assert report_of(failure) == {
         "id": job.id,
         "type": "kit.mail",
         "queue": QUEUE,
@@ -90,8 +90,8 @@ async def test_a_key_of_any_bytes_leaves_valid_json(driver: Driver, key: bytes |
     await settle_one(driver, Fail(job.lease, "a\0b\ud800"))
 
     [failure] = await failure_jobs(driver)
-    assert isinstance(told(failure)["key"], str) == (key is not None)
-    assert told(failure)["error"] == "a\ufffdb?"
+    assert isinstance(report_of(failure)["key"], str) == (key is not None)
+    assert report_of(failure)["error"] == "a\ufffdb?"
 
 
 async def test_the_first_failure_of_an_idle_queue_is_not_lost(driver: Driver) -> None:
@@ -103,7 +103,7 @@ async def test_the_first_failure_of_an_idle_queue_is_not_lost(driver: Driver) ->
 
         [failure] = [found for found in await failure_jobs(driver) if not found.state.is_terminal]
         taken = await reserve_one(driver, queues=(DEAD,))
-        assert (taken.id, told(taken)["id"]) == (failure.id, job.id)
+        assert (taken.id, report_of(taken)["id"]) == (failure.id, job.id)
         await settle_one(driver, Ack(taken.lease))
 
 
@@ -117,7 +117,7 @@ async def test_stalls_that_are_used_up_are_told_with_their_kind(driver: Driver) 
     third = await running(driver, max_stalls=1)
     await settle_one(driver, Stalled(third.lease, "signal 9"))
 
-    reports = [told(failure) for failure in await failure_jobs(driver)]
+    reports = [report_of(failure) for failure in await failure_jobs(driver)]
     assert [(report["id"], report["failure_kind"]) for report in reports] == [
         (job.id, "stalled") for job in (first, second, third)
     ]
@@ -165,8 +165,8 @@ async def test_the_failure_queue_of_the_harbor_serves_queues_without_their_own(d
     await driver.settle([Fail(own.lease, "broken"), Fail(other.lease, "broken")], now=START)
     await reserve(driver, queues=(OTHER_QUEUE,))
 
-    assert [told(job)["id"] for job in await failure_jobs(driver)] == [own.id]
-    assert [told(job)["id"] for job in await failure_jobs(driver, "kit-all-dead")] == [other.id]
+    assert [report_of(job)["id"] for job in await failure_jobs(driver)] == [own.id]
+    assert [report_of(job)["id"] for job in await failure_jobs(driver, "kit-all-dead")] == [other.id]
 
 
 async def test_failure_jobs_are_exempt_from_enqueue_rates(driver: Driver) -> None:
@@ -203,7 +203,7 @@ async def test_a_failure_job_that_fails_goes_to_the_dead_letters_only(driver: Dr
 
 
 async def test_every_failure_of_a_job_is_told_once(driver: Driver) -> None:
-    """I11: a repeat of the settlement tells nothing; a failure after a requeue does."""
+    """I11: a repeat of the settlement reports nothing; a failure after a requeue does."""
     await send_failures_to(driver)
     job = await running(driver)
     await settle_one(driver, Fail(job.lease, "first"))
@@ -214,7 +214,7 @@ async def test_every_failure_of_a_job_is_told_once(driver: Driver) -> None:
     again = await reserve_one(driver)
     await settle_one(driver, Fail(again.lease, "second"))
 
-    reports = [told(failure) for failure in await failure_jobs(driver)]
+    reports = [report_of(failure) for failure in await failure_jobs(driver)]
     assert [(report["id"], report["error"]) for report in reports] == [(job.id, "first"), (job.id, "second")]
 
 
@@ -230,5 +230,5 @@ async def test_the_failure_job_is_there_in_the_step_that_failed_the_job(driver: 
 
     assert await driver.count(now=START) == {QUEUE: Counts(failed=1, ready=1), DEAD: Counts(ready=1)}
     [failure] = await reserve(driver, queues=(DEAD,), lease_for=timedelta(hours=1))
-    assert told(failure)["id"] == job.id
+    assert report_of(failure)["id"] == job.id
     assert [taken.id for taken in await reserve(driver)] == [follower.id]

@@ -46,7 +46,7 @@ async def test_a_slower_worker_leaves_a_copy_to_the_others_for_a_while(driver: D
 
 @pytest.mark.parametrize("name", ["fast", "slow", "slow-ab", "low-a", "slow-a b", "1", "sloẃ-a"])
 async def test_whoever_is_not_called_slower_has_a_copy_at_once(driver: Driver, name: str) -> None:
-    """R003-38: names count as a whole; a worker that nobody knows is not held back."""
+    """R003-38: names count as a whole; an unknown worker is not held back."""
     _, copy_id = await copy_with_head_start(driver, "slow-a", "slow-b", "slow-é 🐍:1")
 
     assert await reserve(driver, worker_id="slow-é 🐍:1", limit=10) == []
@@ -80,7 +80,7 @@ async def test_the_worker_of_the_original_has_no_copy_after_the_head_start_eithe
 
 
 async def test_a_copy_that_waits_for_a_faster_worker_hides_no_other_job(driver: Driver) -> None:
-    """B16: the slower one finds what stands behind it, and the copy keeps its place."""
+    """B16: the slower one finds what is behind it, and the copy keeps its place."""
     _, copy_id = await copy_with_head_start(driver, OTHER_WORKER)
     first, second = [await enqueue_one(driver, now=START) for _ in range(2)]
 

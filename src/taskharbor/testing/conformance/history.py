@@ -121,7 +121,7 @@ async def test_a_long_trace_is_cut_at_a_character(driver: Driver, letter: str) -
 
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_cancelled_run_is_remembered_as_such(driver: Driver, end: str) -> None:
-    """V01: (history) whatever its worker said in the end."""
+    """V01: (history) however its worker settled it."""
     job = await running(driver)
     await driver.cancel([job.id], now=START)
 

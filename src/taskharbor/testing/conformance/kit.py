@@ -40,7 +40,7 @@ UNKNOWN_ID = entropy.job_id(START)
 
 
 class Moment:
-    """A clock that stands still until the case moves it."""
+    """A clock that does not move until the case moves it."""
 
     def __init__(self, at: datetime = START) -> None:
         self.at = at
@@ -146,7 +146,7 @@ async def running(
 
 
 async def in_state(driver: Driver, state: JobState, *, now: datetime = START, **fields: Any) -> JobRecord:
-    """A job that stands in this state at `now`, as `get` shows it."""
+    """A job that is in this state at `now`, as `get` shows it."""
     match state:
         case JobState.READY:
             return await get_one(driver, (await enqueue_one(driver, now=now, **fields)).id, now=now)

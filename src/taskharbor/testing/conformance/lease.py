@@ -80,7 +80,7 @@ ONE_JOB_FORMS = ("ack", "retry", "fail", "extend_lease")
 
 
 async def test_a_refused_lease_says_who_holds_the_job_and_what_it_is(driver: Driver) -> None:
-    """E03 R002-4: with the reason: somebody else owns it, or it does not run at all."""
+    """E03 R002-4: with the reason: another worker owns it, or it does not run at all."""
     mine = await running(driver)
     theirs = await reserve_one(driver, worker_id=OTHER_WORKER, now=END)
 
@@ -135,7 +135,7 @@ async def test_a_lease_can_be_extended_in_its_last_microsecond(driver: Driver) -
 
 @pytest.mark.parametrize("late", [timedelta(0), MICROSECOND, HOUR], ids=str)
 async def test_an_expired_lease_is_never_revived(driver: Driver, late: timedelta) -> None:
-    """E05 E06 R002-10: from its end on, also while nobody has taken the job away."""
+    """E05 E06 R002-10: from its end on, also while the job was not claimed again."""
     job = await running(driver)
 
     async with unchanged(driver, job.id, now=END + late):
@@ -303,7 +303,7 @@ async def test_extensions_are_answered_one_by_one(driver: Driver) -> None:
 
 
 async def test_leases_of_several_claims_are_extended_in_one_call(driver: Driver) -> None:
-    """E16: each by the token of its own claim, whoever else runs for the same worker."""
+    """E16: each by the token of its own claim, whatever else the same worker runs."""
     await driver.enqueue(new_jobs(3), now=START)
     jobs = [*await reserve(driver, limit=2), await reserve_one(driver)]
     assert len({job.token for job in jobs}) == 2
@@ -396,7 +396,7 @@ async def test_every_verb_works_in_the_last_microsecond_of_a_lease(driver: Drive
 async def test_no_verb_works_from_the_end_of_a_lease_on(
     driver: Driver, key: bytes | None, late: timedelta
 ) -> None:
-    """E05 D02 T09 F04 R000-39: LeaseExpired, nothing changed, though nobody has taken the job yet."""
+    """E05 D02 T09 F04 R000-39: LeaseExpired, nothing changed, though the job was not claimed again yet."""
     for number, (name, verb) in enumerate(LEASED_VERBS.items()):
         with row(name):
             job = await running(driver, queue=f"kit-{number}", max_stalls=1, key=key)

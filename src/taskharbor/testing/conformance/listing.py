@@ -312,7 +312,7 @@ async def test_a_query_that_makes_no_sense_is_refused(driver: Driver, fields: di
 
 
 async def test_a_look_without_payloads_leaves_payloads_and_results_out(driver: Driver) -> None:
-    """R01 R02: nothing else; for whoever shows neither they would be a megabyte per job to carry."""
+    """R01 R02: nothing else; a caller that shows neither does not carry a megabyte per job."""
     big = b'"' + b"x" * 70_000 + b'"'
     small = await enqueue_one(driver, payload=b'{"a":1}')
     large = await enqueue_one(

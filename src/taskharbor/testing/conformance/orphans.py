@@ -42,8 +42,8 @@ def _loser(request: pytest.FixtureRequest) -> Callable[[str], Awaitable[None]]:
     return lose  # type: ignore[no-any-return]
 
 
-def _told(caplog: pytest.LogCaptureFixture) -> int:
-    """How often the log has told of lost jobs."""
+def _logged(caplog: pytest.LogCaptureFixture) -> int:
+    """How often lost jobs were logged."""
     return sum(record.name == "taskharbor.store" for record in caplog.records)
 
 
@@ -58,12 +58,12 @@ async def test_a_claim_goes_past_a_waiting_entry_without_its_job(
 
     with caplog.at_level(logging.ERROR, "taskharbor.store"):
         taken = await reserve(driver, limit=10)
-        told = _told(caplog)
+        logged = _logged(caplog)
         again = [await reserve(driver, limit=10) for _ in range(3)]
 
     assert [job.id for job in taken] == ids[1::2]
     assert again == [[], [], []]
-    assert 1 <= told == _told(caplog), "told when it is dropped, and never again"
+    assert 1 <= logged == _logged(caplog), "logged when it is dropped, and never again"
     assert driver.orphans.take() == 3
     assert await driver.count([QUEUE], now=START) == {QUEUE: Counts(running=2)}
     for job in taken:
@@ -119,7 +119,7 @@ async def test_a_sweep_goes_past_a_lease_without_its_job(
             assert [answer.id for answer in await driver.reclaim(now=END)] == [kept.id]
         assert await driver.reclaim(now=END) == []
 
-    assert _told(caplog) == 1
+    assert _logged(caplog) == 1
     assert driver.orphans.take() == 1
     [counts] = (await driver.count([QUEUE], now=END)).values()
     assert counts == (Counts(running=1) if by_claim else Counts(ready=1))
@@ -171,7 +171,7 @@ async def test_looking_goes_past_an_entry_without_its_job(
 async def test_the_key_of_a_lost_job_is_free_again(
     driver: Driver, request: pytest.FixtureRequest, fields: dict[str, Any], is_running: bool
 ) -> None:
-    """X07: a job of the same key is taken in, instead of being absorbed by one that nobody will ever run."""
+    """X07: a job of the same key is taken in, instead of being absorbed by one that will never run."""
     lose = _loser(request)
     lost = await running(driver, **fields) if is_running else await enqueue_one(driver, **fields)
     await lose(lost.id)

@@ -70,7 +70,7 @@ ENDLESS: dict[str, Any] = {
 
 
 async def test_what_a_worker_says_about_itself_has_limits(driver: Driver) -> None:
-    """What it says is kept in the store, listed to everybody who looks, and printed on terminals."""
+    """A report is kept in the store, listed, and printed on terminals."""
     assert set(ENDLESS) == set(WorkerReport.__struct_fields__) - {"is_quiet"}
     for field, value in ENDLESS.items():
         with row(field), pytest.raises(InvalidArgument):
@@ -101,7 +101,7 @@ async def test_a_report_lapses_exactly_at_its_end(driver: Driver) -> None:
 
 
 async def test_a_new_report_replaces_the_old_one(driver: Driver) -> None:
-    """R003-28: and counts its time anew."""
+    """R003-28: and its time is counted again from there."""
     await report(driver, "a")
     later = START + LEASE - MICROSECOND
 
@@ -148,7 +148,7 @@ async def test_workers_are_ranked_fastest_first(driver: Driver) -> None:
 
 
 async def test_the_average_is_dropped_with_the_lapsed_report(driver: Driver) -> None:
-    """R003-28: a worker of that name starts anew."""
+    """R003-28: a worker of that name starts from the beginning."""
     await report(driver, "a", Sample("kit.a", ms(100)))
 
     await report(driver, "a", now=START + LEASE)

@@ -123,7 +123,7 @@ async def test_tasks_of_one_loop_over_several_handles_share_out_alike(driver: Dr
 
 
 async def test_claims_and_sweeps_of_one_expired_job_count_one_stall(driver: Driver) -> None:
-    """P03 R002-13: it ends running under one lease, whoever reclaimed it."""
+    """P03 R002-13: it ends running under one lease, whichever worker reclaimed it."""
     await driver.enqueue([new_job(queue=f"round-{number}") for number in range(ROUNDS)], now=START)
     for number in range(ROUNDS):
         await reserve(driver, queues=(f"round-{number}",))
@@ -166,7 +166,7 @@ async def test_many_sweepers_handle_every_expiry_once(driver: Driver) -> None:
 
 
 async def test_a_limit_is_never_exceeded_by_claims_at_once(driver: Driver) -> None:
-    """P11 W01 R002-16: nobody settles, so exactly the limit is out."""
+    """P11 W01 R002-16: nothing is settled, so exactly the limit is out."""
     await driver.configure_queue(QueueSettings(queue=QUEUE, max_running=3), now=START)
     await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=4), now=START)
     await driver.enqueue([*new_jobs(20), *new_jobs(20, queue="other")], now=START)
@@ -244,7 +244,7 @@ async def test_an_id_enqueued_by_many_is_stored_once(driver: Driver) -> None:
 
 
 async def test_an_idempotency_key_sent_by_many_makes_one_job(driver: Driver) -> None:
-    """M11: 16 at once, and all are told the same id."""
+    """M11: 16 at once, and all get the same id."""
     jobs = [new_jobs(16, idempotency_key=b"%d" % number) for number in range(3)]
 
     async def send(racer: Racer) -> list[str]:
@@ -319,7 +319,7 @@ async def test_nothing_is_skipped_while_jobs_keep_coming(driver: Driver) -> None
 
 
 async def test_a_role_asked_for_by_many_has_one_holder(driver: Driver) -> None:
-    """C65: in every round, and all are told the same name and term."""
+    """C65: in every round, and all get the same name and term."""
 
     async def ask(racer: Racer) -> list[tuple[str, int, bool]]:
         answers = []

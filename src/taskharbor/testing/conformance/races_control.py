@@ -55,7 +55,7 @@ async def race(driver: Driver, *acts: Callable[[Driver, int], Awaitable[Any]]) -
 
 @both_clocks
 async def test_a_cancel_finds_jobs_that_fall_due_this_moment(driver: Driver, given: datetime | None) -> None:
-    """P18: cancelled and never handed out, or handed out and told; never unknown."""
+    """P18: cancelled and never handed out, or handed out with the request; never unknown."""
     rounds = [due_soon(given, f"round-{number}") for number in range(ROUNDS)]
     for jobs in rounds:
         await driver.enqueue(jobs, now=given)
@@ -114,7 +114,7 @@ async def test_a_delete_finds_jobs_that_fall_due_this_moment(driver: Driver, giv
 
 @both_clocks
 async def test_cancels_in_opposite_order_and_claims(driver: Driver, given: datetime | None) -> None:
-    """P06 P15: nobody waits for ever, and all are told the same."""
+    """P06 P15: no call waits for ever, and all get the same answer."""
     rounds = [new_jobs(12, queue=f"round-{number}") for number in range(ROUNDS)]
     for jobs in rounds:
         await driver.enqueue(jobs, now=given)
@@ -147,7 +147,7 @@ async def test_cancels_in_opposite_order_and_claims(driver: Driver, given: datet
 
 @both_clocks
 async def test_a_requeue_and_a_prune(driver: Driver, given: datetime | None) -> None:
-    """P20: waiting as a whole, or gone for good; whoever was told so may rely on it."""
+    """P20: waiting as a whole, or gone for good; a caller may rely on either answer."""
     keep = timedelta(milliseconds=1) if given is None else MINUTE
     retention = Retention(completed=keep, failed=keep, cancelled=keep)
     rounds = []
@@ -247,7 +247,7 @@ async def test_a_cancel_and_a_sweep_of_the_same_leases(driver: Driver) -> None:
 
 @both_clocks
 async def test_the_waiting_job_of_a_key_is_cancelled_once(driver: Driver, given: datetime | None) -> None:
-    """P21: whoever was told that he cancelled it did, while others enqueue it and take it."""
+    """P21: an answer "cancelled" is true, while others enqueue it and take it."""
     keys = [b"key-%d" % number for number in range(ROUNDS)]
     ids = [[new_job().id for _ in range(12)] for _ in range(ROUNDS)]
 
@@ -275,7 +275,7 @@ async def test_the_waiting_job_of_a_key_is_cancelled_once(driver: Driver, given:
 
 
 async def test_a_start_lies_behind_what_made_it_possible(driver: Driver) -> None:
-    """P22: by the stamps of the store, the runs of a job never overlap, whoever waited for whom."""
+    """P22: by the stamps of the store, the runs of a job never overlap, whichever waited for the other."""
     jobs = new_jobs(12)
     made = {answer.id: answer.at for answer in await driver.enqueue(jobs[:6])}
 

@@ -1,6 +1,6 @@
 """Every pair of verbs on one job at once: two handles do the one, two the other.
 
-By the clock of the store: what a caller was told must fit what the store says in the end, whoever was first.
+By the clock of the store: the answers must fit what the store has in the end, whichever call was first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIES = 3
 
 
 class Seen:
-    """What one racer was told about the job of a round."""
+    """The answers that one racer got about the job of a round."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[datetime, datetime, str]] = []  # from claim to settlement, and the id
@@ -80,7 +80,7 @@ PAIRS = list(combinations_with_replacement(VERBS, 2))
 
 
 async def test_every_pair_of_verbs_on_one_job(driver: Driver) -> None:
-    """P23: no cancel is lost, no job of a key runs twice at once, and nobody is denied a job that exists."""
+    """P23: no cancel is lost, no job of a key runs twice at once, and an existing job is always found."""
     jobs = [new_job(queue=f"pair-{number}", key=b"key") for number in range(len(PAIRS))]
     await driver.enqueue(jobs)
 

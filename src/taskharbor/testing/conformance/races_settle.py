@@ -87,7 +87,7 @@ async def test_an_ack_and_a_sweep_at_the_expiry(driver: Driver) -> None:
 
 
 async def test_a_cancel_and_a_claim(driver: Driver) -> None:
-    """P06: cancelled and never handed out, or handed out and told."""
+    """P06: cancelled and never handed out, or handed out with the request."""
     jobs = [new_job(queue=f"round-{number}") for number in range(ROUNDS)]
     await driver.enqueue(jobs, now=START)
     ids = [job.id for job in jobs]
@@ -224,7 +224,7 @@ async def test_opening_and_migrating_at_once(driver: Driver) -> None:
 
 
 async def test_processes_share_one_store(driver: Driver, request: pytest.FixtureRequest) -> None:
-    """P13 M11: one job per idempotency key whoever was first, none done twice, none lost."""
+    """P13 M11: one job per idempotency key whichever was first, none done twice, none lost."""
     shares = [
         (
             [new_job(idempotency_key=b"%d" % key) for key in range(40)],

@@ -385,7 +385,7 @@ async def test_a_clock_that_is_set_back_stops_the_rate_of_a_worker_for_one_windo
 
 
 async def test_a_clock_that_is_set_back_stops_an_enqueue_rate_for_one_window(driver: Driver) -> None:
-    """W13: the same for enqueues, which are told how long to wait."""
+    """W13: the same for enqueues; the error says how long to wait."""
     await limit(driver, enqueue_rate=THREE_A_MINUTE)
     assert await accepted(driver, 3, now=START) == 3
     back = START - 2 * HOUR

@@ -376,7 +376,7 @@ async def test_a_caller_that_gives_up_leaves_a_whole_job_or_none(driver: Driver,
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_claim_that_was_given_up_costs_a_lease_at_most(driver: Driver, steps: int) -> None:
-    """N12: the job waits, or was handed back, or runs under a lease that nobody holds until its end."""
+    """N12: the job waits, or was handed back, or runs under a lease without a holder until that ends."""
     answer = await enqueue_one(driver)
 
     await given_up(driver.reserve(claim(), now=START), steps)

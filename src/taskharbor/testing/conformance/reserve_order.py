@@ -112,7 +112,7 @@ async def test_a_lease_ends_exactly_after_its_length(driver: Driver, lease_for: 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL))
 async def test_a_job_that_is_over_is_never_handed_out(driver: Driver, state: JobState) -> None:
-    """B06 B07 B08 R001-5: whatever the time is and however often somebody asks."""
+    """B06 B07 B08 R001-5: whatever the time is and however often it is claimed."""
     over = await in_state(driver, state)
 
     taken = [
@@ -252,7 +252,7 @@ async def test_a_claim_for_types_takes_only_those(driver: Driver, now: datetime 
 
 @either_clock
 async def test_a_claim_for_types_sees_past_any_number_of_others(driver: Driver, now: datetime | None) -> None:
-    """R11: (Claim.types) five hundred jobs of a type nobody knows do not hide the one that somebody does."""
+    """R11: (Claim.types) five hundred jobs of an unknown type do not hide one of a known type."""
     await driver.enqueue(new_jobs(500, type="kit.unknown", priority=50), now=now)
     wanted = [
         (await enqueue_one(driver, type="kit.known", requires=lane, now=now)).id for lane in ("any", "gpu")

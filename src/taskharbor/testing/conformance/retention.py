@@ -173,7 +173,7 @@ async def test_retention_zero_holds_for_cancel_and_reclaim_too(driver: Driver) -
 
 @pytest.mark.parametrize("has_run", [False, True], ids=["new", "released"])
 async def test_retention_zero_takes_a_cancelled_job_out_of_the_line(driver: Driver, has_run: bool) -> None:
-    """R08 H01: it is not counted any more, and nobody finds it there."""
+    """R08 H01: it is not counted any more, and not found there."""
     await keep(driver, retention=Retention(cancelled=NOTHING))
     job = await enqueue_one(driver)
     if has_run:

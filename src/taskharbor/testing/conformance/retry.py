@@ -138,7 +138,7 @@ async def test_the_one_job_form_stores_what_it_is_given(driver: Driver, attempts
 
 
 async def test_a_retried_job_keeps_its_place_among_equals(driver: Driver) -> None:
-    """T07: same seq and priority; with an empty run_at it stands by its creation again."""
+    """T07: same seq and priority; with an empty run_at its place follows its creation again."""
     job = await running(driver, priority=2)
     younger = await enqueue_one(driver, priority=2, now=START + SECOND)
 
@@ -210,7 +210,7 @@ async def test_a_long_error_is_cut_at_a_character(driver: Driver, letter: str) -
 
 
 async def test_a_released_job_is_ready_and_nothing_is_counted(driver: Driver) -> None:
-    """T14 T15: neither attempt nor stall nor error; it stands where it stood."""
+    """T14 T15: neither attempt nor stall nor error; it keeps its place."""
     await driver.enqueue(new_jobs(2), now=START)
     first, second = await reserve(driver, limit=2)
     before = await get_one(driver, first.id)

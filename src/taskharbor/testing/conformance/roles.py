@@ -29,7 +29,7 @@ async def test_a_held_role_answers_who_has_it(driver: Driver) -> None:
 
 
 async def test_holding_on_keeps_the_term(driver: Driver) -> None:
-    """BM19: without a gap it is the same term, counted anew from each call, shorter or longer."""
+    """BM19: without a gap it is the same term, counted from each call, shorter or longer."""
     first = await driver.hold_role(ROLE, "a", LEASE, now=START)
 
     again = await driver.hold_role(ROLE, "a", LEASE, now=START + LEASE - MICROSECOND)
@@ -52,7 +52,7 @@ async def test_a_lapsed_role_can_be_taken_at_that_instant_with_a_higher_term(dri
 
 
 async def test_the_same_holder_after_a_gap_has_a_new_term(driver: Driver) -> None:
-    """BM19: what it did not hold in between, somebody else may have."""
+    """BM19: while it did not hold it, another may have."""
     first = await driver.hold_role(ROLE, "a", LEASE, now=START)
 
     again = await driver.hold_role(ROLE, "a", LEASE, now=START + LEASE)
@@ -61,7 +61,7 @@ async def test_the_same_holder_after_a_gap_has_a_new_term(driver: Driver) -> Non
 
 
 async def test_a_released_role_is_free_at_once(driver: Driver) -> None:
-    """C65: and its next holder has a higher term, whoever it is."""
+    """C65: and any next holder has a higher term."""
     first = await driver.hold_role(ROLE, "a", LEASE, now=START)
 
     assert await driver.release_role(ROLE, "a", now=START)

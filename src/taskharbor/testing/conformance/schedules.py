@@ -103,7 +103,7 @@ async def test_a_tick_that_made_no_job_is_not_the_last_that_fired(driver: Driver
 
 
 async def test_a_schedule_of_the_code_knows_when_it_was_declared_last(driver: Driver) -> None:
-    """And one that somebody made by hand is nobody's."""
+    """And one made by hand has no owner."""
     assert (await driver.put_schedule(rule(), now=START)).declared_at is None
 
     entry = await driver.put_schedule(rule(declared=True), now=START)
@@ -124,7 +124,7 @@ async def test_to_renew_a_declaration_changes_nothing_else(driver: Driver) -> No
 
 
 async def test_to_renew_what_was_made_by_hand_leaves_it_so(driver: Driver) -> None:
-    """Not even its rule changes: it is nobody's."""
+    """Not even its rule changes: it has no owner."""
     before = await driver.put_schedule(rule(), now=START)
 
     assert await driver.put_schedule(rule(every=HOUR, declared=True, renews=True), now=LATER) == before
@@ -201,7 +201,7 @@ async def test_a_pause_is_kept_until_somebody_says_otherwise(driver: Driver) -> 
 
 
 async def test_a_deleted_schedule_is_gone(driver: Driver) -> None:
-    """R07: and one of that name starts anew."""
+    """R07: and one of that name starts from the beginning."""
     await driver.put_schedule(rule(paused=True), now=START)
 
     assert await driver.delete_schedule("nightly", now=START)
@@ -238,7 +238,7 @@ async def test_a_schedule_that_can_never_fire_is_refused(driver: Driver, fields:
 
 
 async def test_every_handle_sees_the_same_schedules(driver: Driver) -> None:
-    """I18: whoever leads next goes on where the last one stopped."""
+    """I18: the next leader goes on where the last one stopped."""
     async with driver.another() as second:
         await second.put_schedule(rule(), now=START)
         await second.advance_schedule("nightly", START + MINUTE, now=START)

@@ -37,7 +37,7 @@ async def configure(driver: Driver, queue: str = QUEUE, **fields: Any) -> QueueR
 
 
 async def rules(driver: Driver, queue: str = QUEUE) -> QueueRules | None:
-    """What `queues` tells about one queue."""
+    """What `queues` returns for one queue."""
     return next((info.rules for info in await driver.queues(now=START) if info.queue == queue), None)
 
 

@@ -89,7 +89,7 @@ async def test_a_copy_is_never_handed_to_the_worker_of_the_original(driver: Driv
 
 
 async def test_a_copy_is_never_handed_to_the_next_worker_of_the_original(driver: Driver) -> None:
-    """R003-38: whoever runs the original now, and not only who ran it when the copy was made."""
+    """R003-38: the worker that runs the original now is excluded, too, not only the one of that time."""
     original = await running(driver)
     copy_id = await copy_of(driver, original)
     then = START + LEASE
@@ -102,7 +102,7 @@ async def test_a_copy_is_never_handed_to_the_next_worker_of_the_original(driver:
 
 
 async def test_one_claim_never_takes_an_original_together_with_its_copy(driver: Driver) -> None:
-    """R003-38: a copy whose original waits again, waits for somebody to run that first."""
+    """R003-38: a copy whose original waits again, waits until the original runs again."""
     original = await running(driver)
     copy_id = await copy_of(driver, original)
     then = START + LEASE
@@ -115,7 +115,7 @@ async def test_one_claim_never_takes_an_original_together_with_its_copy(driver: 
 
 
 async def test_a_copy_that_is_passed_over_hides_no_other_job(driver: Driver) -> None:
-    """B16: the straggler's worker finds what stands behind the copy."""
+    """B16: the straggler's worker finds what is behind the copy."""
     original = await running(driver, priority=9)
     await copy_of(driver, original)
     plain = await enqueue_one(driver)
@@ -331,7 +331,7 @@ async def test_a_copy_outlives_the_reclaim_of_its_original_and_can_still_win(dri
 async def test_a_copy_that_wins_over_a_waiting_original_without_retention_leaves_nothing_in_the_line(
     driver: Driver,
 ) -> None:
-    """R08 G01: it is not counted as ready any more, and nobody is given it."""
+    """R08 G01: it is not counted as ready any more, and no worker gets it."""
     await driver.configure_queue(
         QueueSettings(queue=QUEUE, retention=Retention(completed=NO_TIME)), now=START
     )
@@ -349,7 +349,7 @@ async def test_a_copy_that_wins_over_a_waiting_original_without_retention_leaves
 
 
 async def test_a_copy_can_win_over_the_next_run_of_its_original(driver: Driver) -> None:
-    """D04: whoever runs it now is refused."""
+    """D04: the worker that runs it now is refused."""
     original = await running(driver)
     await copy_of(driver, original)
     copy = await reserve_one(driver, worker_id=OTHER_WORKER, lease_for=HOUR)
@@ -475,7 +475,7 @@ async def test_no_copy_after_the_lease_is_over_or_a_cancel_was_requested(driver:
 
 
 async def test_an_unknown_job_has_no_copy(driver: Driver) -> None:
-    """N05: said as such."""
+    """N05: and the error says so."""
     assert isinstance(await driver.speculate(UNKNOWN_ID, now=START), JobNotFound)
 
 

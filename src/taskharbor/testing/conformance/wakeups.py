@@ -87,7 +87,7 @@ async def test_an_enqueue_of_another_handle_is_hinted(driver: Driver) -> None:
 
 
 async def test_two_workers_are_both_hinted(driver: Driver) -> None:
-    """A22: a hint is not a job; whoever comes first takes it."""
+    """A22: a wake-up is not a job; the first to claim gets it."""
     async with listening(driver) as first, listening(driver, worker_id="worker-b") as second:
         await enqueue_one(driver)
 
@@ -96,7 +96,7 @@ async def test_two_workers_are_both_hinted(driver: Driver) -> None:
 
 
 async def test_a_cancel_is_hinted_to_the_worker_that_runs_the_job(driver: Driver) -> None:
-    """H04 R003-24: whoever cancels, and whatever queues it listens to."""
+    """H04 R003-24: regardless of who cancels, and of the queues it listens to."""
     job = await running(driver, lease_for=HOUR)
     async with driver.another() as client, listening(driver, OTHER_QUEUE) as wakeups:
         await client.cancel([job.id], now=START)
