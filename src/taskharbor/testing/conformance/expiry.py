@@ -360,8 +360,8 @@ async def test_two_sweepers_count_every_stall_once(driver: Driver) -> None:
     await other.close()
     records = await driver.get(sorted(ids), now=END)
 
-    ids = [answer.id for page in swept for answer in page]
-    assert len(ids) == len(set(ids))
+    swept_ids = [answer.id for page in swept for answer in page]
+    assert len(swept_ids) == len(set(swept_ids))
     assert all(job is not None and job.stalls == 1 for job in records)
 
 
