@@ -9,7 +9,9 @@ and not the scheduler's: the leading scheduler may well be a process that shows 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import QueueInfo
@@ -29,11 +31,29 @@ _log = logging.getLogger("taskharbor.metrics")
 Values = dict[str, dict[Labels, float]]
 
 
+class StoreLook(NamedTuple):
+    """The store at one moment."""
+
+    at: datetime
+    queues: Sequence[QueueInfo]
+    workers: Sequence[WorkerInfo]
+    schedules: Sequence[StoredSchedule]
+
+
 class StoreGauges:
     """Keeps the store-wide gauges fresh while this process has the role, and has none otherwise."""
 
-    def __init__(self, driver: Driver, *, name: str = "metrics", entropy: Entropy | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        name: str = "metrics",
+        entropy: Entropy | None = None,
+        look: Callable[[], Awaitable[StoreLook]] | None = None,
+    ) -> None:
+        """`look` is what to measure, if this process looks at the store for other reasons as well."""
         self._driver = driver
+        self._look = look or self._ask
         self._clock = driver.clock
         self._holder = f"{name}-{(entropy or Entropy()).bytes(4).hex()}"
         self._values: Values = {}
@@ -70,12 +90,17 @@ class StoreGauges:
             _log.log(level, "cannot measure the store: %s", error)
 
     async def _measure(self) -> Values:
-        now = (await self._driver.info()).at
+        look = await self._look()
         return {
-            **queue_values(await self._driver.queues(), now),
-            **worker_values(await self._driver.workers()),
-            **schedule_values(await self._driver.schedules(), now),
+            **queue_values(look.queues, look.at),
+            **worker_values(look.workers),
+            **schedule_values(look.schedules, look.at),
         }
+
+    async def _ask(self) -> StoreLook:
+        at = (await self._driver.info()).at
+        queues, workers = await self._driver.queues(), await self._driver.workers()
+        return StoreLook(at, queues, workers, await self._driver.schedules())
 
     async def _step_down(self) -> None:
         self._measured = float("-inf")
@@ -87,7 +112,7 @@ class StoreGauges:
             _log.debug("could not release the metrics role: %s; it will expire", error)
 
 
-def queue_values(queues: list[QueueInfo], now: datetime) -> Values:
+def queue_values(queues: Sequence[QueueInfo], now: datetime) -> Values:
     jobs: dict[Labels, float] = {}
     oldest: dict[Labels, float] = {}
     paused: dict[Labels, float] = {}
@@ -111,14 +136,14 @@ def queue_values(queues: list[QueueInfo], now: datetime) -> Values:
     }
 
 
-def worker_values(workers: list[WorkerInfo]) -> Values:
+def worker_values(workers: Sequence[WorkerInfo]) -> Values:
     kinds: dict[Labels, float] = {}
     for worker in workers:
         kinds[worker.report.kind,] = kinds.get((worker.report.kind,), 0.0) + 1
     return {metric_names.WORKERS.name: kinds}
 
 
-def schedule_values(schedules: list[StoredSchedule], now: datetime) -> Values:
+def schedule_values(schedules: Sequence[StoredSchedule], now: datetime) -> Values:
     """How late the first unhandled tick is; a paused schedule is never late."""
     lags: dict[Labels, float] = {}
     for entry in schedules:

@@ -78,6 +78,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     grace: timedelta = timedelta(seconds=30)
     ui: str = "on"
     name: str = ""
+    targets: tuple[str, ...] | None = None
     any_type: bool = False
     scheduler: bool = True
     metrics: bool = True

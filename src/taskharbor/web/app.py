@@ -14,6 +14,7 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.harbor import Harbor
 from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.web.api import (
+    board,
     bulk,
     dlq,
     enqueue,
@@ -47,6 +48,7 @@ OPERATIONS: list[Operation] = [
     *enqueue.OPERATIONS,
     *jobs.OPERATIONS,
     *dlq.OPERATIONS,
+    *board.OPERATIONS,
     *bulk.OPERATIONS,
     *queues.OPERATIONS,
     *workers.OPERATIONS,
@@ -88,7 +90,7 @@ def create_app(
     if service.config.metrics:
         from taskharbor.web.api.metrics import ServerMetrics
 
-        service.metrics = ServerMetrics(harbor, service.connections)
+        service.metrics = ServerMetrics(harbor, service.connections, service.board)
     return App(service, prefix)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +39,9 @@ class ServerConfig:
 
     name: str = ""
     """What the dashboard calls this server, like `prod`."""
+
+    targets: Mapping[str, timedelta] = field(default_factory=dict)
+    """How long jobs of a queue may wait before the dashboard says that it falls behind; 60 s for others."""
 
     any_type: bool = False
     """Accept jobs of types for which the harbor has no task."""
@@ -103,6 +108,8 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if self.ui not in ("on", "read-only", "off"):
             raise ConfigurationError(f"ui is on, read-only or off, not {self.ui!r}")
+        if any(target <= timedelta(0) for target in self.targets.values()):
+            raise ConfigurationError("a wait target must be above zero")
         for origin in self.frame_ancestors:
             if not _ORIGIN.fullmatch(origin):
                 raise ConfigurationError(f"frame_ancestors: {origin!r} is no origin like https://host")

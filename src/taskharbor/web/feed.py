@@ -3,8 +3,14 @@
     poll ──► compare with the last poll ──► numbered events ──► every subscription that may see them
                                                 └──► kept for five minutes, for clients that reconnect
 
-It uses only the reading verbs of a driver, so it works on every store, and polls only while there are
-subscribers.
+    topic     events                                  sent to
+    queues    queue, queue_gone                       who may use the queue; the default
+    board     board: the parts of it that changed     one version for each set of queues that a caller may see
+    workers   workers: ask the route again            the same
+    failures  failures: ask the route again           the same
+    bulk      bulk: how far an action on many is      who sees the same queues as its owner
+
+It looks at the store through the Board, and polls only while there are subscribers.
 """
 
 from __future__ import annotations
@@ -12,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -22,9 +28,12 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
-from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.entropy import Entropy
 from taskharbor.views import QueueView, instant_text, job_view, plain, queue_view
 from taskharbor.web.auth import Principal
+from taskharbor.web.board import Board, BoardLook
+from taskharbor.web.board_view import BoardOut, board_delta, board_view
+from taskharbor.web.queue_scope import visible_workers
 
 _log = logging.getLogger("taskharbor.server")
 
@@ -32,30 +41,52 @@ POLL_SECONDS = 1.0
 KEPT_SECONDS = 300.0
 MAX_KEPT = 10_000
 MAX_UNREAD = 1000
+MAX_SHARE = 5.0
+"""After following jobs, wait at least so many times as long as that took."""
 _MOST_DIGITS = 18
+
+Topic = Literal["queues", "board", "workers", "failures", "bulk"]
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+Audience = frozenset[str] | None
+"""The queues that a caller may see; None for all of them."""
+EVERYONE: Audience = frozenset({"*"})
 
 
 class FeedEvent(NamedTuple):
-    """One change. `number` rises by one with each; `queue` decides who may see it."""
+    """One change. `number` rises by one with each; `queue` and `audience` decide who may see it."""
 
     number: int
     kind: str
     data: bytes
     queue: str | None = None
     job_id: str | None = None
+    topic: str | None = None
+    audience: Audience = EVERYONE
 
 
 class FeedSubscription:
     """One subscriber: what it may see and asked for, and its unread events."""
 
-    def __init__(self, principal: Principal, queues: frozenset[str], jobs: frozenset[str]) -> None:
+    def __init__(
+        self,
+        principal: Principal,
+        queues: frozenset[str],
+        jobs: frozenset[str],
+        topics: frozenset[Topic] = frozenset({"queues"}),
+    ) -> None:
+        self.id = Entropy().bytes(8).hex()
         self.principal = principal
         self.queues = queues
         self.jobs = jobs
+        self.topics = topics
         self.unread: asyncio.Queue[FeedEvent] = asyncio.Queue(MAX_UNREAD)
         self.has_overflowed = False
 
     def wants(self, event: FeedEvent) -> bool:
+        if event.topic is not None and event.topic not in self.topics:
+            return False
+        if event.audience not in (EVERYONE, self.principal.queues):
+            return False
         if event.queue is not None and not self.principal.may_use(event.queue):
             return False
         if event.job_id is not None:
@@ -74,11 +105,13 @@ class Feed:
 
     def __init__(
         self,
+        board: Board,
         driver: Callable[[], Awaitable[Driver]],
         clock: Clock,
         now: Callable[[], datetime | None],
         epoch: str,
     ) -> None:
+        self._board = board
         self._driver = driver
         self._clock = clock
         self._now = now
@@ -88,6 +121,11 @@ class Feed:
         self._number = 0
         self._past: deque[tuple[float, FeedEvent]] = deque(maxlen=MAX_KEPT)
         self._queues: dict[str, QueueView] = {}
+        self._seen: BoardLook | None = None
+        self._boards: dict[Audience, BoardOut] = {}
+        """What was sent last, to each audience that listens."""
+        self._workers: dict[Audience, object] = {}
+        self._jobs_seconds = 0.0
         self._jobs: dict[str, tuple[int, dict[str, Any]]] = {}
         self._subscriptions: set[FeedSubscription] = set()
         self._polling = asyncio.Lock()
@@ -103,11 +141,13 @@ class Feed:
         Raises:
             DriverUnavailable: the store cannot be reached; there is no subscription.
         """
-        await self._poll(subscription.jobs)
+        await self._poll(subscription)
         missed = self._missed(last_id)
         if missed is None:
             subscription.send(self._snapshot(subscription))
         else:
+            resumed = {"stream": subscription.id, "at": self._at()}
+            subscription.send(FeedEvent(self._number, "resumed", msgspec.json.encode(resumed)))
             for event in missed:
                 if subscription.wants(event):
                     subscription.send(event)
@@ -118,6 +158,20 @@ class Feed:
     def unsubscribe(self, subscription: FeedSubscription) -> None:
         self._subscriptions.discard(subscription)
 
+    async def follow(self, stream: str, principal: Principal, jobs: frozenset[str]) -> list[Any] | None:
+        """Follow these jobs from now on, instead of those before. Returns them, or None: no such stream."""
+        found = [one for one in self._subscriptions if one.id == stream and one.principal == principal]
+        if not found:
+            return None
+        async with self._polling:
+            await self._poll_jobs(await self._driver(), sorted(jobs))
+            found[0].jobs = jobs  # now, so that what is returned is not sent as an event, too
+        return self._jobs_of(found[0])
+
+    def publish(self, topic: Topic, data: Any, *, audience: Audience = EVERYONE) -> None:
+        """Send an event of this topic."""
+        self._happened(topic, data, topic=topic, audience=audience)
+
     def id_of(self, event: FeedEvent) -> str:
         return f"{self.epoch}-{event.number}"
 
@@ -125,35 +179,62 @@ class Feed:
 
     async def _keep_polling(self) -> None:
         while self._subscriptions:
-            await self._clock.sleep(POLL_SECONDS)
+            await self._clock.sleep(max(POLL_SECONDS, MAX_SHARE * self._jobs_seconds))
             if not self._subscriptions:
                 return
             try:
-                await self._poll(frozenset())
+                await self._poll()
             except TaskHarborError as error:
                 _log.debug("the event feed could not read the store: %s", error)
                 self._happened("notice", {"text": "the store does not answer; the figures are out of date"})
+                if self._board.last is not None:
+                    self._compare_boards(self._board.last, None)
 
-    async def _poll(self, more_jobs: Iterable[str]) -> None:
+    async def _poll(self, newcomer: FeedSubscription | None = None) -> None:
         """Compare the store with the last poll, and send what is different."""
         async with self._polling:
-            driver = await self._driver()
-            followed = sorted({*more_jobs, *(one for sub in self._subscriptions for one in sub.jobs)})
-            await self._poll_queues(driver)
-            await self._poll_jobs(driver, followed)
+            look = await self._board.look()
+            if look is not self._seen:
+                self._compare_queues(look)
+            if look is not self._seen or newcomer is not None:
+                self._compare_boards(look, newcomer)
+            self._seen = look
+            everyone = self._subscriptions if newcomer is None else {newcomer, *self._subscriptions}
+            followed = sorted({job_id for one in everyone for job_id in one.jobs})
+            begun = self._clock.monotonic()
+            if followed:
+                await self._poll_jobs(await self._driver(), followed)
+            self._jobs_seconds = self._clock.monotonic() - begun
 
-    async def _poll_queues(self, driver: Driver) -> None:
-        now = self._clock.now()
-        found = {info.queue: info for info in await driver.queues(now=self._now())}
-        found.pop(EVERY_QUEUE, None)
-        views = {name: queue_view(info, now) for name, info in found.items()}
+    def _compare_boards(self, look: BoardLook, newcomer: FeedSubscription | None) -> None:
+        everyone = self._subscriptions if newcomer is None else {newcomer, *self._subscriptions}
+        listening = {one.principal.queues: one.principal for one in everyone if one.topics - {"queues"}}
+        boards, workers = self._boards, self._workers
+        self._boards, self._workers = {}, {}
+        for audience, principal in listening.items():
+            board = self._boards[audience] = board_view(self._board, look, principal)
+            here = self._workers[audience] = _workers_shown(look, principal)
+            before = boards.get(audience)
+            if before is None:  # the first listener gets the whole in a snapshot
+                continue
+            delta = board_delta(before, board)
+            self._happened("board", delta, topic="board", audience=audience)
+            if workers[audience] != here:
+                self._happened("workers", {}, topic="workers", audience=audience)
+            if before.counts.failed != board.counts.failed:
+                failed = {"failed": board.counts.failed}
+                self._happened("failures", failed, topic="failures", audience=audience)
+
+    def _compare_queues(self, look: BoardLook) -> None:
+        now = self._board.time_of(look)
+        views = {name: queue_view(info, now) for name, info in look.queues.items()}
         for name, view in views.items():
             before = self._queues.get(name)
             # The age of the oldest job always grows: that alone is not a change.
             if before is None or replace(before, oldest_s=None) != replace(view, oldest_s=None):
-                self._happened("queue", view, queue=name)
+                self._happened("queue", view, queue=name, topic="queues")
         for name in self._queues.keys() - views.keys():
-            self._happened("queue_gone", {"name": name}, queue=name)
+            self._happened("queue_gone", {"name": name}, queue=name, topic="queues")
         self._queues = views
 
     async def _poll_jobs(self, driver: Driver, ids: list[str]) -> None:
@@ -173,9 +254,18 @@ class Feed:
 
     # ------------------------------------------------------------------ sending
 
-    def _happened(self, kind: str, data: Any, *, queue: str | None = None, job_id: str | None = None) -> None:
+    def _happened(
+        self,
+        kind: str,
+        data: Any,
+        *,
+        queue: str | None = None,
+        job_id: str | None = None,
+        topic: Topic | None = None,
+        audience: Audience = EVERYONE,
+    ) -> None:
         self._number += 1
-        event = FeedEvent(self._number, kind, msgspec.json.encode(data), queue, job_id)
+        event = FeedEvent(self._number, kind, msgspec.json.encode(data), queue, job_id, topic, audience)
         now = self._clock.monotonic()
         self._past.append((now, event))
         while self._past and self._past[0][0] < now - KEPT_SECONDS:
@@ -196,18 +286,33 @@ class Feed:
         return [event for _, event in self._past if event.number > number]
 
     def _snapshot(self, subscription: FeedSubscription) -> FeedEvent:
-        queues = [
-            view
-            for name, view in sorted(self._queues.items())
-            if subscription.wants(FeedEvent(0, "queue", b"", queue=name))
-        ]
-        jobs = [
+        data: dict[str, Any] = {"stream": subscription.id, "at": self._at()}
+        if "queues" in subscription.topics:
+            data["queues"] = [
+                view
+                for name, view in sorted(self._queues.items())
+                if subscription.wants(FeedEvent(0, "queue", b"", queue=name))
+            ]
+        if "board" in subscription.topics:
+            data["board"] = self._boards[subscription.principal.queues]
+        data["jobs"] = self._jobs_of(subscription)
+        return FeedEvent(self._number, "snapshot", msgspec.json.encode(data))
+
+    def _jobs_of(self, subscription: FeedSubscription) -> list[Any]:
+        return [
             view
             for job_id in sorted(subscription.jobs)
             if (view := self._jobs.get(job_id, (0, {}))[1])
             and subscription.principal.may_use(str(view["queue"]))
         ]
-        at = instant_text(self._clock.now())
-        return FeedEvent(
-            self._number, "snapshot", msgspec.json.encode({"at": at, "queues": queues, "jobs": jobs})
-        )
+
+    def _at(self) -> str | None:
+        return instant_text(self._clock.now())
+
+
+def _workers_shown(look: BoardLook, principal: Principal) -> object:
+    """What would look different on a page about workers."""
+    return [
+        (one.report.worker_id, one.report.running, one.report.is_quiet, one.report.concurrency)
+        for one in visible_workers(principal, look.workers)
+    ]

@@ -140,6 +140,9 @@ PERMISSIONS: dict[str, AccessRule] = {
     "resume_schedule": _change(_OPERATOR, QueueScope.OWN),
     "run_schedule": _change(_OPERATOR, QueueScope.OWN),
     "events": _look(_VIEWER, QueueScope.OWN, again=True),
+    "follow": _look(_VIEWER, QueueScope.OWN),
+    "board": _look(_VIEWER, QueueScope.OWN),
+    "store": _look(_VIEWER, QueueScope.ALL, hidden=True),
     "metrics": _look(_VIEWER, QueueScope.REFUSED),
     # ---------------------------------------------------------------- verbs of the driver
     "driver.hello": _look(_ANY_ROLE, QueueScope.ALL),

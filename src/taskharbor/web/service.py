@@ -15,6 +15,7 @@ from taskharbor.model.job import NewJob
 from taskharbor.web.answer_limit import AnswerLimit
 from taskharbor.web.audit import AuditLog
 from taskharbor.web.auth import Authenticate, Authenticator
+from taskharbor.web.board import Board
 from taskharbor.web.body_limits import BodyMemory
 from taskharbor.web.bulk import BulkActions
 from taskharbor.web.config import ServerConfig
@@ -70,7 +71,8 @@ class Service:
         self.quota = QueueQuota(config.max_queues_per_token)
         self.templates: dict[Any, NewJob] = {}
         """Jobs without id and payload, shared by similar bodies; see api/enqueue.py."""
-        self.feed = Feed(self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
+        self.board = Board(self.driver, self.clock, self.now, config.targets)
+        self.feed = Feed(self.board, self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
         self.event_streams = StreamSlots("event streams", config.max_streams, config.max_streams_per_token)
         self.wakeup_streams = StreamSlots(
             "wake-up streams", config.max_wakeup_streams, config.max_wakeup_streams_per_token

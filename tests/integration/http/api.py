@@ -35,6 +35,8 @@ class Api:
     def __init__(self, harbor: Harbor | None = None, **config: Any) -> None:
         self.harbor = harbor or Harbor("memory://")
         self.app: App = create_app(self.harbor, ServerConfig(**config), local_callers_are_admin=True)
+        # Each request looks at the store itself, so that a test sees what it has just done.
+        self.app.service.board.least_seconds = self.app.service.board.share = 0.0
         self._client = self.caller()
 
     def caller(self, address: str = "127.0.0.1") -> httpx2.AsyncClient:

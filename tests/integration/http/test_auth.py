@@ -202,6 +202,9 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("POST", "/api/queues/q/resume"): {"operator", "admin"},
     ("POST", "/api/queues/q/cancel"): {"producer", "operator", "admin"},
     ("GET", "/api/session"): set(ROLES),
+    ("GET", "/api/board"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/store"): {"viewer", "worker", "operator", "admin"},
+    ("POST", "/api/events/x/follow"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/workers"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/stats"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/schedules"): {"viewer", "worker", "operator", "admin"},
@@ -222,7 +225,7 @@ async def test_each_role_may_do_its_own_and_no_more(api: Guarded, method: str, p
     assert all(status < 500 for status in answers.values())
 
 
-NAMES = {"queues": "queue", "schedules": "name", "bulk": "bulk"}
+NAMES = {"queues": "queue", "schedules": "name", "bulk": "bulk", "events": "stream"}
 
 
 def _named(found: re.Match[str]) -> str:

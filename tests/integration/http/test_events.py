@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.errors import DriverUnavailable
+from taskharbor.model.presence import WorkerReport
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.servers import fresh_postgres_url, fresh_redis_url
 from taskharbor.web import feed
@@ -220,3 +222,129 @@ async def test_the_head_of_a_stream_is_not_answered_because_it_would_not_end(api
     answer = await api("HEAD", "/api/events")
 
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
+# ------------------------------------------------------------------ topics
+
+
+async def test_a_board_is_sent_whole_first_and_then_its_changes(api: Api) -> None:
+    await api.put({"type": "x"})
+    async with stream(api, "topics=board,workers,failures") as events:
+        _, kind, snapshot = await events.next()
+        await api.kill()
+        seen: dict[str, Any] = {}
+        while "queues" not in seen:
+            _, _, delta = await events.next("board")
+            seen |= delta
+        _, _, failures = await events.next("failures")
+        driver = await api.harbor.client.adriver()
+        await driver.report_worker(WorkerReport(worker_id="w-1", concurrency=3))
+        while "slots" not in seen:
+            seen |= (await events.next("board"))[2]
+        await events.next("workers")
+
+    assert kind == "snapshot"
+    assert len(snapshot["stream"]) == 16
+    assert "queues" not in snapshot
+    assert snapshot["board"]["counts"]["ready"] == 1
+    assert snapshot["board"]["verdict"]["text"] == "All calm"
+    assert failures == {"failed": 1}
+    assert seen["counts"]["failed"] == 1
+    assert [row["name"] for row in seen["queues"]] == ["default"]
+    assert seen["slots"] == {"any": {"busy": 0, "total": 3}}
+    assert {"at", "age_s"} <= set(seen)
+
+
+async def test_a_stream_of_topics_has_no_other_events(api: Api) -> None:
+    async with stream(api, "topics=bulk") as events:
+        await events.next()
+        await api.put({"type": "x"})
+        api.app.service.feed.publish("workers", {})
+        api.app.service.feed.publish("bulk", {"id": "of others"}, audience=frozenset({"mail"}))
+        api.app.service.feed.publish("bulk", {"id": "b-1"}, audience=None)
+
+        assert (await events.next())[1:] == ("bulk", {"id": "b-1"})
+
+
+async def test_a_narrowed_token_gets_a_board_of_its_own(tmp_path: Path) -> None:
+    token = make_token(token_file(tmp_path), "viewer", ("mail",))
+    api = Api(tokens=tmp_path / "tokens.json")
+    client = api.harbor.client
+    await client._aenqueue_job(client._new_job(request("other")))
+    async with stream(api, "topics=board", {"Authorization": f"Bearer {token}"}) as events:
+        _, _, snapshot = await events.next()
+        await client._aenqueue_job(client._new_job(request("other")))
+        await client._aenqueue_job(client._new_job(request("mail")))
+        seen: dict[str, Any] = {}
+        while "queues" not in seen:
+            seen |= (await events.next("board"))[2]
+
+    assert snapshot["board"]["queues"] == []
+    assert ([row["name"] for row in seen["queues"]], seen["counts"]["ready"]) == (["mail"], 1)
+    await api.aclose()
+
+
+async def test_an_unknown_topic_is_refused(api: Api) -> None:
+    answer = await api("GET", "/api/events?topics=board,weather")
+
+    assert (answer.status_code, "'weather'" in answer.json()["detail"]) == (422, True)
+
+
+async def test_a_page_that_scrolls_follows_other_jobs_on_the_same_stream(api: Api) -> None:
+    first, second = await api.put({"type": "x"}), await api.put({"type": "x"})
+    async with stream(api, f"topics=bulk&jobs={first}") as events:
+        _, _, snapshot = await events.next()
+        path = f"/api/events/{snapshot['stream']}/follow"
+        answer = await api("POST", path, {"jobs": [second]})
+        await api("POST", f"/api/jobs/{first}/cancel")
+        await api("POST", f"/api/jobs/{second}/cancel")
+        _, _, told = await events.next("job")
+
+    assert [one["id"] for one in snapshot["jobs"]] == [first]
+    assert [(one["id"], one["state"]) for one in answer.json()["jobs"]] == [(second, "ready")]
+    assert (told["id"], told["state"]) == (second, "cancelled")
+
+
+async def test_nobody_steers_the_stream_of_another(tmp_path: Path) -> None:
+    file = token_file(tmp_path)
+    mine, other = make_token(file, "viewer"), make_token(file, "viewer")
+    api = Api(tokens=tmp_path / "tokens.json")
+    async with stream(api, "topics=bulk", {"Authorization": f"Bearer {mine}"}) as events:
+        path = f"/api/events/{(await events.next())[2]['stream']}/follow"
+        refused = await api("POST", path, {"jobs": []}, token=other)
+        too_many = await api(
+            "POST", path, {"jobs": [f"{n:08x}-0000-7000-8000-000000000000" for n in range(101)]}, token=mine
+        )
+        allowed = await api("POST", path, {"jobs": []}, token=mine)
+    closed = await api("POST", path, {"jobs": []}, token=mine)
+
+    assert [one.status_code for one in (refused, too_many, allowed, closed)] == [404, 422, 200, 404]
+    await api.aclose()
+
+
+async def test_who_comes_back_learns_the_id_of_the_new_stream(api: Api) -> None:
+    async with stream(api, "topics=board") as events:
+        last_id, _, snapshot = await events.next()
+    async with stream(api, "topics=board", {"Last-Event-ID": last_id}) as again:
+        _, kind, resumed = await again.next()
+
+    assert kind == "resumed"
+    assert resumed["stream"] != snapshot["stream"]
+
+
+async def test_a_store_that_goes_away_is_on_the_board(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away() -> Any:
+        raise DriverUnavailable("gone")
+
+    await api.put({"type": "x"})
+    async with stream(api, "topics=board") as events:
+        await events.next()
+        monkeypatch.setattr(api.app.service.board, "_driver", away)
+        seen: dict[str, Any] = {}
+        while not seen.get("is_away"):
+            seen |= (await events.next("board"))[2]
+        answer = (await api("GET", "/api/board")).json()
+
+    assert seen["needs"][0]["text"] == answer["needs"][0]["text"] == "The store does not answer"
+    assert answer["counts"]["ready"] == 1
+    assert (await api("GET", "/api/queues")).status_code == 503

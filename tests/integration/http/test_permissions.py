@@ -173,6 +173,7 @@ def named(path: str, job_id: str, queue: str) -> str:
         queue=queue,
         name=f"every-{queue}",
         bulk="b-0",
+        stream="s-0",
         cause="0" * 16,
         request_id="r-0",
         token="0" * 12,
@@ -268,6 +269,7 @@ async def test_a_token_for_one_queue_may_do_what_the_table_says(api: RightsApi, 
 BODIES: dict[str, Any] = {
     "put_schedule": {"job": {"type": "x", "queue": "mail"}, "every_s": 60},
     "configure_queue": {"paused": True},
+    "follow": {"jobs": [THEIRS]},
 }
 
 

@@ -17,6 +17,7 @@ from taskharbor.model.duration import duration
 from taskharbor.model.secrets import masked, redacted
 from taskharbor.settings.parsing import size
 from taskharbor.web.auth import Principal
+from taskharbor.web.board import Board
 from taskharbor.web.feed import Feed, FeedSubscription
 from tests.unit.growth import assert_linear
 from tests.unit.web.in_process import Server, in_process
@@ -112,7 +113,8 @@ async def test_a_last_event_id_that_is_no_number_begins_with_a_snapshot(number: 
         await found.open()
         return found
 
-    feed = Feed(driver, SystemClock(), lambda: None, "epoch")
+    clock = SystemClock()
+    feed = Feed(Board(driver, clock, lambda: None), driver, clock, lambda: None, "epoch")
     listener = FeedSubscription(Principal(name="a", role="viewer"), frozenset(), frozenset())
     try:
         await feed.subscribe(listener, f"epoch-{number}")

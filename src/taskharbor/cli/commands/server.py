@@ -17,6 +17,7 @@ from taskharbor.cli.parameters import parse_duration
 from taskharbor.cli.session import AppArgument, IncludeFlag, UrlFlag, with_output
 from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
+from taskharbor.model.duration import duration
 from taskharbor.observe.logs import LogFormat, LogLevel, log_to_stderr
 from taskharbor.settings.store import store_url
 
@@ -87,6 +88,14 @@ def command(
     name: Annotated[
         str, typer.Option("--name", help="What the dashboard calls this server, like prod.")
     ] = "",
+    targets: Annotated[
+        str | None,
+        typer.Option(
+            "--targets",
+            metavar="QUEUE=DURATION,…",
+            help="How long jobs of a queue may wait; 60s for the others. Colours the dashboard.",
+        ),
+    ] = None,
     any_type: Annotated[
         bool, typer.Option("--any-type", help="Accept jobs of types for which APP has no task.")
     ] = False,
@@ -134,6 +143,7 @@ def command(
         max_connections_per_address=max_connections_per_address,
         ui=ui.value,
         name=name,
+        targets=_targets(targets),
         any_type=any_type,
         scheduler=scheduler,
         accepts_now=accept_now,
@@ -154,6 +164,17 @@ def _harbor(out: Output, app: str | None, url: str | None, include: list[str] | 
     from taskharbor.cli.apps import load_app
 
     return load_app(app, url, include)
+
+
+def _targets(text: str | None) -> dict[str, timedelta]:
+    """`mail=60s,reports=1h`."""
+    found = {}
+    for part in _names(text) or ():
+        queue, sign, span = part.partition("=")
+        if not sign or not queue:
+            raise ConfigurationError(f"--targets {part!r} must look like mail=60s")
+        found[queue.strip()] = duration(span.strip(), f"the target of {queue}")
+    return found
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

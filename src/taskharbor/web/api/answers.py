@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from taskharbor.drivers.messages import CancelResult, Counts, EnqueueResult
 from taskharbor.drivers.wire import Role
 from taskharbor.model.state import JobState
-from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, View, WorkerView
+from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, StoreView, View, WorkerView
 from taskharbor.web.api.schemas import JobId, Name
 
 
@@ -116,7 +116,14 @@ class BulkOut(View, frozen=True, kw_only=True):
 
 
 class QueuesOut(View, frozen=True, kw_only=True):
+    """`age_s`: how old the figures are. One look at the store is shared by all callers."""
+
     items: list[QueueView]
+    age_s: float
+
+
+class QueueOut(QueueView, frozen=True, kw_only=True):
+    age_s: float
 
 
 class CancelWaitingOut(View, frozen=True, kw_only=True):
@@ -132,6 +139,7 @@ class ScaleOut(View, frozen=True, kw_only=True):
     ready: int
     running: int
     oldest_s: float | None
+    age_s: float
 
 
 class WorkersOut(View, frozen=True, kw_only=True):
@@ -162,6 +170,13 @@ class StoreOut(View, frozen=True, kw_only=True):
     at: InstantText
 
 
+class StoreDetailsOut(StoreView, frozen=True, kw_only=True):
+    """The store. Where it is, and details, are for operators of all queues."""
+
+    answers_in_s: float
+    capabilities: dict[str, bool]
+
+
 class StatsOut(View, frozen=True, kw_only=True):
     """Numbers over all queues that the caller may see."""
 
@@ -171,6 +186,7 @@ class StatsOut(View, frozen=True, kw_only=True):
     workers: WorkerTotalsOut
     types: list[TypeOut]
     store: StoreOut
+    age_s: float
 
 
 class ServerOut(View, frozen=True, kw_only=True):
@@ -191,6 +207,12 @@ class SessionOut(View, frozen=True, kw_only=True):
     way: Literal["token", "host", "loopback"]
     expires_at: InstantText | None
     server: ServerOut
+
+
+class FollowOut(View, frozen=True, kw_only=True):
+    """The followed jobs as they are now."""
+
+    jobs: list[dict[str, Any]]
 
 
 class ProbeOut(View, frozen=True, kw_only=True):

@@ -10,15 +10,18 @@ from starlette.types import Receive, Scope, Send
 
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_id, check_name
-from taskharbor.web.api.schemas import EventsQuery
+from taskharbor.web.api.answers import FollowOut
+from taskharbor.web.api.schemas import MAX_FOLLOWED, EventsQuery, FollowIn
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
-from taskharbor.web.feed import Feed, FeedEvent, FeedSubscription
+from taskharbor.web.feed import TOPICS, Feed, FeedEvent, FeedSubscription, Topic
 from taskharbor.web.limits import StreamSlot
+from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
+from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 
-MAX_FOLLOWED = 100
+_MAX_BODY = 8 * 1024
 _CHECK_SECONDS = 2.0
 _COMMENT_SECONDS = 15.0
 
@@ -28,7 +31,9 @@ async def events(request: Request) -> Response:
     service = request.service
     if service.stopping.is_set():
         raise Problem("draining", "the server is stopping", headers={"Retry-After": "1"})
-    subscription = FeedSubscription(request.principal, _queues(request, asked.queues), _jobs(asked.jobs))
+    subscription = FeedSubscription(
+        request.principal, _queues(request, asked.queues), _jobs(asked.jobs), _topics(asked.topics)
+    )
     slot = service.event_streams.take(request.principal)
     try:
         await service.feed.subscribe(subscription, request.headers.get("last-event-id"))
@@ -116,8 +121,29 @@ def _queues(request: Request, text: str) -> frozenset[str]:
     return queues
 
 
+async def follow(request: Request) -> Response:
+    """Follow other jobs on an open stream: a page that scrolls need not connect again."""
+    asked = read_json(await request.body(_MAX_BODY), FollowIn)
+    jobs = await request.service.feed.follow(
+        request.parameter("stream"), request.principal, _followed(frozenset(asked.jobs))
+    )
+    if jobs is None:
+        raise Problem("not-found", "this server has no such stream of this caller; open a new one")
+    return json_answer(FollowOut(jobs=jobs))
+
+
+def _topics(text: str) -> frozenset[Topic]:
+    names = frozenset(filter(None, text.split(",")))
+    if unknown := sorted(names - set(TOPICS)):
+        raise InvalidArgument(f"no topic {unknown[0][:40]!r}; there are {', '.join(TOPICS)}")
+    return frozenset(topic for topic in TOPICS if topic in names) or frozenset({"queues"})
+
+
 def _jobs(text: str) -> frozenset[str]:
-    jobs = frozenset(filter(None, text.split(",")))
+    return _followed(frozenset(filter(None, text.split(","))))
+
+
+def _followed(jobs: frozenset[str]) -> frozenset[str]:
     for job_id in jobs:
         check_id(job_id)
     if len(jobs) > MAX_FOLLOWED:
@@ -136,5 +162,15 @@ OPERATIONS = [
         answer=str,
         media_type="text/event-stream",
         problems=("too-busy",),
+    ),
+    Operation(
+        method="POST",
+        path="/api/events/{stream}/follow",
+        name="follow",
+        handler=follow,
+        summary="Follow other jobs on an open stream",
+        body=FollowIn,
+        answer=FollowOut,
+        problems=("not-found", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
 ]

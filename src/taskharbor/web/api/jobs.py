@@ -119,7 +119,7 @@ async def _counted(request: Request, search: Search) -> int:
     queues = [term for term in search.terms if term.field == "queue"]
     return sum(
         getattr(info.counts, state.value)
-        for info in await visible_queues(request)
+        for info in visible_queues(request, await request.service.board.look())
         if all(fits_name(term, info.queue) for term in queues)
         for state in states
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from starlette.responses import Response
 
 from taskharbor.drivers.messages import Counts, QueueInfo
@@ -13,9 +13,10 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
-from taskharbor.views import QueueView, RulesView, queue_view, rules_view
-from taskharbor.web.api.answers import CancelWaitingOut, QueuesOut, ScaleOut
+from taskharbor.views import RulesView, queue_view, rules_view
+from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, ScaleOut
 from taskharbor.web.api.schemas import CancelWaitingIn, QueueIn, RateIn, RetentionIn, ScaleQuery
+from taskharbor.web.board import BoardLook
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
@@ -27,15 +28,18 @@ _MAX_BODY = 16 * 1024
 
 async def list_queues(request: Request) -> Response:
     """Every queue that has a job or settings; the harbor's own settings are under `/api/queues/*`."""
-    found = await visible_queues(request)
-    now = request.service.clock.now()
-    return json_answer(QueuesOut(items=[queue_view(info, now) for info in found]))
+    look = await request.service.board.look()
+    now = request.service.board.time_of(look)
+    items = [queue_view(info, now) for info in visible_queues(request, look)]
+    return json_answer(QueuesOut(items=items, age_s=request.service.board.age_s(look)))
 
 
 async def get_queue(request: Request) -> Response:
     """One queue. An unused name is an empty queue."""
-    info = await _info(request, _queue_of(request))
-    return json_answer(queue_view(info, request.service.clock.now()))
+    board, queue = request.service.board, _queue_of(request)
+    look = await board.look()
+    view = queue_view(_info(look, queue), board.time_of(look))
+    return json_answer(QueueOut(**structs.asdict(view), age_s=board.age_s(look)))
 
 
 async def configure(request: Request) -> Response:
@@ -72,7 +76,9 @@ async def scale(request: Request) -> Response:
     queue = _queue_of(request)
     if queue == EVERY_QUEUE:
         raise Problem("not-found", "workers are scaled by queue: name one instead of *")
-    info = await _info(request, queue)
+    board = request.service.board
+    look = await board.look()
+    info = _info(look, queue)
     waiting = 0 if info.rules.paused else info.counts.ready
     work = waiting + info.counts.running
     if info.rules.max_running is not None:
@@ -82,27 +88,26 @@ async def scale(request: Request) -> Response:
             desired_workers=-(-work // asked.per_worker),
             ready=info.counts.ready,
             running=info.counts.running,
-            oldest_s=queue_view(info, request.service.clock.now()).oldest_s,
+            oldest_s=queue_view(info, board.time_of(look)).oldest_s,
+            age_s=board.age_s(look),
         )
     )
 
 
-async def visible_queues(request: Request) -> list[QueueInfo]:
-    driver = await request.service.driver()
-    found = await driver.queues(now=request.service.now())
-    return [info for info in found if info.queue != EVERY_QUEUE and request.principal.may_use(info.queue)]
+def visible_queues(request: Request, look: BoardLook) -> list[QueueInfo]:
+    return [info for info in look.queues.values() if request.principal.may_use(info.queue)]
 
 
-async def _info(request: Request, queue: str) -> QueueInfo:
-    driver = await request.service.driver()
-    found = {info.queue: info for info in await driver.queues(now=request.service.now())}
-    return found.get(queue) or QueueInfo(queue=queue, rules=NO_RULES, counts=Counts())
+def _info(look: BoardLook, queue: str) -> QueueInfo:
+    rules = look.harbor if queue == EVERY_QUEUE else NO_RULES
+    return look.queues.get(queue) or QueueInfo(queue=queue, rules=rules, counts=Counts())
 
 
 async def _store(request: Request, settings: QueueSettings) -> Response:
     driver = await request.service.driver()
     rules = await driver.configure_queue(settings, now=request.service.now())
     request.audited = {"queue": settings.queue}
+    request.service.board.settings_changed(settings.queue, rules)
     return json_answer(rules_view(rules))
 
 
@@ -156,7 +161,7 @@ OPERATIONS = [
         name="get_queue",
         handler=get_queue,
         summary="Counts and settings of a queue; * is the whole harbor",
-        answer=QueueView,
+        answer=QueueOut,
         problems=("not-found",),
     ),
     Operation(

@@ -16,6 +16,8 @@ from taskharbor.views import InstantText
 
 MAX_JOBS = 1000
 """Jobs in one batch."""
+MAX_FOLLOWED = 100
+"""Jobs that one event stream follows."""
 
 _NAME = f"^{NAME_PATTERN}$"
 _NAME_IN_WORDS = "Letters, digits, dot, underscore, hyphen."
@@ -187,6 +189,12 @@ class SessionIn(In, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+class FollowIn(In, frozen=True, kw_only=True):
+    """The jobs to follow from now on, instead of those before."""
+
+    jobs: Annotated[list[JobId], Meta(max_length=MAX_FOLLOWED)]
+
+
 # ------------------------------------------------------------------ query strings
 
 
@@ -254,6 +262,10 @@ class EventsQuery(In, frozen=True, kw_only=True):
         str, Meta(max_length=4000, description="Ids of jobs to follow, with commas; at most 100.")
     ] = ""
     queues: Annotated[str, Meta(max_length=4000, description="Only these queues, with commas.")] = ""
+    topics: Annotated[
+        str,
+        Meta(max_length=100, description="Some of board, workers, failures, bulk, queues, with commas."),
+    ] = ""
 
 
 class NoQuery(In, frozen=True, kw_only=True):

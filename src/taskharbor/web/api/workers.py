@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.responses import Response
 
-from taskharbor.drivers.messages import Counts
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.views import instant_text, seconds, worker_view
 from taskharbor.web.api.answers import StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
 from taskharbor.web.api.queues import visible_queues
+from taskharbor.web.board_view import total
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import worker_shown_to
@@ -24,18 +26,14 @@ async def stats(request: Request) -> Response:
     from taskharbor import __version__
 
     driver = await request.service.driver()
-    queues, workers = await visible_queues(request), await _visible_workers(request)
+    look = await request.service.board.look()
+    queues, workers = visible_queues(request, look), _visible(request, look.workers)
     info = await driver.info()
     types = await driver.types(now=request.service.now()) if request.principal.queues is None else []
     return json_answer(
         StatsOut(
             version=__version__,
-            counts=Counts(
-                **{
-                    name: sum(getattr(queue.counts, name) for queue in queues)
-                    for name in Counts.__struct_fields__
-                }
-            ),
+            counts=total([queue.counts for queue in queues]),
             queues=len(queues),
             workers=WorkerTotalsOut(
                 count=len(workers),
@@ -44,14 +42,18 @@ async def stats(request: Request) -> Response:
             ),
             types=[TypeOut(type=one.type, usual_s=seconds(one.usual), samples=one.samples) for one in types],
             store=StoreOut(driver=info.driver, durability=info.durability, at=instant_text(info.at) or ""),
+            age_s=request.service.board.age_s(look),
         )
     )
 
 
 async def _visible_workers(request: Request) -> list[WorkerInfo]:
-    """Workers that serve at least one queue of the caller."""
     driver = await request.service.driver()
-    found = await driver.workers(now=request.service.now())
+    return _visible(request, await driver.workers(now=request.service.now()))
+
+
+def _visible(request: Request, found: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+    """Workers that serve at least one queue of the caller."""
     visible = visible_workers(request.principal, found)
     return [worker_shown_to(request.principal, worker) for worker in visible]
 
