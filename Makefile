@@ -20,13 +20,15 @@ env:  ## Create or refresh .venv; the other targets do it when needed
 demo: env  ## Run the demo: workers and sample jobs on SQLite
 	@$(python) -m taskharbor demo $(ARGS)
 
-test: env  ## Run the tests in minutes: units, the kit on every store, integration
+test: env  ## Run the tests in minutes: units, the kit on every store, integration, a browser
+	@$(python) tools/browser.py --provide >/dev/null
 	@$(python) -m pytest -n $(JOBS) --dist loadgroup -m 'not long and not more' $(ARGS)
 
 test-fast: env  ## Run the unit tests only, in a few seconds
 	@$(python) -m pytest tests/unit $(ARGS)
 
 test-more: env  ## Run the rest of what CI runs: all tables, long series, slow tests
+	@$(python) tools/browser.py --provide >/dev/null
 	@$(python) -m pytest -n $(JOBS) --dist loadgroup -m 'more and not long' $(ARGS)
 
 test-long: env  ## Run what CI does not: hours of properties, simulation and load

@@ -87,7 +87,9 @@ def fetch() -> None:
         SystemExit: it could not be fetched, or it is not the one we know.
     """
     import brotli  # only where a browser is fetched
-    import npm
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # also when this file is run by its path
+    from tools import npm
 
     folder = _folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +144,8 @@ def main() -> int:
     if sys.argv[1:] == ["--fetch"]:
         if not can_fetch():
             raise SystemExit("the pinned browser runs on Linux x86-64 only")
-        fetch()
+        if pinned() is None:
+            fetch()
         found = pinned()
     else:
         found = provide() if sys.argv[1:] == ["--provide"] else find()

@@ -56,8 +56,8 @@ export function EditRetry({ job, count = 1, onRetry, onClose, onDone }) {
     <h2>Edit and retry ${job ? `${job.type} ${job.id.slice(0, 8)}` : `${count} jobs`}</h2>
     <p class="soft gap1">What is left empty stays as it is.</p>
     ${job && "payload" in job && html`<${Field} id="edit-payload" label="Arguments" error=${errors.payload ?? problemAt(problem, "payload")}
-      hint=${isHidden ? "Hidden values stay as they are stored: leave *** where it is." : ""}>
-      <textarea id="edit-payload" class="field" rows=${Math.min(Math.max(before.split("\n").length, 4), 16)} spellcheck="false" value=${payload} onInput=${(event) => setPayload(event.target.value)}></textarea><//>`}
+      hint=${isHidden ? "Some values are hidden from you, so the arguments stay as they are." : ""}>
+      <textarea id="edit-payload" class="field" rows=${Math.min(Math.max(before.split("\n").length, 4), 16)} spellcheck="false" readonly=${isHidden} value=${payload} onInput=${(event) => setPayload(event.target.value)}></textarea><//>`}
     ${NUMBERS.map(([name, label]) => html`<${Field} key=${name} id=${`edit-${name}`} label=${label} error=${errors[name] ?? problemAt(problem, name)}>
       <input id=${`edit-${name}`} class="field" inputmode="decimal" autocomplete="off" placeholder=${job?.[name] ?? ""} value=${values[name] ?? ""}
         onInput=${(event) => set({ ...values, [name]: event.target.value })}/><//>`)}

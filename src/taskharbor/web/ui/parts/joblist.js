@@ -60,15 +60,15 @@ const Row = memo(({ job, isOn, isAt, isFresh, mayPick, onPick, onPoint }) => htm
     <td class="stc"><${State} name=${stateOf(job)}/></td>
     <td class="tyc"><span class="row"><a class="strong cut" href=${href("jobs", [job.id])}>${job.type}</a>
       <span class="dim mono cut wide">${job.args ?? ""}</span>${tagsOf(job).map((tag) => html`<span key=${tag} class="chip wide">${tag}</span>`)}</span></td>
-    <td class="hide soft">${job.queue}</td><td class="narrow dim">${job.queue} · ${attempts(job)}</td>
-    <td class="num hide soft">${attempts(job)}</td><td class="num hide soft"><${Waited} job=${job}/></td><td class="num hide"><${Ran} job=${job}/></td>
-    <td class="hide soft">${job.worker_name ?? job.worker_id ?? NONE}</td><td class="num whc soft"><${When} job=${job}/></td>
-    <td class="hide num"><code class="dim">${shortId(job.id)}</code></td></tr>`);
+    <td class="hide soft mid2">${job.queue}</td><td class="narrow dim">${job.queue} · ${attempts(job)}</td>
+    <td class="num hide soft mid2">${attempts(job)}</td><td class="num hide soft mid"><${Waited} job=${job}/></td><td class="num hide mid2"><${Ran} job=${job}/></td>
+    <td class="hide soft mid">${job.worker_id ?? NONE}</td><td class="num whc soft"><${When} job=${job}/></td>
+    <td class="hide num mid"><code class="dim">${shortId(job.id)}</code></td></tr>`);
 
 /** @param {{ jobs: any[], picked: Set<string>, at: string, fresh: Set<string>, mayPick: boolean, onPick: Function, onPoint: Function }} props */
 export const JobTable = ({ jobs, picked, at, fresh, mayPick, onPick, onPoint }) => html`
   <table class="cards jobs"><thead><tr>${mayPick && html`<th class="c-tick"><span class="sr">Select</span></th>`}<th class="c-state">State</th><th>Job</th>
-    <th class="c-queue">Queue</th><th class="num c-att">Attempt</th><th class="num c-wait">Waited</th><th class="num c-ran">Ran</th>
-    <th class="c-worker">Worker</th><th class="num c-when">When</th><th class="num c-id">Id</th></tr></thead>
+    <th class="c-queue mid2">Queue</th><th class="num c-att mid2">Attempt</th><th class="num c-wait mid">Waited</th><th class="num c-ran mid2">Ran</th>
+    <th class="c-worker mid">Worker</th><th class="num c-when">When</th><th class="num c-id mid">Id</th></tr></thead>
     <tbody>${jobs.map((job) => html`<${Row} key=${job.id} job=${job} isOn=${picked.has(job.id)} isAt=${at === job.id} isFresh=${fresh.has(job.id)}
       mayPick=${mayPick} onPick=${onPick} onPoint=${onPoint}/>`)}</tbody></table>`;
