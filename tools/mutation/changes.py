@@ -38,7 +38,7 @@ _SWAPS: dict[type, type] = {
 _CHANGEABLE = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # A comparison with one of these words in it, or in such a function, decides who may write, and until when.
-_CRITICAL = re.compile(r"token|expire|trusted|until|lease_for|worker_id")
+_CRITICAL = re.compile(r"token|expire|ends_at|fence|trusted|until|lease_for|worker_id|\.worker\b")
 _CRITICAL_FUNCTION = re.compile(r"expire|lease|running")
 
 
@@ -207,6 +207,9 @@ _BREAK = re.compile(
 _BEGINS_CONDITION = frozenset(
     ["where", "and", "or", "on", "when", "if", "elsif", "while", "not", "returning", "("]
 )
+# A column with the name of its table before it is never assigned to.
+_COLUMN_OF_A_TABLE = re.compile(r"\s*\w+\.\w+\s*")
+_NEXT_FENCE = re.compile(r"(?<=fence \+ )1")
 # In Lua a range by score is a comparison: `(` leaves out what is at this very instant.
 _UP_TO_NOW = re.compile(r"(?<='-inf', )(?=text\(now)")
 _AFTER_NOW = re.compile(r"'\(' \.\. (?=text\(now\), '\+inf')")
@@ -235,6 +238,7 @@ def _text_changes(line: str, *, is_lua: bool) -> Iterator[tuple[int, int, str]]:
             continue  # an assignment
         if _CRITICAL.search(_operands(line, match)) or (is_lua and _is_about_now(line, match)):
             yield match.start(), match.end(), _OTHER_SIGN[match[0]]
+    yield from ((match.start(), match.end(), "0") for match in _NEXT_FENCE.finditer(line))
     if is_lua:
         yield from ((match.start(), match.end(), "'(' .. ") for match in _UP_TO_NOW.finditer(line))
         yield from ((match.start(), match.end(), "") for match in _AFTER_NOW.finditer(line))
@@ -255,7 +259,9 @@ def _is_about_now(line: str, match: re.Match[str]) -> bool:
 def _is_condition(left: str) -> bool:
     """Whether an equals sign after this text compares."""
     words = [match[0] for match in _BREAK.finditer(left)]
-    return bool(words) and words[-1] in _BEGINS_CONDITION
+    if not words:
+        return _COLUMN_OF_A_TABLE.fullmatch(left) is not None
+    return words[-1] in _BEGINS_CONDITION
 
 
 def mutated_text(mutant: Mutant) -> str:
