@@ -14,6 +14,7 @@ from taskharbor.errors import DriverUnavailable
 from taskharbor.harbor import Harbor
 from taskharbor.scheduler.scheduler import Scheduler
 from taskharbor.web.api import (
+    audit,
     board,
     bulk,
     dlq,
@@ -50,6 +51,7 @@ OPERATIONS: list[Operation] = [
     *dlq.OPERATIONS,
     *board.OPERATIONS,
     *bulk.OPERATIONS,
+    *audit.OPERATIONS,
     *queues.OPERATIONS,
     *workers.OPERATIONS,
     *schedules.OPERATIONS,

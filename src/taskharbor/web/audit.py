@@ -75,6 +75,9 @@ class AuditLog:
 
     def note(self, request: Request, operation: str, status: int, *, is_change: bool) -> None:
         """Log a change and every refusal; reads are not logged."""
+        if is_change:
+            request.service.shared_answers.clear()
+            request.service.audit_book.note(request, operation, status)
         if status in REFUSALS:
             if _log.isEnabledFor(logging.WARNING):
                 self._refuse(_kind(request, operation, status), _details(request))

@@ -124,6 +124,8 @@ PERMISSIONS: dict[str, AccessRule] = {
     "get_bulk": _look(_VIEWER, QueueScope.OWN),
     "stop_bulk": _change(_OPERATOR, QueueScope.OWN),
     "start_bulk": _change(_OPERATOR, QueueScope.OWN),
+    "list_changes": _look(_OPERATOR, QueueScope.REFUSED),
+    "undo_change": _change(_OPERATOR, QueueScope.REFUSED),
     "list_queues": _look(_VIEWER, QueueScope.OWN),
     "get_queue": _look(_VIEWER, QueueScope.OWN),
     "configure_queue": _change(_OPERATOR, QueueScope.OWN),

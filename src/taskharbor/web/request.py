@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
+from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.auth import LOOPBACK, NOBODY, Principal, require_every_queue, require_queue
 from taskharbor.web.body_limits import SMALL
 from taskharbor.web.problems import Problem
@@ -29,6 +30,8 @@ class Request(HTTPConnection):
         self._memory_held = 0
         self.audited: dict[str, Any] = {}
         """What the audit log shows besides caller, operation and status."""
+        self.change: SettingChange | None = None
+        """What the book of changes shows of a setting: before and after."""
 
     @property
     def method(self) -> str:

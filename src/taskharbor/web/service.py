@@ -14,6 +14,7 @@ from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.web.answer_limit import AnswerLimit
 from taskharbor.web.audit import AuditLog
+from taskharbor.web.audit_book import AuditBook
 from taskharbor.web.auth import Authenticate, Authenticator
 from taskharbor.web.board import Board
 from taskharbor.web.body_limits import BodyMemory
@@ -23,6 +24,7 @@ from taskharbor.web.connection_limits import ConnectionLimits
 from taskharbor.web.feed import Feed
 from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
 from taskharbor.web.sessions import Sessions
+from taskharbor.web.shared_answers import SharedAnswers
 from taskharbor.web.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class Service:
         self.has_callers = authenticate is not None or (tokens is not None and bool(tokens.tokens()))
         """Whether callers must authenticate, and at least one can."""
         self.audit = AuditLog()
+        self.audit_book = AuditBook(self)
+        self.shared_answers = SharedAnswers(self.clock)
         self.connections = ConnectionLimits(
             config.max_connections,
             config.max_connections_per_address,

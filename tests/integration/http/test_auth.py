@@ -194,6 +194,8 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/bulk/x"): {"viewer", "worker", "operator", "admin"},
     ("DELETE", "/api/bulk/x"): {"operator", "admin"},
     ("POST", "/api/bulk/x/now"): {"operator", "admin"},
+    ("GET", "/api/audit"): {"operator", "admin"},
+    ("POST", "/api/audit/x/undo"): {"operator", "admin"},
     ("GET", "/api/queues"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q/scale"): {"viewer", "worker", "operator", "admin"},
@@ -225,7 +227,13 @@ async def test_each_role_may_do_its_own_and_no_more(api: Guarded, method: str, p
     assert all(status < 500 for status in answers.values())
 
 
-NAMES = {"queues": "queue", "schedules": "name", "bulk": "bulk", "events": "stream"}
+NAMES = {
+    "queues": "queue",
+    "schedules": "name",
+    "bulk": "bulk",
+    "events": "stream",
+    "audit": "request_id",
+}
 
 
 def _named(found: re.Match[str]) -> str:

@@ -215,5 +215,34 @@ class FollowOut(View, frozen=True, kw_only=True):
     jobs: list[dict[str, Any]]
 
 
+class AuditItem(View, frozen=True, kw_only=True):
+    """One change by a person. `undo`: `open` if the setting can be changed back, `done` if it was."""
+
+    at: InstantText
+    who: str
+    """The note of the token, else the name of the caller."""
+    name: str
+    role: str | None
+    client: str | None
+    did: str
+    what: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    status: int
+    request_id: str
+    undo: Literal["open", "done"] | None
+    undoes: str | None
+    """The request whose change this one takes back."""
+    details: dict[str, Any]
+
+
+class AuditOut(View, frozen=True, kw_only=True):
+    items: list[AuditItem]
+    next_cursor: str | None
+    """For `before`."""
+    is_kept: bool
+    """False if this store keeps no logbook."""
+
+
 class ProbeOut(View, frozen=True, kw_only=True):
     status: Literal["ok"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,6 +32,7 @@ from taskharbor.web.api.schemas import (
     RetryIn,
     TimesQuery,
 )
+from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.job_walk import JobWalk
@@ -39,7 +40,7 @@ from taskharbor.web.paging import link_to_next
 from taskharbor.web.parsing import read_instant, read_json
 from taskharbor.web.problems import Problem
 from taskharbor.web.redaction import job_shown_to
-from taskharbor.web.reply import json_answer
+from taskharbor.web.reply import Reply, json_answer
 from taskharbor.web.request import Request
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.01, 0.5, 1.5
@@ -62,7 +63,17 @@ async def list_jobs(request: Request) -> Response:
         order_by="ended" if asked.sort.endswith("ended") else "seq",
         limit=asked.limit,
     )
-    return await answer_page(request, query, asked, search_asked(asked.q), with_args=asked.args)
+    search = search_asked(asked.q)
+    if not asked.q and not asked.args:
+        return await answer_page(request, query, asked)
+    return await _shared(request, lambda: answer_page(request, query, asked, search, with_args=asked.args))
+
+
+async def _shared(request: Request, ask: Callable[[], Awaitable[Reply]]) -> Response:
+    """Pages ask the same again and again: those who may see the same get one answer within a second."""
+    principal, scope = request.principal, request.scope
+    question = (scope["path"], scope["query_string"], principal.queues, principal.sees_payloads)
+    return await request.service.shared_answers.get(question, ask)
 
 
 async def answer_page(
@@ -72,7 +83,7 @@ async def answer_page(
     search: Search = _EVERYTHING,
     *,
     with_args: bool = False,
-) -> Response:
+) -> Reply:
     """One page of jobs without payloads, with the link to the next one."""
     walk = JobWalk(request, search, query, also=_in_time(asked))
     found = await walk.page(asked.limit, asked.cursor)
@@ -102,6 +113,10 @@ async def count_jobs(request: Request) -> Response:
     """Up to 10,000 are counted; a search that only names queues and states costs no walk."""
     asked: CountQuery = request.query
     search = search_asked(asked.q)
+    return await _shared(request, lambda: _count(request, search))
+
+
+async def _count(request: Request, search: Search) -> Reply:
     if all(term.field in ("queue", "state") and not term.says(RETRYING) for term in search.terms):
         return json_answer(CountOut(count=await _counted(request, search), exact=True))
     walk = JobWalk(request, search, Query(newest_first=True))
@@ -158,6 +173,7 @@ async def cancel(request: Request) -> Response:
     driver = await request.service.driver()
     [answer] = await driver.cancel([job.id], now=request.service.now())
     request.audited = {"job_id": job.id, "result": answer.result.value}
+    request.change = _moved(job, answer.state)
     if answer.result is CancelResult.NOT_FOUND:
         raise JobNotFound(job.id)
     if answer.result is CancelResult.ALREADY_OVER:
@@ -183,6 +199,7 @@ async def retry(request: Request) -> Response:
     request.audited = {"job_id": job.id}
     if not isinstance(answer, Requeued):
         raise answer
+    request.change = _moved(job, answer.state)
     return json_answer(RetryOut(id=answer.id, state=answer.state, version=answer.version))
 
 
@@ -214,6 +231,10 @@ def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
         if moment is None or not (moment > bound if side == "after" else moment < bound):
             return False
     return True
+
+
+def _moved(job: JobRecord, state: JobState | None) -> SettingChange:
+    return SettingChange({"state": job.state.value}, None if state is None else {"state": state.value})
 
 
 # ------------------------------------------------------------------ shared

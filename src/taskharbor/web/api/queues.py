@@ -12,10 +12,11 @@ from taskharbor.drivers.messages import Counts, QueueInfo
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueSettings, Retention
-from taskharbor.views import RulesView, queue_view, rules_view
+from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules, QueueSettings, Retention
+from taskharbor.views import RulesView, plain, queue_view, rules_view
 from taskharbor.web.api.answers import CancelWaitingOut, QueueOut, QueuesOut, ScaleOut
 from taskharbor.web.api.schemas import CancelWaitingIn, QueueIn, RateIn, RetentionIn, ScaleQuery
+from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.board import BoardLook
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json
@@ -47,7 +48,7 @@ async def configure(request: Request) -> Response:
     asked = read_json(await request.body(_MAX_BODY), QueueIn)
     if isinstance(asked.fail_queue, str):
         request.require_queue(asked.fail_queue)  # failures of a queue make jobs there
-    return await _store(request, QueueSettings(queue=queue, **_said(asked)))
+    return await _store(request, QueueSettings(queue=queue, **settings_in(asked)))
 
 
 async def pause(request: Request) -> Response:
@@ -105,10 +106,26 @@ def _info(look: BoardLook, queue: str) -> QueueInfo:
 
 async def _store(request: Request, settings: QueueSettings) -> Response:
     driver = await request.service.driver()
+    before = await rules_of(request, settings.queue)
     rules = await driver.configure_queue(settings, now=request.service.now())
     request.audited = {"queue": settings.queue}
     request.service.board.settings_changed(settings.queue, rules)
+    request.change = _change(settings, plain(rules_view(before)), plain(rules_view(rules)))
     return json_answer(rules_view(rules))
+
+
+async def rules_of(request: Request, queue: str) -> QueueRules:
+    """The settings of a queue, or of the harbor, as the store has them now."""
+    driver = await request.service.driver()
+    found = {info.queue: info.rules for info in await driver.queues(now=request.service.now())}
+    return found.get(queue, NO_RULES)
+
+
+def _change(settings: QueueSettings, before: dict[str, Any], after: dict[str, Any]) -> SettingChange:
+    named = [name for name in after if getattr(settings, name) is not UNSET]
+    return SettingChange(
+        {name: before[name] for name in named}, {name: after[name] for name in named}, undo="open"
+    )
 
 
 def _queue_of(request: Request) -> str:
@@ -125,7 +142,8 @@ def _queue_of(request: Request) -> str:
     return queue
 
 
-def _said(asked: QueueIn) -> dict[str, Any]:
+def settings_in(asked: QueueIn) -> dict[str, Any]:
+    """The settings that a body names."""
     said = {name: getattr(asked, name) for name in QueueIn.__struct_fields__}
     return {name: _plain(value) for name, value in said.items() if value is not UNSET}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -11,10 +12,11 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, ticks
-from taskharbor.views import ScheduleView, schedule_view
+from taskharbor.views import ScheduleView, schedule_view, seconds
 from taskharbor.web.api.answers import EnqueuedOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
 from taskharbor.web.api.schemas import ScheduleIn
+from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem
@@ -50,6 +52,7 @@ async def put_schedule(request: Request) -> Response:
     request.service.answer_limit.check_schedules((entry.schedule for entry in there.values()), schedule)
     entry = await driver.put_schedule(schedule, now=request.service.now())
     request.audited = {"schedule": name}
+    request.change = SettingChange(_rule(there[name]) if name in there else None, _rule(entry))
     return json_answer(_view(request, entry), 200 if name in there else 201)
 
 
@@ -58,6 +61,7 @@ async def delete_schedule(request: Request) -> Response:
     driver = await request.service.driver()
     await driver.delete_schedule(entry.schedule.name, now=request.service.now())
     request.audited = {"schedule": entry.schedule.name}
+    request.change = SettingChange(_rule(entry), None)
     return Response(status_code=204)
 
 
@@ -103,7 +107,22 @@ async def _set_paused(request: Request, *, is_paused: bool) -> Response:
     driver = await request.service.driver()
     changed = msgspec.structs.replace(entry.schedule, paused=is_paused)
     request.audited = {"schedule": entry.schedule.name}
+    request.change = SettingChange({"paused": entry.paused}, {"paused": is_paused}, undo="open")
     return json_answer(_view(request, await driver.put_schedule(changed, now=request.service.now())))
+
+
+def _rule(entry: StoredSchedule) -> dict[str, Any]:
+    """What the audit log shows of a schedule: its rule, not the arguments of its job."""
+    schedule = entry.schedule
+    return {
+        "cron": schedule.cron,
+        "every_s": seconds(schedule.every),
+        "timezone": schedule.timezone,
+        "misfire": schedule.misfire,
+        "paused": entry.paused,
+        "type": schedule.template.type,
+        "queue": schedule.template.queue,
+    }
 
 
 async def _visible(request: Request, driver: Driver) -> list[StoredSchedule]:
@@ -112,7 +131,11 @@ async def _visible(request: Request, driver: Driver) -> list[StoredSchedule]:
 
 
 async def _entry(request: Request) -> StoredSchedule:
-    name = _name_of(request)
+    return await entry_of(request, _name_of(request))
+
+
+async def entry_of(request: Request, name: str) -> StoredSchedule:
+    """A schedule that the caller may see. Raises Problem `not-found`."""
     for entry in await _visible(request, await request.service.driver()):
         if entry.schedule.name == name:
             return entry

@@ -251,6 +251,11 @@ class ResultQuery(JobQuery, frozen=True, kw_only=True):
     wait_s: Annotated[float, Meta(ge=0, le=60, description="Wait so long for the end of the job.")] = 0
 
 
+class AuditQuery(In, frozen=True, kw_only=True):
+    before: Annotated[str, Meta(max_length=64, description="Only changes before this instant.")] = ""
+    limit: Limit = 50
+
+
 class ScaleQuery(In, frozen=True, kw_only=True):
     per_worker: Annotated[
         int, Meta(ge=1, le=10_000, description="How many jobs one worker runs at the same time.")
