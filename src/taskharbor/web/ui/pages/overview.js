@@ -68,7 +68,7 @@ function Stats({ board, series }) {
   return html`<dl class="stats">
     <${Stat} name="Arrived" value=${arrived} unit=${arrivedUnit} values=${series?.arrived} tone="ink"/>
     <${Stat} name="Done" value=${done} unit=${doneUnit} values=${series?.done} tone="acc"/>
-    <${Stat} name="Failed" value=${failed === null ? "–" : failed === 0 ? "0" : three(failed * 60)} unit=${`/min${share}`} values=${series?.failed} tone=${some(series?.failed) ? "bad" : "ink"}/>
+    <${Stat} name="Failed" value=${failed === null ? "–" : failed === 0 ? "0" : three(failed * 60)} unit=${failed === null ? "" : `/min${share}`} values=${series?.failed} tone=${some(series?.failed) ? "bad" : "ink"}/>
     <${Stat} name="Running" value=${number(counts.running)} unit=${slots ? `of ${number(slots)} slots` : "jobs"} values=${series?.running} tone="acc"/>
     <${Stat} name="Waiting" value=${number(counts.ready + counts.scheduled + counts.blocked)} unit="jobs" values=${series?.waiting} tone=${isBehind ? "warn" : "ink"}/>
     <${Stat} name="Oldest wait" value=${span(oldest?.oldest_s)} unit=${oldest ? `in ${oldest.name}` : ""} values=${series?.oldest_s} tone=${oldest && isLate(oldest) ? "bad" : "ink"}/>

@@ -38,7 +38,7 @@ function Everything({ route, session }) {
     ${!board ? (asked.problem ? html`<${Trouble} problem=${asked.problem} onAgain=${asked.ask}/>` : html`<${Loading}/>`)
       : !queues.length ? html`<${Empty} title="No queue yet" text="A queue appears with its first job." code=${["send_welcome.enqueue(user_id=7)"]}/>`
       : html`<div class="card"><table class="cards"><thead><tr><th>Queue</th><th class="num">Ready</th><th class="w160">Running</th><th class="num">In /s</th><th class="num">Done /s</th>
-          <th class="num">Oldest</th><th class="num">Empty in</th><th class="w120">${series ? `Waiting, ${window.replace(/(\d+)/, "$1 ")}` : ""}</th><th class="num">Failed</th>${mayChange && html`<th class="num"><span class="sr">Pause or resume</span></th>`}</tr></thead>
+          <th class="num">Oldest</th><th class="num">Empty in</th><th class="w120">Waiting, ${window.replace(/(\d+)/, "$1 ")}</th><th class="num">Failed</th>${mayChange && html`<th class="num"><span class="sr">Pause or resume</span></th>`}</tr></thead>
         <tbody>${queues.map((queue) => html`<${Row} key=${queue.name} queue=${queue} need=${needs.get(queue.name)} waiting=${waiting.get(queue.name)} mayChange=${mayChange}/>`)}</tbody></table></div>`}`;
 }
 

@@ -73,16 +73,14 @@ export function useJobs(q, sort) {
       become((now) => (now.jobs.length === 0 && page.items.length ? { ...now, jobs: page.items, cursor: page.next_cursor, isLoading: false } : now.fresh === fresh ? now : { ...now, fresh }));
     } catch { /* the next board asks again */ }
   };
-  const before = useRef(null);
+  const before = useRef(countsOf(live.board, q));
   useEvents("board", (board) => {
-    const queues = queuesOf(q);
-    const mark = board.queues.filter((queue) => !queues || queues.has(queue.name)).map((queue) =>
-      [queue.name, queue.ready, queue.running, queue.scheduled, queue.blocked, queue.completed, queue.failed, queue.cancelled].join()).join(";");
-    if (before.current !== null && mark !== before.current && state.jobs.length <= 2 * PAGE) {
+    const now = countsOf(board, q);
+    if (now !== before.current && state.jobs.length <= 2 * PAGE) {
       clearTimeout(timer.current);
       timer.current = setTimeout(lookAhead, Math.max(HEAD_MS - (performance.now() - headAt.current), 0));
     }
-    before.current = mark;
+    before.current = now;
   });
 
   const showNew = () => {
@@ -93,4 +91,11 @@ export function useJobs(q, sort) {
     scrollTo(0, 0);
   };
   return { ...state, ids, again, showNew, older: () => walk(state.cursor, state) };
+}
+
+/** The counts of the queues that a query names, as one text to compare. */
+function countsOf(board, q) {
+  const queues = queuesOf(q);
+  return (board?.queues ?? []).filter((queue) => !queues || queues.has(queue.name)).map((queue) =>
+    [queue.name, queue.ready, queue.running, queue.scheduled, queue.blocked, queue.completed, queue.failed, queue.cancelled].join()).join(";");
 }

@@ -66,7 +66,7 @@ export function QueueTable({ board, waiting, window, most = 12 }) {
   const rows = worstFirst(board).slice(0, most);
   return html`<div class="card"><table class="cards"><thead><tr><th>Queue</th><th class="num">Ready</th><th class="w160">Running</th>
     <th class="num">In /s</th><th class="num">Done /s</th><th class="num">Oldest</th><th class="num">Empty in</th>
-    <th class="w120">${waiting ? `Waiting, ${window}` : ""}</th></tr></thead>
+    <th class="w120">Waiting, ${window}</th></tr></thead>
     <tbody>${rows.map((queue) => html`<${QueueRow} key=${queue.name} queue=${queue} need=${needs.get(queue.name)}
       waiting=${waiting?.get(queue.name)} window=${window}/>`)}</tbody></table></div>`;
 }

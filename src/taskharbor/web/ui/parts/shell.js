@@ -29,7 +29,7 @@ const current = (route, name) => (route.name === name ? "page" : undefined);
 export function Rail({ route, session, onLogout }) {
   const tally = tallies(useBoard());
   const { name, driver } = session.server ?? {};
-  const who = session.note || session.name || session.way || "";
+  const who = session.note || { loopback: "local", host: session.name }[session.way] || session.name || "";
   return html`<nav class="rail" aria-label="Main">
     <a class="brand" href="#/"><${Logo}/>TaskHarbor</a>
     <a class="env" href="#/system"><b>${name ?? "harbor"}</b><span class="cut">${driver ?? ""}</span></a>
