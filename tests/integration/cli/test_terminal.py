@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,37 @@ def test_the_live_demo_drains_on_ctrl_c_and_accounts_for_every_job(taskharbor: C
     terminal = Terminal(taskharbor, "demo")
     terminal.wait_for("jobs/s")
     terminal.wait_for("for good")  # something has happened
+    page = dashboard_of(terminal)
     terminal.type("\x03")
 
     assert terminal.end() == 0, terminal.text[-3000:]
     assert "every job ended as expected" in terminal.text
+    assert "<title>TaskHarbor</title>" in page
+
+
+@pytest.mark.timeout(90)
+def test_dev_on_a_terminal_names_the_address_of_the_dashboard(taskharbor: Command) -> None:
+    terminal = Terminal(taskharbor, "dev", "app:harbor", "--no-scheduler")
+    page = dashboard_of(terminal)
+    terminal.type("\x03")
+
+    assert terminal.end() == 0, terminal.text[-3000:]
+    assert "<title>TaskHarbor</title>" in page
+
+
+def dashboard_of(terminal: Terminal) -> str:
+    """The page at the address that a command prints, once it is served."""
+    terminal.wait_for("/ui/")
+    found = re.search(r"dashboard: (http://127\.0\.0\.1:\d+/ui/)", terminal.text)
+    assert found, terminal.text[-1000:]
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(found[1], timeout=30) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            assert time.monotonic() < deadline, terminal.text[-1000:]
+            terminal._read()
 
 
 @pytest.fixture(scope="module")

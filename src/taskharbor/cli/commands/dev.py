@@ -1,4 +1,4 @@
-"""taskharbor dev: worker and scheduler of an app, restarted when a file changes."""
+"""taskharbor dev: worker, scheduler and dashboard of an app, restarted when a file changes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from taskharbor.cli import dashboard
 from taskharbor.cli.child_command import started
 from taskharbor.cli.config import chosen_app, chosen_include
 from taskharbor.cli.exit_codes import DONE, UsageError
@@ -37,9 +38,13 @@ def command(
         list[Path] | None, typer.Option("--watch", help="File or folder to watch. Default: this folder.")
     ] = None,
     no_scheduler: Annotated[bool, typer.Option("--no-scheduler", help="Do not run the scheduler.")] = False,
+    ui: Annotated[
+        bool | None,
+        typer.Option("--ui/--no-ui", help="Serve the dashboard. Default: on a terminal."),
+    ] = None,
     url: UrlFlag = None,
 ) -> int:
-    """Run the worker and scheduler of an app; restart them when a file changes.
+    """Run the worker, scheduler and dashboard of an app; restart them when a file changes.
 
     Running jobs get a moment to finish; then they are released and run again. Ctrl+C stops.
     """
@@ -47,12 +52,14 @@ def command(
     if app is None:
         raise UsageError("no app given: run `taskharbor dev module:attribute`, for example app:harbor")
     shared = ["--url", url] if url and was_given("url") else []
-    worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
     for module in chosen_include(include):
-        worker += ["--include", module]
+        shared += ["--include", module]
+    worker = ["worker", app, "--concurrency", str(concurrency), "--grace", "5s", *shared]
     if no_scheduler:
         worker.append("--no-scheduler")
     commands = [worker + (["--queues", queues] if queues else [])]
+    if out.is_fancy if ui is None else ui:
+        commands += _dashboard(out, app, shared)
     paths = watch or [Path.cwd()]
     crew = Crew(commands)
     out.say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
@@ -72,6 +79,16 @@ def command(
         _ignore_signals()
         crew.stop()
     return DONE
+
+
+def _dashboard(out: Output, app: str, shared: list[str]) -> list[list[str]]:
+    """The command that serves it; none if the server is not installed."""
+    if not dashboard.can_serve():
+        out.say("no dashboard: pip install 'taskharbor[server]'")
+        return []
+    port = dashboard.free_port()
+    out.say(f"dashboard: {dashboard.address_of(port)}")
+    return [[*dashboard.server_words(app, port), "--log-level", "warning", *shared]]
 
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
