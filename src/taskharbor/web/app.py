@@ -28,7 +28,7 @@ from taskharbor.web.api import (
     ui,
     workers,
 )
-from taskharbor.web.auth import Authenticate
+from taskharbor.web.auth import LOOPBACK, Authenticate
 from taskharbor.web.config import ServerConfig
 from taskharbor.web.driver_routes import DriverVerbs
 from taskharbor.web.endpoint import Endpoint, Operation, endpoints_of
@@ -93,6 +93,9 @@ def create_app(
         from taskharbor.web.api.metrics import ServerMetrics
 
         service.metrics = ServerMetrics(harbor, service.connections, service.board)
+    service.feed.find_bulk = lambda: [
+        (action.owner.queues, action.id, bulk.bulk_view(action)) for action in service.bulk.seen_by(LOOPBACK)
+    ]
     return App(service, prefix)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -126,6 +126,9 @@ class Feed:
         """What was sent last, to each audience that listens."""
         self._workers: dict[Audience, object] = {}
         self._jobs_seconds = 0.0
+        self.find_bulk: Callable[[], Iterable[tuple[Audience, str, Any]]] = tuple
+        """Actions on many jobs: the queues that their owner may see, their ids, and how far they are."""
+        self._bulk: dict[str, bytes] = {}
         self._jobs: dict[str, tuple[int, dict[str, Any]]] = {}
         self._subscriptions: set[FeedSubscription] = set()
         self._polling = asyncio.Lock()
@@ -182,6 +185,7 @@ class Feed:
             await self._clock.sleep(max(POLL_SECONDS, MAX_SHARE * self._jobs_seconds))
             if not self._subscriptions:
                 return
+            self._compare_bulk()
             try:
                 await self._poll()
             except TaskHarborError as error:
@@ -224,6 +228,14 @@ class Feed:
             if before.counts.failed != board.counts.failed:
                 failed = {"failed": board.counts.failed}
                 self._happened("failures", failed, topic="failures", audience=audience)
+
+    def _compare_bulk(self) -> None:
+        before, self._bulk = self._bulk, {}
+        for audience, action_id, data in self.find_bulk():
+            self._bulk[action_id] = msgspec.json.encode(data)
+            if before.get(action_id) != self._bulk[action_id]:
+                for one in {None, audience}:  # its owner, and callers for every queue
+                    self.publish("bulk", data, audience=one)
 
     def _compare_queues(self, look: BoardLook) -> None:
         now = self._board.time_of(look)

@@ -348,3 +348,20 @@ async def test_a_store_that_goes_away_is_on_the_board(api: Api, monkeypatch: pyt
     assert seen["needs"][0]["text"] == answer["needs"][0]["text"] == "The store does not answer"
     assert answer["counts"]["ready"] == 1
     assert (await api("GET", "/api/queues")).status_code == 503
+
+
+async def test_an_action_on_many_jobs_is_followed_to_its_end(api: Api) -> None:
+    job_id = await api.put({"type": "x"})
+    async with stream(api, "topics=bulk") as events:
+        await events.next()
+        asked = {"action": "cancel", "ids": [job_id], "expect": 1}
+        action = (await api("POST", "/api/bulk", asked)).json()
+        _, _, held = await events.next("bulk")
+        await api("POST", f"/api/bulk/{action['id']}/now")
+        told = held
+        while told["state"] != "done":
+            _, _, told = await events.next("bulk")
+
+    assert (held["id"], held["state"], held["done"]) == (action["id"], "held", 0)
+    assert (told["done"], told["of"]) == (1, 1)
+    assert told == (await api("GET", f"/api/bulk/{action['id']}")).json()

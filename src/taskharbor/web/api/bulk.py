@@ -60,18 +60,18 @@ async def start(request: Request) -> Response:
         asked.action, request.principal, found.count, change.work, is_exact=found.exact
     )
     request.audited = {"action": asked.action, "jobs": found.count, "bulk": action.id}
-    return json_answer(_view(action, found.samples), 202)
+    return json_answer(bulk_view(action, found.samples), 202)
 
 
 async def show(request: Request) -> Response:
-    return json_answer(_view(_action_of(request)))
+    return json_answer(bulk_view(_action_of(request)))
 
 
 async def now(request: Request) -> Response:
     action = _action_of(request)
     request.service.bulk.start(action)
     request.audited = {"bulk": action.id}
-    return json_answer(_view(action))
+    return json_answer(bulk_view(action))
 
 
 async def stop(request: Request) -> Response:
@@ -79,14 +79,14 @@ async def stop(request: Request) -> Response:
     action = _action_of(request)
     request.service.bulk.stop(action)
     request.audited = {"bulk": action.id}
-    return json_answer(_view(action))
+    return json_answer(bulk_view(action))
 
 
 def _action_of(request: Request) -> BulkAction:
     return request.service.bulk.find(request.parameter("bulk"), request.principal)
 
 
-def _view(action: BulkAction, samples: Sequence[Any] = ()) -> BulkOut:
+def bulk_view(action: BulkAction, samples: Sequence[Any] = ()) -> BulkOut:
     return BulkOut(
         id=action.id,
         action=action.verb,
