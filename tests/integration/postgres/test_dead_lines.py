@@ -164,3 +164,17 @@ async def test_hints_that_fail_while_they_are_closed_can_be_stopped() -> None:
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(following, 30)
+
+
+async def test_while_a_call_takes_long_the_next_finds_a_connection(driver: PostgresDriver) -> None:
+    """A new connection takes six round trips: on a line that has become slow, a heartbeat cannot wait."""
+    connections = driver._connections
+    slow = asyncio.create_task(connections.rows("select pg_sleep(60)"))
+
+    async with asyncio.timeout(SLOW):
+        while not connections._idle or connections._lent == {}:
+            await asyncio.sleep(0.02)
+
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.gather(slow, return_exceptions=True)

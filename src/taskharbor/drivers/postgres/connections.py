@@ -32,7 +32,7 @@ _TRIES = 6  # the first and five more
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0  # after that a connection that was not needed is closed
 SOON_SECONDS = 0.05  # a new connection takes as long, so one that comes back within that is as good
-SLOW_SECONDS = 0.15  # where a call takes longer than that, a connection is opened before it is needed
+SLOW_SECONDS = 0.15  # while a call takes longer than that, a connection is opened before it is needed
 KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
@@ -57,9 +57,9 @@ class Connections:
         self._wanted: tuple[Any, asyncio.Future[None]] | None = None  # a caller waits for this one
         self._leaving: set[Any] = set()  # closed as soon as the call on it is over
         self._returned = asyncio.Event()  # set when a connection comes back
-        self._lent: set[Any] = set()
+        self._lent: dict[Any, float] = {}  # with the time since when
         self._most_lent = 0  # at once, since the last look at it
-        self._call_seconds = 0.0  # how long the last call took
+        self._spare_timer: asyncio.TimerHandle | None = None
         self._is_opening_spare = False
         self._trimming: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -143,8 +143,9 @@ class Connections:
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._trimming is not None:
-            self._trimming.cancel()
+        for timer in (self._trimming, self._spare_timer):
+            if timer is not None:
+                timer.cancel()
         for task in tuple(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -168,7 +169,6 @@ class Connections:
     async def _lent_by(self, take: Callable[[], Awaitable[Any]], step: Step[_T]) -> _T:
         async with self._room:
             connection = await take()
-            began = self._loop.time()
             try:
                 answer = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
@@ -181,7 +181,6 @@ class Connections:
                 self._give_back(connection)
                 raise
             self._give_back(connection)
-            self._call_seconds = self._loop.time() - began
             return answer
 
     def _suspect(self, connection: Any) -> asyncio.Task[None]:
@@ -217,13 +216,19 @@ class Connections:
         if connection is None:
             connection = await self._new()
         self._note_lent(connection)
-        if not self._idle and self._call_seconds > SLOW_SECONDS:
-            self._open_spare()
+        if not self._idle and self._spare_timer is None:
+            self._spare_timer = self._loop.call_later(SLOW_SECONDS, self._spare_if_slow)
         return connection
 
-    def _open_spare(self) -> None:
-        """All are in use. A heartbeat that comes next would wait six round trips for a new one."""
-        if not self._is_opening_spare and len(self._lent) < self._address.pool_size:
+    def _spare_if_slow(self) -> None:
+        """Are all in use, by calls that take long? A heartbeat would wait six round trips for a new one."""
+        self._spare_timer = None
+        if self._idle or not self._lent or self._is_closed:
+            return
+        left = min(self._lent.values()) + SLOW_SECONDS - self._loop.time()
+        if left > 0:
+            self._spare_timer = self._loop.call_later(left, self._spare_if_slow)
+        elif not self._is_opening_spare and len(self._lent) < self._address.pool_size:
             self._is_opening_spare = True
             self._in_background(connect(self._address)).add_done_callback(self._spare_opened)
 
@@ -241,7 +246,7 @@ class Connections:
         return None
 
     def _note_lent(self, connection: Any) -> None:
-        self._lent.add(connection)
+        self._lent[connection] = self._loop.time()
         self._most_lent = max(self._most_lent, len(self._lent))
 
     async def _new(self) -> Any:
@@ -304,7 +309,7 @@ class Connections:
 
     def _tell_of(self, connection: Any) -> None:
         """It is free again, or lost: wake the caller that waits for this very one, or for any."""
-        self._lent.discard(connection)
+        self._lent.pop(connection, None)
         self._leaving.discard(connection)
         self._returned.set()
         if self._wanted is not None and self._is_wanted(connection):
