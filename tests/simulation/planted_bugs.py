@@ -273,11 +273,11 @@ def _both_go_on(patch):
     leave = lifecycle.leave
 
     def broken(jobs, before, after):
-        slot = lifecycle.NO_JOBS if before.key is None else jobs.slot(before.queue, before.key)
-        if slot.blocked is None or after.state.is_terminal:
+        of_key = lifecycle.NO_JOBS if before.key is None else jobs.jobs_of_key(before.queue, before.key)
+        if of_key.blocked is None or after.state.is_terminal:
             return leave(jobs, before, after)
         jobs.put(after)
-        jobs.put(transitions.unblocked(jobs.get(slot.blocked), jobs.now))
+        jobs.put(transitions.unblocked(jobs.get(of_key.blocked), jobs.now))
         return after
 
     patch.setattr(lifecycle, "leave", broken)

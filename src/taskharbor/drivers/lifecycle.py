@@ -73,7 +73,7 @@ from taskharbor.model.transitions import (
 )
 
 
-class KeySlot(NamedTuple):
+class JobsOfKey(NamedTuple):
     """The ids of the live jobs of one (queue, key), by state. At most one waits or is blocked."""
 
     waiting: str | None = None
@@ -86,7 +86,7 @@ class KeySlot(NamedTuple):
         return self.waiting or self.blocked
 
 
-NO_JOBS = KeySlot()
+NO_JOBS = JobsOfKey()
 
 
 class JobsInStep(Protocol):
@@ -111,7 +111,7 @@ class JobsInStep(Protocol):
         """The job with this id, or the one that its alias leads to."""
         ...
 
-    def slot(self, queue: str, key: bytes) -> KeySlot:
+    def jobs_of_key(self, queue: str, key: bytes) -> JobsOfKey:
         """The live jobs of a key, without ids that `get` cannot find: a lost record must not block a key."""
         ...
 
@@ -136,7 +136,7 @@ class JobsInStep(Protocol):
     def put(self, job: JobRecord) -> None:
         """Store a record in place of the one with its id, or as a new one. A ready job wakes workers.
 
-        A record that is replaced was read in this step before, by `get`, `find`, `slot` or `copy_of`.
+        A record that is replaced was read in this step before, by `get`, `find`, `jobs_of_key` or `copy_of`.
         """
         ...
 
@@ -165,7 +165,7 @@ class JobsInStep(Protocol):
         ...
 
     def notify_cancel(self, job: JobRecord) -> None:
-        """Once the step is stored, hint the worker `job.worker_id` that it need not go on. None: no hint."""
+        """Once the step is stored, wake the worker `job.worker_id`, if any: it need not go on."""
         ...
 
     # ------------------------------------------------------------------ idempotency keys
@@ -196,15 +196,15 @@ def enqueue_one(jobs: JobsInStep, job: NewJob) -> Enqueued:
     if (there := _repeated(jobs, job)) is not None:
         job_id, version = there
         return Enqueued(job_id, EnqueueResult.DUPLICATE, now, version)
-    slot = NO_JOBS if job.key is None else jobs.slot(job.queue, job.key)
-    waiting = None if slot.next is None else jobs.get(slot.next)
+    of_key = NO_JOBS if job.key is None else jobs.jobs_of_key(job.queue, job.key)
+    waiting = None if of_key.next is None else jobs.get(of_key.next)
     if waiting is not None:
         record = absorb(waiting, job, now)
         jobs.put(record)
         jobs.alias(job.id, record)
         result = EnqueueResult.UPDATED
     else:
-        record = new_record(job, jobs.next_seq(), now, blocked=slot.running is not None)
+        record = new_record(job, jobs.next_seq(), now, blocked=of_key.running is not None)
         jobs.put(record)
         result = EnqueueResult.BLOCKED if record.state is JobState.BLOCKED else EnqueueResult.CREATED
     if job.idempotency_key is not None:
@@ -335,7 +335,7 @@ def end(jobs: JobsInStep, job: JobRecord) -> None:
 
 
 def _blocked_behind(jobs: JobsInStep, job: JobRecord) -> JobRecord | None:
-    blocked = None if job.key is None else jobs.slot(job.queue, job.key).blocked
+    blocked = None if job.key is None else jobs.jobs_of_key(job.queue, job.key).blocked
     return None if blocked is None else jobs.get(blocked)
 
 
@@ -416,7 +416,7 @@ def cancel(jobs: JobsInStep, job_id: str) -> CancelAnswer:
 
 def cancel_waiting(jobs: JobsInStep, queue: str, key: bytes) -> bool:
     """Cancel the job of a key that waits or is blocked; False when there is none."""
-    waiting = jobs.slot(queue, key).next
+    waiting = jobs.jobs_of_key(queue, key).next
     if waiting is not None:
         cancel(jobs, waiting)
     return waiting is not None
@@ -431,10 +431,10 @@ def requeue(
         return JobNotFound(job_id)
     if job.state not in TERMINAL:
         return NotAllowedInState(job.id, verb="requeue", state=shown(job, now).state)
-    slot = NO_JOBS if job.key is None else jobs.slot(job.queue, job.key)
-    if slot.next is not None:
-        return DuplicateJob(job.id, slot.next)
-    blocked = slot.running is not None
+    of_key = NO_JOBS if job.key is None else jobs.jobs_of_key(job.queue, job.key)
+    if of_key.next is not None:
+        return DuplicateJob(job.id, of_key.next)
+    blocked = of_key.running is not None
     after = requeued(job, edit, run_at, now, reset_counts=reset_counts, blocked=blocked)
     jobs.put(after)
     jobs.revive_keys(after)

@@ -48,7 +48,7 @@ class Connection(Protocol):
         ...
 
 
-class _Reader:
+class _ReadProgress:
     """How far a caller has read what was written to it."""
 
     __slots__ = ("baseline", "since")
@@ -76,7 +76,7 @@ class ConnectionLimits:
         self._held: Counter[str] = Counter()
         self._waiting: dict[str, dict[Connection, float]] = {}
         """By address: the waiting connections with the time since when, the longest waiting first."""
-        self._readers: dict[Connection, _Reader] = {}
+        self._progress_of: dict[Connection, _ReadProgress] = {}
         self._paused: dict[Connection, None] = {}
         """Connections with long unread answers, the longest unread first."""
         self._unlogged: Counter[Reason] = Counter()
@@ -117,7 +117,7 @@ class ConnectionLimits:
         if not self._held[address]:
             del self._held[address]
         self._stop_waiting(connection, address)
-        self._readers.pop(connection, None)
+        self._progress_of.pop(connection, None)
         self._paused.pop(connection, None)
 
     def waits(self, connection: Connection, now: float) -> None:
@@ -145,9 +145,9 @@ class ConnectionLimits:
     def reads(self, connection: Connection, now: float) -> None:
         """The caller has read much of its answer."""
         self._paused.pop(connection, None)
-        reader = self._readers.get(connection)
-        if reader is not None:
-            reader.since = now
+        progress = self._progress_of.get(connection)
+        if progress is not None:
+            progress.since = now
 
     def _stop_waiting(self, connection: Connection, address: str) -> None:
         waiting = self._waiting.get(address)
@@ -191,16 +191,16 @@ class ConnectionLimits:
 
     def _reads_nothing(self, connection: Connection, now: float) -> bool:
         unsent = connection.unsent()
-        reader = self._readers.get(connection)
+        progress = self._progress_of.get(connection)
         if not unsent:
-            self._readers.pop(connection, None)
-        elif reader is None:
-            self._readers[connection] = _Reader(unsent, now)
-        elif unsent <= reader.baseline - LEAST_READ:
-            reader.baseline, reader.since = unsent, now
+            self._progress_of.pop(connection, None)
+        elif progress is None:
+            self._progress_of[connection] = _ReadProgress(unsent, now)
+        elif unsent <= progress.baseline - LEAST_READ:
+            progress.baseline, progress.since = unsent, now
         else:
-            reader.baseline = max(reader.baseline, unsent)
-            return now - reader.since >= self._write_seconds
+            progress.baseline = max(progress.baseline, unsent)
+            return now - progress.since >= self._write_seconds
         return False
 
     # ------------------------------------------------------------------ counting

@@ -46,9 +46,9 @@ async def wakeup_lines(
     so that both ends notice when the other is gone.
     """
     service, access = request.service, AccessCheck(request)
-    hints = driver.wakeups(queues, worker_id)
+    wakeups = driver.wakeups(queues, worker_id)
     stopping = asyncio.ensure_future(service.stopping.wait())
-    hint: asyncio.Future[Wakeup] | None = None
+    coming: asyncio.Future[Wakeup] | None = None
     try:
         for queue in queues:
             yield _line(Wakeup(WakeupKind.WORK, queue=queue))
@@ -56,16 +56,16 @@ async def wakeup_lines(
             yield _line(Wakeup(WakeupKind.CANCEL, job_id=job_id))
         sent_at = service.clock.monotonic()
         while not stopping.done():
-            hint = hint or asyncio.ensure_future(hints.__anext__())
-            await asyncio.wait((hint, stopping), timeout=CHECK_SECONDS, return_when="FIRST_COMPLETED")
+            coming = coming or asyncio.ensure_future(wakeups.__anext__())
+            await asyncio.wait((coming, stopping), timeout=CHECK_SECONDS, return_when="FIRST_COMPLETED")
             if not await access.holds():
                 return
-            if hint.done():
+            if coming.done():
                 try:
-                    wakeup = hint.result()
+                    wakeup = coming.result()
                 except StopAsyncIteration:
                     return
-                hint = None
+                coming = None
                 if await _concerns(request, driver, wakeup):
                     yield _line(wakeup)
                     sent_at = service.clock.monotonic()
@@ -74,20 +74,20 @@ async def wakeup_lines(
                 sent_at = service.clock.monotonic()
     finally:
         stopping.cancel()
-        if hint is not None:
-            hint.cancel()
-        await hints.aclose()
+        if coming is not None:
+            coming.cancel()
+        await wakeups.aclose()
 
 
-def _line(hint: Wakeup) -> bytes:
-    return wire.encode(hint) + b"\n"
+def _line(wakeup: Wakeup) -> bytes:
+    return wire.encode(wakeup) + b"\n"
 
 
-async def _concerns(request: Request, driver: Driver, hint: Wakeup) -> bool:
+async def _concerns(request: Request, driver: Driver, wakeup: Wakeup) -> bool:
     """Whether the caller may see it: a limited token sees no jobs of other queues."""
-    if hint.job_id is None or request.principal.queues is None:
+    if wakeup.job_id is None or request.principal.queues is None:
         return True
-    [job] = await driver.get([hint.job_id], payloads=False, now=request.service.now())
+    [job] = await driver.get([wakeup.job_id], payloads=False, now=request.service.now())
     return job is not None and request.principal.may_use(job.queue)
 
 

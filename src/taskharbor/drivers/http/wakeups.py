@@ -1,6 +1,6 @@
-"""Wake-ups over HTTP: an endless response with one hint per line, requested again when it breaks.
+"""Wake-ups over HTTP: an endless response with one wake-up per line, requested again when it breaks.
 
-A new listener gets one hint per queue, and the cancels it may have missed; so nothing is lost while the
+A new listener gets one wake-up per queue, and the cancels it may have missed; so nothing is lost while the
 connection is down.
 """
 
@@ -52,10 +52,10 @@ class RemoteWakeups(Inbox):
         self._error: Exception | None = None
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="taskharbor-wakeups")
 
-    def put(self, hint: Wakeup) -> None:
-        if hint not in self._unread and len(self._unread) >= MOST_UNREAD:
+    def put(self, wakeup: Wakeup) -> None:
+        if wakeup not in self._unread and len(self._unread) >= MOST_UNREAD:
             del self._unread[next(iter(self._unread))]  # may be lost: a poll finds the job
-        super().put(hint)
+        super().put(wakeup)
 
     async def __anext__(self) -> Wakeup:
         try:

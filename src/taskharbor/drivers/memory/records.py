@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
+from taskharbor.drivers.lifecycle import NO_JOBS, JobsOfKey
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
 from taskharbor.model.state import TERMINAL, JobState
@@ -40,7 +40,7 @@ class Records:
         self.leases: dict[str, Ordered[Timed]] = defaultdict(Ordered)  # queue → by expiry
         self.finished: dict[tuple[str, JobState], Ordered[Timed]] = defaultdict(Ordered)
         self.listed: dict[tuple[str, JobState], Ordered[tuple[int, str]]] = defaultdict(Ordered)
-        self._keys: dict[tuple[str, bytes], list[str | None]] = {}  # the ids of a KeySlot
+        self._keys: dict[tuple[str, bytes], list[str | None]] = {}  # the ids of a JobsOfKey
         self._aliases_of: dict[str, list[str]] = {}
         self._seq = 0
         self._woken: set[str] = set()
@@ -57,9 +57,9 @@ class Records:
     def find(self, job_id: str) -> JobRecord | None:
         return self.jobs.get(self.aliases.get(job_id, job_id))
 
-    def slot(self, queue: str, key: bytes) -> KeySlot:
-        slot = self._keys.get((queue, key))
-        return NO_JOBS if slot is None else KeySlot(*slot)
+    def jobs_of_key(self, queue: str, key: bytes) -> JobsOfKey:
+        of_key = self._keys.get((queue, key))
+        return NO_JOBS if of_key is None else JobsOfKey(*of_key)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         copy_id, _ = self.copies.get(job.id, ("", 0))
@@ -141,7 +141,7 @@ class Records:
         elif timed := self._timed(job):
             timed[0].add(timed[1])
         if job.key is not None:
-            self._enter_slot(job)
+            self._enter_key(job)
         if job.speculates_on is None:
             self.listed[job.queue, state].add((job.seq, job.id))
 
@@ -156,7 +156,7 @@ class Records:
         elif timed := self._timed(job):
             timed[0].remove(timed[1])
         if job.key is not None:
-            self._leave_slot(job)
+            self._leave_key(job)
         if job.speculates_on is None:
             self.listed[job.queue, state].remove((job.seq, job.id))
 
@@ -170,20 +170,25 @@ class Records:
             return self.finished[job.queue, job.state], (job.finished_at, job.seq, job.id)
         return None
 
-    def _enter_slot(self, job: JobRecord) -> None:
-        if job.key is not None and (place := _SLOT.get(job.state)) is not None:
+    def _enter_key(self, job: JobRecord) -> None:
+        if job.key is not None and (place := _PLACE_IN_KEY.get(job.state)) is not None:
             self._keys.setdefault((job.queue, job.key), [None, None, None])[place] = job.id
 
-    def _leave_slot(self, job: JobRecord) -> None:
-        if job.key is None or (place := _SLOT.get(job.state)) is None:
+    def _leave_key(self, job: JobRecord) -> None:
+        if job.key is None or (place := _PLACE_IN_KEY.get(job.state)) is None:
             return
-        slot = self._keys[job.queue, job.key]
-        slot[place] = None
-        if not any(slot):
+        of_key = self._keys[job.queue, job.key]
+        of_key[place] = None
+        if not any(of_key):
             del self._keys[job.queue, job.key]
 
 
-_SLOT = {JobState.READY: 0, JobState.SCHEDULED: 0, JobState.RUNNING: 1, JobState.BLOCKED: 2}  # as in KeySlot
+_PLACE_IN_KEY = {
+    JobState.READY: 0,
+    JobState.SCHEDULED: 0,
+    JobState.RUNNING: 1,
+    JobState.BLOCKED: 2,
+}  # as in JobsOfKey
 
 
 class Idempotency:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.lifecycle import KeySlot
+from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.postgres.rows import (
     CODES,
     HAD_COPY,
@@ -93,14 +93,14 @@ class UnitOfWork:
     def find(self, job_id: str) -> JobRecord | None:
         return self._records.get(self._aliases.get(job_id, job_id))
 
-    def slot(self, queue: str, key: bytes) -> KeySlot:
+    def jobs_of_key(self, queue: str, key: bytes) -> JobsOfKey:
         ids = {
             job.state: job.id
             for job in self._records.values()
             if job.key == key and job.queue == queue and not job.state.is_terminal
         }
         waiting = ids.get(JobState.READY) or ids.get(JobState.SCHEDULED)
-        return KeySlot(waiting, ids.get(JobState.RUNNING), ids.get(JobState.BLOCKED))
+        return JobsOfKey(waiting, ids.get(JobState.RUNNING), ids.get(JobState.BLOCKED))
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         copies = (other for other in self._records.values() if other.speculates_on == job.id)
@@ -198,8 +198,8 @@ class UnitOfWork:
 
     def _holders(self, key: Key) -> tuple[str | None, str | None]:
         """Who holds a key now, and who is blocked behind it."""
-        slot = self.slot(*key)
-        return slot.running or slot.waiting, slot.blocked
+        of_key = self.jobs_of_key(*key)
+        return of_key.running or of_key.waiting, of_key.blocked
 
     def _state(self, job: JobRecord) -> Sequence[object]:
         is_running = job.state is JobState.RUNNING

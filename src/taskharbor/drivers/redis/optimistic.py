@@ -38,8 +38,10 @@ class OtherSlots(Protocol):
         """Issue new seqs, unique in the harbor; returns the first of them."""
         ...
 
-    async def send(self, cancel_hints: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
-        """Send cancel hints to workers; `posted`: the outbox has new jobs."""
+    async def send(
+        self, cancel_wakeups: Sequence[tuple[str, str]], posted: bool, now: datetime | None
+    ) -> None:
+        """Send the wake-ups of cancels to workers; `posted`: the outbox has new jobs."""
         ...
 
 
@@ -80,8 +82,8 @@ class OptimisticStep:
             )
             answer = decide(unit)
             if unit.is_unchanged or await self._commit(unit, now):
-                if self._other_slots and (unit.cancel_hints or unit.posted):
-                    await self._other_slots.send(unit.cancel_hints, unit.posted, now)
+                if self._other_slots and (unit.cancel_wakeups or unit.posted):
+                    await self._other_slots.send(unit.cancel_wakeups, unit.posted, now)
                 return answer
         raise too_busy()
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from datetime import datetime
 
-from taskharbor.drivers.lifecycle import KeySlot
+from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.redis.encoding import alias_in, record_of
 from taskharbor.model.clock import instant
 from taskharbor.model.entropy import id_bytes, id_text
@@ -14,7 +14,7 @@ from taskharbor.model.job import JobRecord
 
 _ENDS = struct.Struct(">Q")
 _LENGTH = struct.Struct(">H")
-_SLOT_SIGNS = (b"w", b"r", b"b")  # waiting, running, blocked
+_KEY_SIGNS = (b"w", b"r", b"b")  # waiting, running, blocked
 
 
 def scoped(queue: str, key: bytes) -> bytes:
@@ -63,15 +63,15 @@ class Snapshot:
 # ------------------------------------------------------------------ small lists in one field
 
 
-def packed_slot(slot: KeySlot) -> bytes:
+def packed_jobs_of_key(of_key: JobsOfKey) -> bytes:
     return b"".join(
-        sign + id_bytes(job_id) for sign, job_id in zip(_SLOT_SIGNS, slot, strict=True) if job_id is not None
+        sign + id_bytes(job_id) for sign, job_id in zip(_KEY_SIGNS, of_key, strict=True) if job_id is not None
     )
 
 
-def slot_in(packed: bytes) -> KeySlot:
+def jobs_of_key_in(packed: bytes) -> JobsOfKey:
     ids = {packed[at : at + 1]: id_text(packed[at + 1 : at + 17]) for at in range(0, len(packed), 17)}
-    return KeySlot(*map(ids.get, _SLOT_SIGNS))
+    return JobsOfKey(*map(ids.get, _KEY_SIGNS))
 
 
 def packed_keys(keys: Sequence[bytes]) -> bytes:

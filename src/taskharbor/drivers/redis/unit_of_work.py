@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.lifecycle import KeySlot
+from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.redis.encoding import (
     ALIASED,
     COPIED,
@@ -41,15 +41,15 @@ from taskharbor.drivers.redis.keys import (
 from taskharbor.drivers.redis.snapshot import (
     Snapshot,
     copy_in,
+    jobs_of_key_in,
     keys_in,
     memory_in,
     packed_copy,
     packed_ids,
+    packed_jobs_of_key,
     packed_keys,
     packed_memory,
-    packed_slot,
     scoped,
-    slot_in,
 )
 from taskharbor.model.clock import micros, span_micros
 from taskharbor.model.entropy import id_bytes
@@ -59,7 +59,7 @@ from taskharbor.model.queue import EVERY_QUEUE, IDEMPOTENCY_WINDOW, NO_RULES, Qu
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import new_record, waiting_state
 
-_SLOT = {
+_PLACE_IN_KEY = {
     JobState.READY: "waiting",
     JobState.SCHEDULED: "waiting",
     JobState.RUNNING: "running",
@@ -99,7 +99,7 @@ class UnitOfWork:
         self._fields: dict[bytes, bytes | None] = {}  # values that the data hash will have
         self._looked_at: set[bytes] = set()
         self._rules_looked_at: set[str] = set()
-        self.cancel_hints: list[tuple[str, str]] = []
+        self.cancel_wakeups: list[tuple[str, str]] = []
         self._ended_keys: dict[bytes, int | None] = {}
         self.rates: list[tuple[str, RateLimit, int]] = []  # enqueue budgets that commit.lua spends
 
@@ -119,9 +119,9 @@ class UnitOfWork:
     def find(self, job_id: str) -> JobRecord | None:
         return self.get(alias_in(self.field(b"h" + id_bytes(job_id))) or job_id)
 
-    def slot(self, queue: str, key: bytes) -> KeySlot:
-        slot = slot_in(self.field(b"k" + scoped(queue, key)) or b"")
-        return KeySlot(*(job_id if job_id in self.jobs else None for job_id in slot))
+    def jobs_of_key(self, queue: str, key: bytes) -> JobsOfKey:
+        of_key = jobs_of_key_in(self.field(b"k" + scoped(queue, key)) or b"")
+        return JobsOfKey(*(job_id if job_id in self.jobs else None for job_id in of_key))
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         """The live speculative copy of a job."""
@@ -150,14 +150,14 @@ class UnitOfWork:
         """Store a record, replacing the one with the same id."""
         before = self.jobs.get(job.id)
         if before is not None:
-            self._leave_slot(before)
+            self._leave_key(before)
         self.jobs[job.id] = job
         self._touched[job.id] = None
-        self._enter_slot(job)
+        self._enter_key(job)
 
     def drop(self, job: JobRecord) -> None:
         """Delete a job and its aliases."""
-        self._leave_slot(self.jobs.pop(job.id))
+        self._leave_key(self.jobs.pop(job.id))
         self._touched[job.id] = None
         packed = id_bytes(job.id)
         for alias in ids_in(self.field(b"A" + packed) or b""):
@@ -204,22 +204,22 @@ class UnitOfWork:
 
     def notify_cancel(self, job: JobRecord) -> None:
         if job.worker_id is not None:
-            self.cancel_hints.append((job.worker_id, job.id))
+            self.cancel_wakeups.append((job.worker_id, job.id))
 
     def _add_flag(self, job_id: str, flag: int) -> None:
         self._flags[job_id] = self._flags.get(job_id, 0) | flag
         self._touched[job_id] = None
 
-    def _enter_slot(self, job: JobRecord) -> None:
+    def _enter_key(self, job: JobRecord) -> None:
         self._write_slot(job, job.id)
 
-    def _leave_slot(self, job: JobRecord) -> None:
+    def _leave_key(self, job: JobRecord) -> None:
         self._write_slot(job, None)
 
     def _write_slot(self, job: JobRecord, job_id: str | None) -> None:
-        if job.key is not None and (name := _SLOT.get(job.state)) is not None:
-            slot = self.slot(job.queue, job.key)._replace(**{name: job_id})
-            self._fields[b"k" + scoped(job.queue, job.key)] = packed_slot(slot) or None
+        if job.key is not None and (name := _PLACE_IN_KEY.get(job.state)) is not None:
+            of_key = self.jobs_of_key(job.queue, job.key)._replace(**{name: job_id})
+            self._fields[b"k" + scoped(job.queue, job.key)] = packed_jobs_of_key(of_key) or None
 
     # ------------------------------------------------------------------ idempotency keys
 
@@ -271,7 +271,7 @@ class UnitOfWork:
 
     @property
     def is_unchanged(self) -> bool:
-        return not (self._touched or self._fields or self.cancel_hints or self.rates)
+        return not (self._touched or self._fields or self.cancel_wakeups or self.rates)
 
     def commands(self) -> tuple[list[str], list[Any]]:
         """The keys and arguments of commit.lua, after the epoch and `now`."""
@@ -289,7 +289,7 @@ class UnitOfWork:
                 writing.add("ZADD", self._keys.idempotency_ends, ends, name)
         for job in self._posts:
             writing.add("RPUSH", self._keys.outbox, msgspec.msgpack.encode(job))
-        for worker, job_id in self.cancel_hints if self._only is None else ():
+        for worker, job_id in self.cancel_wakeups if self._only is None else ():
             writing.add("RPUSH", self._keys.inbox(worker), job_id)
             writing.add("EXPIRE", self._keys.inbox(worker), _INBOX_SECONDS)
         guards = self._guards(writing.number)

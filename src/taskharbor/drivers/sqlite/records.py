@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.lifecycle import NO_JOBS, KeySlot
+from taskharbor.drivers.lifecycle import NO_JOBS, JobsOfKey
 from taskharbor.drivers.sqlite.rows import (
     CODES,
     RUNNING,
@@ -88,12 +88,12 @@ class Records:
         self._known[job.id] = job
         return job
 
-    def slot(self, queue: str, key: bytes) -> KeySlot:
+    def jobs_of_key(self, queue: str, key: bytes) -> JobsOfKey:
         row = self._step.fetch_one("key_find", queue=queue, key=key)
         if row is None:
             return NO_JOBS
         _, holder, state, _, blocked = row
-        return KeySlot(None, holder, blocked) if state == RUNNING else KeySlot(holder, None, blocked)
+        return JobsOfKey(None, holder, blocked) if state == RUNNING else JobsOfKey(holder, None, blocked)
 
     def copy_of(self, job: JobRecord) -> JobRecord | None:
         if job.speculates_on is not None or job.key is not None:

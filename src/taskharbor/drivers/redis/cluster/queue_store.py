@@ -64,9 +64,9 @@ class HarborSlot(Control, Queries):
         last = await self.primary.command("HINCRBY", self.keys.data, "n", count, writes=True)
         return int(last) - count + 1
 
-    async def notify_cancels(self, cancel_hints: Sequence[tuple[str, str]]) -> None:
-        """Send cancel hints to workers."""
-        for worker, job_id in cancel_hints:
+    async def notify_cancels(self, cancel_wakeups: Sequence[tuple[str, str]]) -> None:
+        """Send the wake-ups of cancels to workers."""
+        for worker, job_id in cancel_wakeups:
             key = self.keys.inbox(worker)
             await self.primary.together([("RPUSH", key, job_id), ("EXPIRE", key, 3600)], writes=True)
 
@@ -110,8 +110,10 @@ class QueueStore(Control, Queries, Registry):
     async def take_seqs(self, count: int) -> int:
         return await self._harbor.take_seqs(count)
 
-    async def send(self, cancel_hints: Sequence[tuple[str, str]], posted: bool, now: datetime | None) -> None:
-        await self._harbor.notify_cancels(cancel_hints)
+    async def send(
+        self, cancel_wakeups: Sequence[tuple[str, str]], posted: bool, now: datetime | None
+    ) -> None:
+        await self._harbor.notify_cancels(cancel_wakeups)
         if posted:
             self._on_posted()
 

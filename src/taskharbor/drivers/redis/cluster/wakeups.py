@@ -36,8 +36,8 @@ class MergedSubscription(Inbox):
 
     async def _follow(self, subscription: Subscription) -> None:
         self._subscriptions.append(subscription)
-        async for hint in subscription:
-            self.put(hint)
+        async for wakeup in subscription:
+            self.put(wakeup)
         self.end()
 
     async def aclose(self) -> None:
