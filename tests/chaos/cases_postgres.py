@@ -163,7 +163,7 @@ async def _set_timeouts(admin: Any, settings: Iterable[tuple[str, str | None]]) 
 @case("C56", "the schema changed while four workers run", stores=("postgres",))
 async def schema_changed(world: World) -> None:
     """Migrations wait for no longer than a second for a lock, and nobody notices the new columns."""
-    from taskharbor.drivers.postgres.schema import migrate_blocking
+    from taskharbor.testing.servers.postgres import migrate_blocking
 
     schema = schema_of(world)
     for _ in range(4):

@@ -109,7 +109,7 @@ class PostgresStore(Store):
         return self.server.port
 
     async def prepare(self) -> None:
-        from taskharbor.drivers.postgres.schema import migrate_blocking
+        from taskharbor.testing.servers.postgres import migrate_blocking
 
         await asyncio.to_thread(migrate_blocking, self.url())
 

@@ -11,10 +11,10 @@ import pytest
 
 from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.errors import StoreFull
 from taskharbor.testing.conformance.kit import claim, new_job
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 pytestmark = pytest.mark.long  # needs the right to mount
 MEBIBYTE = 1 << 20

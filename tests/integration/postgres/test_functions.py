@@ -16,12 +16,12 @@ from taskharbor.drivers.postgres.schema import (
     FUNCTIONS,
     Functions,
     migrate,
-    migrate_blocking,
 )
 from taskharbor.errors import SchemaOutOfDate, StoreRefused
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_jobs
 from taskharbor.testing.servers import postgres_url, run_name
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 SCHEMA = f"functions_{run_name()}"
 DIGESTS = {1: "ac3feca758fe2a7b"}

@@ -15,11 +15,11 @@ import pytest
 
 from taskharbor.drivers.messages import WakeupKind
 from taskharbor.drivers.postgres import PostgresDriver, wakeups
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.settlement import Ack
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import QUEUE, claim, new_job
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 SLOW = 60.0
 MANY = 60

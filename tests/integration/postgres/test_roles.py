@@ -17,7 +17,6 @@ import pytest
 
 from taskharbor.drivers.messages import Query
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.drivers.postgres.statements import FILES
 from taskharbor.errors import StoreRefused
 from taskharbor.model.job import NewJob, Progress
@@ -30,6 +29,7 @@ from taskharbor.model.settlement import Ack, Fail, Release, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import LEASE, MINUTE, QUEUE, WORKER, claim, new_job, new_jobs
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 MANUAL = Path(__file__).parents[3] / "docs" / "reference" / "postgres.md"
 

@@ -8,10 +8,10 @@ import pytest
 
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import EnqueueResult
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.errors import StoreRefused
 from taskharbor.testing.conformance.kit import new_job
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import FUNCTIONS, MIGRATIONS, migrate_blocking, scripts
+from taskharbor.drivers.postgres.schema import FUNCTIONS, MIGRATIONS, scripts
 from taskharbor.errors import (
     ConfigurationError,
     DriverUnavailable,
@@ -19,6 +19,7 @@ from taskharbor.errors import (
     TaskHarborError,
 )
 from taskharbor.testing.servers import PostgresServer, free_port, postgres_url, run_name
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 BARE = f"bare_{run_name()}"
 ALL = [*(migration.name for migration in MIGRATIONS), *(f"function {name}" for name in FUNCTIONS.texts)]

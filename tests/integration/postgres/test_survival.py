@@ -12,13 +12,13 @@ import pytest
 
 from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.errors import DriverUnavailable, JobNotInflight
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.settlement import Ack, Retry
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import QUEUE, claim, find_all, new_job, new_jobs
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 RECOVERY_SECONDS = 5.0
 

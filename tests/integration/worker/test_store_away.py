@@ -9,9 +9,8 @@ from datetime import timedelta
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.state import JobState
-from taskharbor.testing.servers.postgres import PostgresServer
+from taskharbor.testing.servers.postgres import PostgresServer, migrate_blocking
 from taskharbor.testing.servers.valkey import ValkeyServer
 
 SLOW = 40.0

@@ -19,12 +19,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import psycopg
-
 from taskharbor.drivers.migrations import Migration, find_migrations, pending
-from taskharbor.drivers.postgres.address import Address, address_of
+from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.connections import OUR_PATH
-from taskharbor.drivers.postgres.faults import MIGRATE, translated
+from taskharbor.drivers.postgres.faults import MIGRATE
 from taskharbor.drivers.postgres.statements import FILES
 from taskharbor.drivers.sqlfiles import folder_of
 from taskharbor.errors import SchemaOutOfDate, StoreRefused
@@ -262,23 +260,3 @@ async def _oids(connection: Any, address: Address, name: str) -> list[int]:
         name,
     )
     return [row[0] for row in rows]
-
-
-def migrate_blocking(url: str) -> list[str]:
-    """Everything for a schema that has nothing yet, for blocking callers, before any driver is open."""
-    address = address_of(url)
-    with translated(), psycopg.connect(address.dsn) as connection:
-        connection.execute(_OUR_NAMES.encode())
-        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 21))", [address.schema])
-        connection.execute(filled(_LEDGER, address).encode())
-        rows = connection.execute(filled(_APPLIED, address).encode()).fetchall()
-        missing = needed([row[0] for row in rows])
-        for migration in missing:
-            connection.execute(filled(migration.text, address).encode())
-            connection.execute(
-                filled("insert into {schema}.migration (name) values (%s)", address).encode(),
-                [migration.name],
-            )
-        if missing:
-            connection.execute(filled(FUNCTIONS.script(FUNCTIONS.texts), address).encode())
-    return [migration.name for migration in missing]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import os
@@ -9,10 +10,12 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers.process import Server, for_this_process, run_name, wheel
 
 _migrated: set[str] = set()
@@ -35,7 +38,6 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
     import psycopg
 
     from taskharbor.drivers.postgres.address import address_of
-    from taskharbor.drivers.postgres.schema import migrate_blocking
 
     url = postgres_url()
     store = f"{url}{'&' if '?' in url else '?'}schema=test_{run_name()}"
@@ -48,6 +50,20 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
                 _migrated.add(schema)
             _empty(connection, schema)
     return store
+
+
+def migrate_blocking(url: str) -> None:
+    """Migrate the store of this URL, from blocking code; an event loop may run in this thread."""
+
+    async def migrate() -> None:
+        driver = await connect(url).open_unmigrated()
+        try:
+            await driver.migrate()
+        finally:
+            await driver.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, migrate()).result()
 
 
 def _forget(url: str, pid: int) -> None:
