@@ -10,8 +10,9 @@ import pytest
 
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.postgres.address import address_of
-from taskharbor.drivers.postgres.schema import FUNCTIONS, filled, migrate_blocking
+from taskharbor.drivers.postgres.schema import FUNCTIONS, filled
 from taskharbor.testing.servers import postgres_url, run_name
+from taskharbor.testing.servers.postgres import migrate_blocking
 from tests.contract.pairs.race import Race
 from tests.contract.pairs.racers import Racers, Trouble
 from tests.contract.pairs.verbs import Round, all_rounds
