@@ -71,16 +71,24 @@ def test_every_import_leads_to_a_file_of_ours() -> None:
     missing = [
         f"{path.relative_to(UI)} imports {name}"
         for path in OWN
-        for name in re.findall(r'from ?"([^"]+)"', text_of(path))
+        for name in re.findall(r'(?:from ?|import\()"([^"]+)"', text_of(path))
         if not name.startswith(".") or not (path.parent / name).exists()
     ]
 
     assert missing == []
 
 
+def test_the_index_asks_at_once_for_what_the_first_view_needs() -> None:
+    needed = imported(UI / "app.js") | imported(UI / "pages/overview.js")
+
+    asked = re.findall(r'<link rel="modulepreload" href="ASSETS/([^"]+)">', text_of(UI / "index.html"))
+
+    assert asked == sorted(str(path.relative_to(UI)) for path in needed if path.name != "app.js")
+
+
 def test_the_first_view_and_the_whole_are_small() -> None:
     first = imported(UI / "app.js") | imported(UI / "pages/overview.js")
-    first |= {UI / "index.html", UI / "harbor.css", UI / "shell.css"}
+    first |= {UI / "index.html", *UI.glob("*.css")}
 
     assert gzipped_kb(sorted(first)) <= FIRST_VIEW_KB
     assert gzipped_kb(SERVED) <= EVERYTHING_KB

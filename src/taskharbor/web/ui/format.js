@@ -45,7 +45,7 @@ export function span(seconds, parts = 1) {
   if (value < 0.0005) return "0 s";
   if (value < 0.9995) return `${whole.format(value * 1000)} ms`;
   if (value < 59.95) return `${(value < 9.95 || parts > 1) && Math.round(value * 10) % 10 ? fixed[1].format(value) : whole.format(value)} s`;
-  const at = UNITS.findIndex(([, size]) => value >= size * 0.9995);
+  const at = UNITS.findIndex(([, size]) => value >= size * 0.999);
   const [unit, size] = UNITS[at];
   if (parts < 2 || at === UNITS.length - 1) return `${whole.format(Math.max(Math.floor(value / size), 1))} ${unit}`;
   const first = Math.floor(value / size);
@@ -63,7 +63,7 @@ export function bytes(count) {
   const units = ["KiB", "MiB", "GiB", "TiB"];
   let size = count / 1024, at = 0;
   while (size >= 1024 && at < units.length - 1) { size /= 1024; at += 1; }
-  return `${size < 100 ? three(size).replace(/[.,]00?$/, "") : whole.format(size)} ${units[at]}`;
+  return `${size < 100 ? three(size).replace(/([.,]\d*?)0+$/, "$1").replace(/[.,]$/, "") : whole.format(size)} ${units[at]}`;
 }
 
 export const percent = (share, digits = 0) => (isMissing(share) ? NONE : `${fixed[digits].format(share * 100)} %`);

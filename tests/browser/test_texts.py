@@ -1,0 +1,93 @@
+"""Numbers, spans, words of a search and frames of a traceback, as the pages write and read them."""
+
+import pytest
+
+CALL = """([file, name, args]) => {
+  const base = document.querySelector("script[type=module]").src;
+  return import(new URL(file, base).href).then((module) => module[name](...args));
+}"""
+
+
+@pytest.fixture(scope="module")
+def call(browser, server):
+    """Call a function of a file of the pages."""
+    from tests.browser.conftest import inside
+
+    context = inside(browser.new_context, locale="en-US", timezone_id="UTC")
+    page = inside(context.new_page)
+    inside(page.goto, server.at("more"))
+
+    yield lambda file, name, *args: page.evaluate(CALL, [file, name, list(args)])
+    inside(context.close)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("number", 9812, "9,812"),
+        ("number", 2_140_000, "2.14 M"),
+        ("number", None, "–"),
+        ("three", 0.28, "0.28"),
+        ("three", 41, "41.0"),
+        ("three", 803.4, "803"),
+        ("rate", 0.28, ["16.8", "/min"]),
+        ("rate", 0, ["0", "/s"]),
+        ("rate", None, ["–", ""]),
+        ("span", 0.012, "12 ms"),
+        ("span", 8.1, "8.1 s"),
+        ("span", 8, "8 s"),
+        ("span", 59.97, "1 min"),
+        ("span", 869, "14 min"),
+        ("span", 3 * 3600 + 59, "3 h"),
+        ("span", 2 * 86400, "2 d"),
+        ("span", None, "–"),
+        ("bytes", 112, "112 B"),
+        ("bytes", 1536, "1.5 KiB"),
+        ("bytes", None, "–"),
+    ],
+)
+def test_a_number_is_written_as(call, name, value, text):
+    assert call("format.js", name, value) == text
+
+
+def test_two_units_of_a_span(call):
+    assert call("format.js", "span", 170, 2) == "2 min 50 s"
+
+
+@pytest.mark.parametrize(
+    ("q", "texts"),
+    [
+        ("state:failed type:send_*", ["state:failed", "type:send_*"]),
+        ('error:"timed out" -type:ping', ['error:"timed out"', "-type:ping"]),
+        ('error:"open', ['error:"open']),
+        ("  ", []),
+    ],
+)
+def test_a_query_falls_into_words(call, q, texts):
+    assert [word["text"] for word in call("query.js", "words", q)] == texts
+
+
+def test_completion_goes_on_after_a_comma(call):
+    known = {"states": [], "queues": ["mail", "media", "push"], "types": [], "workers": []}
+
+    assert call("query.js", "completions", "queue:push,m", known) == [
+        ["queue:push,mail", ""],
+        ["queue:push,media", ""],
+    ]
+
+
+def test_own_frames_are_told_from_those_of_libraries(call):
+    own, library = 'File "app/x.py", line 1, in f', 'File "/usr/lib/python3.11/y.py", line 2, in g'
+    trace = f"Traceback:\n  {own}\n    g()\n  {library}\nKeyError: 1"
+
+    kinds = [part["kind"] for part in call("parts/texts.js", "framesOf", trace)]
+
+    assert kinds == ["plain", "own", "library", "error"]
+
+
+def test_a_call_in_python_keeps_the_values(call):
+    job = {"type": "app.send", "payload": {"user": 7, "urgent": True, "note": None, "tags": ["a"]}}
+
+    assert (
+        call("parts/texts.js", "asPython", job) == 'send.enqueue(user=7, urgent=True, note=None, tags=["a"])'
+    )
