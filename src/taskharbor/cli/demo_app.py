@@ -17,20 +17,24 @@ from taskharbor.worker.attempt import JobContext
 
 IMAGES, CALLS, REPORTS = QUEUES = ("demo-images", "demo-calls", "demo-reports")
 
+TIMES_SLOWER = "DEMO_TIMES_SLOWER"
+"""How many times as long jobs take in this process: on a terminal the demo has one slow worker."""
+_SLOWER = float(os.environ.get(TIMES_SLOWER, "1"))
+
 harbor = Harbor(retry=RetryPolicy(base=timedelta(milliseconds=200), maximum=timedelta(seconds=1)))
 
 
 @harbor.task(queue=IMAGES)
 async def resize_image(ctx: JobContext, number: int) -> str:
     """Simply succeeds."""
-    await ctx.clock.sleep(0.05)
+    await ctx.clock.sleep(0.05 * _SLOWER)
     return f"image {number} is 640 px wide"
 
 
 @harbor.task(queue=CALLS, max_attempts=5)
 async def call_flaky_service(ctx: JobContext, failures: int) -> str:
     """Fails a few times, then succeeds."""
-    await ctx.clock.sleep(0.02)
+    await ctx.clock.sleep(0.02 * _SLOWER)
     if ctx.attempt <= failures:
         raise ConnectionError(f"the service hung up (attempt {ctx.attempt})")
     return f"answered at attempt {ctx.attempt}"
@@ -39,7 +43,7 @@ async def call_flaky_service(ctx: JobContext, failures: int) -> str:
 @harbor.task(queue=CALLS, max_attempts=2)
 async def call_dead_service(ctx: JobContext) -> None:
     """Uses up its attempts."""
-    await ctx.clock.sleep(0.02)
+    await ctx.clock.sleep(0.02 * _SLOWER)
     raise ConnectionError("connection refused")
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from taskharbor.cli.demo_jobs import DemoProducer, DemoReport, ExpectedOutcomes
 
 _APP = "taskharbor.cli.demo_app:harbor"
+_WORKER = ("worker", _APP, "--lease", "3s", "--grace", "5s")
 _LOOK_SECONDS = 0.25
 _SERVER_LOG = "server.log"
 _START_SECONDS = 20
@@ -116,7 +117,7 @@ class Demo:
         ledger = ExpectedOutcomes()
         async with self._store() as driver:
             ledger.stored_before = await _stored(driver)
-            with self._workers() as workers, self._dashboard() as address:
+            with self._workers() as workers, self._slow_worker(), self._dashboard() as address:
                 await self._until_at_work(driver, workers)
                 await self._show(driver, ledger, rate, address)
                 self._out.say("stopping: waiting for running jobs to finish")
@@ -183,17 +184,7 @@ class Demo:
     @contextmanager
     def _workers(self) -> Iterator[subprocess.Popen[bytes]]:
         """The worker command in its own session: Ctrl+C reaches only the demo, which stops the workers."""
-        words = ["worker", _APP]
-        words += [
-            "--processes",
-            str(self._processes),
-            "--concurrency",
-            "8",
-            "--lease",
-            "3s",
-            "--grace",
-            "5s",
-        ]
+        words = [*_WORKER, "--processes", str(self._processes), "--concurrency", "8"]
         with (self._folder / "workers.log").open("wb") as log:
             workers = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
@@ -202,6 +193,20 @@ class Demo:
                 if workers.poll() is None:
                     workers.kill()
                 workers.wait()
+
+    @contextmanager
+    def _slow_worker(self) -> Iterator[None]:
+        """One more worker, in which everything takes longer: the dashboard shows which one it is."""
+        from taskharbor.cli.demo_app import TIMES_SLOWER
+
+        slow = {**os.environ, TIMES_SLOWER: "4"}
+        with (self._folder / "slow-worker.log").open("wb") as log:
+            words = [*_WORKER, "--name", "laptop", "--concurrency", "4"]
+            worker = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=slow)
+            try:
+                yield
+            finally:
+                _end(worker)
 
     @contextmanager
     def _dashboard(self) -> Iterator[str]:
@@ -218,12 +223,7 @@ class Demo:
             try:
                 yield f"\ndashboard: {dashboard.address_of(port)}"
             finally:
-                server.terminate()
-                try:
-                    server.wait(_STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    server.kill()
-                    server.wait()
+                _end(server)
 
     def _was_changed(self) -> bool:
         """Whether somebody changed jobs on the dashboard: then they do not end as the demo planned."""
@@ -318,3 +318,12 @@ def _summary(account: DemoReport) -> Iterator[str]:
 
 def _parts(parts: dict[str, int]) -> str:
     return " + ".join(f"{count} {name}" for name, count in sorted(parts.items())) or "0"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
