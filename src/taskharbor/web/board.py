@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from taskharbor.client.needs import UNSERVED_FOR, LostWorker, NewCause, Rates
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import QueueInfo
+from taskharbor.drivers.messages import Counts, QueueInfo
 from taskharbor.drivers.unclaimed import Want, unclaimed
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
@@ -122,8 +122,9 @@ class Board:
             return
         if queue == EVERY_QUEUE:
             self.last = replace(look, harbor=rules, number=look.number + 1)
-        elif queue in look.queues:
-            queues = {**look.queues, queue: replace(look.queues[queue], rules=rules)}
+        else:
+            known = look.queues.get(queue) or QueueInfo(queue=queue, rules=rules, counts=Counts())
+            queues = {**look.queues, queue: replace(known, rules=rules)}
             self.last = replace(look, queues=queues, number=look.number + 1)
 
     # ------------------------------------------------------------------ looking

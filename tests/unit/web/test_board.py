@@ -118,10 +118,12 @@ async def test_a_setting_changed_here_is_shown_before_the_next_look(harbor: Harb
     await harbor.board.look()
     rules = await harbor.driver.configure_queue(QueueSettings(queue="mail", paused=True))
     harbor.board.settings_changed("mail", rules)
+    harbor.board.settings_changed("unused", rules)
     harbor.board.settings_changed("*", QueueRules(max_running=7))
     look = await harbor.board.look()
 
-    assert (look.queues["mail"].rules.paused, look.harbor.max_running, harbor.asked) == (True, 7, 1)
+    assert [look.queues[name].rules.paused for name in ("mail", "unused")] == [True, True]
+    assert (look.harbor.max_running, harbor.asked) == (7, 1)
 
 
 # ------------------------------------------------------------------ the store away

@@ -42,8 +42,8 @@ const loaded = {};
 
 /** `#/jobs/<id>` is the page of one job. */
 const pageOf = (route) => (route.name === "jobs" && route.path.length ? "job" : route.name);
-/** A page stays while only its query or what it has open changes; each job is a page of its own. */
-const placeOf = (route) => (pageOf(route) === "job" ? `job/${route.path[0]}` : route.name);
+/** A page stays while only its query changes; each path is a page of its own, read from its beginning. */
+const placeOf = (route) => [pageOf(route), ...route.path].join("/");
 
 /** The module of a page: { module } or { problem }; null while it is on its way. */
 function usePage(name) {
@@ -91,7 +91,7 @@ function Frame({ session, onLogout: leave }) {
   });
   useEffect(() => {
     const now = placeOf(route);
-    if (page?.module) document.title = `${page.module.title?.(route) ?? name} · ${session.server?.name ?? "harbor"} · TaskHarbor`;
+    if (page?.module) document.title = `${page.module.title?.(route) ?? name} · ${session.server?.name || "harbor"} · TaskHarbor`;
     if (place.current === now) return;
     place.current = now;
     scrollTo(0, 0);

@@ -19,7 +19,7 @@ export function Audit({ session }) {
   useTick(5);
   const ask = useCallback(async (before) => {
     try {
-      const page = await api.get("audit", { limit: PAGE, cursor: before });
+      const page = await api.get("audit", { limit: PAGE, before });
       become((known) => (before ? [...known, page] : [page]));
       fail(null);
     } catch (error) { fail(error); }
@@ -33,7 +33,8 @@ export function Audit({ session }) {
   if (!pages.length) return html`<section>${problem ? html`<${Trouble} problem=${problem} onAgain=${() => ask()}/>` : html`<${Loading}/>`}</section>`;
   return html`<section><div class="cap"><h2>What people changed</h2><span class="dim">the newest first, for 90 days</span><span class="end"></span><${Button} kind="bare" onClick=${() => ask()}>Refresh<//></div>
     ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${() => ask()}/></div>`}
-    ${items.length === 0 ? html`<${Empty} title="Nobody has changed anything" text="Retries, cancels, settings and schedules that people change are listed here."/>` : html`<div class="card"><table class="cards audit"><thead><tr><th>When</th><th>Who</th><th>Did</th><th>Change</th><th>From</th><th><span class="sr">Undo</span></th></tr></thead>
+    ${pages[0].is_kept === false ? html`<${Empty} title="This store keeps no audit log" text="It has no logbook. The server still writes changes to its log, under taskharbor.audit."/>`
+      : items.length === 0 ? html`<${Empty} title="Nobody has changed anything" text="Retries, cancels, settings and schedules that people change are listed here."/>` : html`<div class="card"><table class="cards audit"><thead><tr><th>When</th><th>Who</th><th>Did</th><th>Change</th><th>From</th><th><span class="sr">Undo</span></th></tr></thead>
       <tbody>${items.map((entry) => html`<${Row} key=${entry.request_id + entry.at} entry=${entry} undo=${undo} mayUndo=${may(session, "configure")}/>`)}</tbody></table>
       ${next && html`<div class="more"><${Button} kind="bare end" onClick=${() => ask(next)}>Older<//></div>`}</div>`}</section>`;
 }

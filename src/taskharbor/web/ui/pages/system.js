@@ -29,7 +29,7 @@ function Lede({ session }) {
   const board = useBoard();
   const { driver, version, name } = session.server ?? {};
   const answers = board?.look_s != null ? ` The store answers in ${span(board.look_s)}.` : "";
-  return `${name ?? "This harbor"} runs TaskHarbor ${version ?? ""} on ${driver ?? "an unknown store"}.${answers}`;
+  return `${name || "This harbor"} runs TaskHarbor ${version ?? ""} on ${driver ?? "an unknown store"}.${answers}`;
 }
 
 function Store({ session }) {
@@ -38,13 +38,17 @@ function Store({ session }) {
   useTick(1);
   if (!data) return html`<section>${problem ? html`<${Trouble} problem=${problem} what="The store does not answer" onAgain=${ask}/>` : html`<${Loading}/>`}</section>`;
   const rows = [["Driver", data.driver], ["Store", data.store], ["Where", html`<span class="mono">${data.location}</span>`], ["Durability", data.durability], ["Schema", data.schema],
-    ["Its clock", html`<span title=${instant(data.at)}>${instant(data.at)}</span>`], ...Object.entries(data.details ?? {})];
+    ["Its clock", instant(data.at)], data.answers_in_s != null && ["Answers in", span(data.answers_in_s)],
+    ...Object.entries(data.details ?? {}), data.capabilities && ["It can", able(data.capabilities)]].filter(Boolean);
   const server = [["Version", session.server?.version ?? NONE], ["You are", `${session.note || session.name}, ${session.role ?? "no role"}`], ["Queues you may use", session.queues ? session.queues.join(", ") : "all"],
     session.expires_at && ["Session ends", html`<span title=${instant(session.expires_at)}>${ago(session.expires_at)}</span>`],
     board && ["Last look", `${span(board.age_s)} old, took ${span(board.look_s)}`], board && ["Jobs kept", number(Object.values(board.counts).reduce((sum, count) => sum + count, 0))]].filter(Boolean);
   return html`<section>${problem && html`<div class="gapb"><${Trouble} problem=${problem} what="The store does not answer now; this is what it said before" onAgain=${ask}/></div>`}
     <div class="two even"><${Facts} title="Store" rows=${rows}/><${Facts} title="Server" rows=${server}/></div></section>`;
 }
+
+/** What a store can do, in its own words: transactional enqueue, logbook, … */
+const able = (capabilities) => Object.entries(capabilities).filter(([, value]) => value === true).map(([name]) => name.replaceAll("_", " ")).sort().join(", ");
 
 const Facts = ({ title: heading, rows }) => html`<div><div class="cap"><h2>${heading}</h2></div><dl class="card pad facts">${rows.map(([name, value]) => html`<dt key=${`t${name}`}>${name}</dt><dd key=${`d${name}`}>${value === "" || value == null ? NONE : value}</dd>`)}</dl></div>`;
 

@@ -32,7 +32,7 @@ export function Rail({ route, session, onLogout }) {
   const who = session.note || { loopback: "local", host: session.name }[session.way] || session.name || "";
   return html`<nav class="rail" aria-label="Main">
     <a class="brand" href="#/"><${Logo}/>TaskHarbor</a>
-    <a class="env" href="#/system"><b>${name ?? "harbor"}</b><span class="cut">${driver ?? ""}</span></a>
+    <a class="env" href="#/system"><b>${name || "harbor"}</b><span class="cut">${driver ?? ""}</span></a>
     <ul>${PLACES.map(([place, word]) => html`<li key=${place}><a class="item" href=${href(place)} aria-current=${current(route, place)}>
       <${Icon} name=${place}/>${word}${tally[place] !== null && tally[place] !== undefined && html`
         <span class=${`tally${place === "failures" ? " bad" : ""}`}>${number(tally[place])}</span>`}</a></li>`)}</ul>
