@@ -5,7 +5,8 @@ The rules for the two clock changes of a year are cronsim's.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -80,3 +81,71 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidArgument(f"time zone {name!r} is not known; use a name like Europe/Berlin") from None
+
+
+# ------------------------------------------------------------------ changes of the clock
+
+_DAYS_AHEAD = 400
+_MOST_CHANGES = 4
+
+
+def clock_changes(expression: str, zone_name: str, after: datetime) -> list[str]:
+    """What the next changes of the clock do to the times of an expression, within about a year."""
+    its_zone, found = zone(zone_name), list[str]()
+    day = after.astimezone(its_zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    for _ in range(_DAYS_AHEAD):
+        following = day + timedelta(days=1)
+        if day.utcoffset() != following.utcoffset() and len(found) < _MOST_CHANGES:
+            found += _change(
+                expression, _transition(day.astimezone(UTC), following.astimezone(UTC), its_zone)
+            )
+        day = following
+    return found
+
+
+def _transition(low: datetime, high: datetime, its_zone: ZoneInfo) -> datetime:
+    """The instant between two others at which the offset of a zone changes, in its zone."""
+    before = low.astimezone(its_zone).utcoffset()
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) / 2
+        low, high = (middle, high) if middle.astimezone(its_zone).utcoffset() == before else (low, middle)
+    return high.replace(microsecond=0).astimezone(its_zone)
+
+
+def _change(expression: str, at: datetime) -> list[str]:
+    """What one change of the clock does: the times that do not exist, or come twice, and when they fire."""
+    just_before = (at.astimezone(UTC) - timedelta(seconds=1)).astimezone(at.tzinfo)
+    old = just_before.replace(tzinfo=None) + timedelta(seconds=1)
+    new = at.replace(tzinfo=None)
+    low, high = min(old, new), max(old, new)
+    meant = [
+        tick.replace(tzinfo=None)
+        for tick in _between(expression, low.replace(tzinfo=UTC), high.replace(tzinfo=UTC))
+    ]
+    if not meant:
+        return []
+    times = f"{meant[0]:%Y-%m-%d}: {meant[0]:%H:%M}" + (f" to {meant[-1]:%H:%M}" if len(meant) > 1 else "")
+    span = high - low
+    if new > old:
+        first = next(_from(expression, at), None)
+        moved = first is not None and first.date() == at.date()
+        return [
+            f"{times} does not exist; " + (f"fires at {first:%H:%M} instead" if moved else "does not fire")
+        ]
+    fired = [
+        tick
+        for tick in takewhile(
+            lambda tick: tick.astimezone(UTC) < at.astimezone(UTC) + span, _from(expression, at - span)
+        )
+        if low <= tick.replace(tzinfo=None) < high
+    ]
+    return [f"{times} comes twice; fires " + ("both times" if len(fired) > len(meant) else "once")]
+
+
+def _from(expression: str, at: datetime) -> CronSim:
+    """The ticks from an instant on, that one included, in its zone."""
+    return cron(expression, (at.astimezone(UTC) - timedelta(seconds=1)).astimezone(at.tzinfo))
+
+
+def _between(expression: str, low: datetime, high: datetime) -> list[datetime]:
+    return list(takewhile(lambda tick: tick < high, _from(expression, low)))

@@ -109,6 +109,25 @@ def redacted(value: Any) -> Any:
     return value
 
 
+def hidden_place(new: Any, stored: Any, place: str = "") -> str | None:
+    """Where a new value has the mark of a hidden one and the stored value something else; None if nowhere."""
+    if new == HIDDEN:
+        return None if stored == HIDDEN else place
+    if isinstance(new, dict):
+        known = stored if isinstance(stored, dict) else {}
+        parts = ((f"{place}.{name}", item, known.get(name)) for name, item in new.items())
+    elif isinstance(new, list):
+        items = stored if isinstance(stored, list) else []
+        parts = (
+            (f"{place}[{at}]", item, items[at] if at < len(items) else None) for at, item in enumerate(new)
+        )
+    else:
+        return None
+    return next(
+        (found for where, item, old in parts if (found := hidden_place(item, old, where)) is not None), None
+    )
+
+
 # ------------------------------------------------------------------ URLs
 
 _DEEPEST = 2

@@ -25,6 +25,7 @@ from taskharbor.web.api import (
     queues,
     schedules,
     session,
+    tokens,
     ui,
     workers,
 )
@@ -52,6 +53,7 @@ OPERATIONS: list[Operation] = [
     *board.OPERATIONS,
     *bulk.OPERATIONS,
     *audit.OPERATIONS,
+    *tokens.OPERATIONS,
     *queues.OPERATIONS,
     *workers.OPERATIONS,
     *schedules.OPERATIONS,

@@ -33,6 +33,7 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
     "queue": ("The name of a queue; * for the whole harbor where that applies.", {"type": "string"}),
     "name": ("The name of a schedule.", {"type": "string"}),
     "request_id": ("The id of the request that made a change.", {"type": "string"}),
+    "token": ("The id of a token.", {"type": "string"}),
     "bulk": ("The id of a bulk action.", {"type": "string"}),
     "stream": ("The id of an event stream, from its first event.", {"type": "string"}),
 }

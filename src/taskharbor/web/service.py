@@ -47,7 +47,7 @@ class Service:
         self.clock: Clock = harbor.client.clock
         self.entropy = Entropy()
         tokens = None if config.tokens is None else TokenFile(config.tokens, self.clock)
-        self._tokens = tokens
+        self.tokens = tokens
         self.authenticator = Authenticator(
             tokens,
             authenticate,
@@ -92,7 +92,7 @@ class Service:
     @property
     def cursor_key(self) -> bytes:
         """The key that signs cursors: from the settings or the token file, else one of this process."""
-        shared = self.config.cursor_key or (self._tokens.cursor_key if self._tokens is not None else "")
+        shared = self.config.cursor_key or (self.tokens.cursor_key if self.tokens is not None else "")
         return hashlib.sha256(shared.encode()).digest() if shared else self._own_key
 
     @property

@@ -76,7 +76,7 @@ class TokenFile:
     """The tokens of one file."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+        self.path = path
         self._clock = clock
         self._by_id: dict[str, Token] = {}
         self._cursor_key = ""
@@ -132,7 +132,7 @@ class TokenFile:
     def load(self) -> None:
         """Read the file now. A missing file has no tokens. Raises ConfigurationError for a broken one."""
         self._by_id, self._seen = {}, None
-        found = read_secure(self._path)
+        found = read_secure(self.path)
         if found is None:
             return
         content, facts = found
@@ -140,7 +140,7 @@ class TokenFile:
         try:
             read = msgspec.json.decode(content, type=_File)
         except msgspec.DecodeError as error:
-            raise ConfigurationError(f"the token file {self._path} is not valid: {error}") from None
+            raise ConfigurationError(f"the token file {self.path} is not valid: {error}") from None
         self._by_id, self._cursor_key = {token.id: token for token in read.tokens}, read.cursor_key
 
     def _reload_if_changed(self) -> None:
@@ -148,7 +148,7 @@ class TokenFile:
             return
         self._next_check = self._clock.monotonic() + RECHECK_SECONDS
         try:
-            facts = os.stat(self._path)
+            facts = os.stat(self.path)
             seen: tuple[int, int, int] | None = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except OSError:
             seen = None
@@ -158,7 +158,7 @@ class TokenFile:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclusive access: of two concurrent changes, one would be lost."""
-        folder = os.open(self._path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self.path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield
@@ -168,7 +168,7 @@ class TokenFile:
     def _write(self, tokens: list[Token]) -> None:
         """Replace the file in one step, readable by its owner only."""
         content = msgspec.json.format(msgspec.json.encode(_File(tuple(tokens), self._cursor_key))) + b"\n"
-        write_secure(self._path, content)
+        write_secure(self.path, content)
         self.load()
 
 

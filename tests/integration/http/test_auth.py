@@ -196,6 +196,9 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("POST", "/api/bulk/x/now"): {"operator", "admin"},
     ("GET", "/api/audit"): {"operator", "admin"},
     ("POST", "/api/audit/x/undo"): {"operator", "admin"},
+    ("GET", "/api/tokens"): {"admin"},
+    ("POST", "/api/tokens"): {"admin"},
+    ("DELETE", "/api/tokens/x"): {"admin"},
     ("GET", "/api/queues"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/queues/q/scale"): {"viewer", "worker", "operator", "admin"},
@@ -210,6 +213,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/workers"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/stats"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/schedules"): {"viewer", "worker", "operator", "admin"},
+    ("POST", "/api/schedules/preview"): {"viewer", "worker", "operator", "admin"},
     ("PUT", "/api/schedules/s"): {"operator", "admin"},
     ("DELETE", "/api/schedules/s"): {"operator", "admin"},
     ("POST", "/api/schedules/s/pause"): {"operator", "admin"},
@@ -233,6 +237,7 @@ NAMES = {
     "bulk": "bulk",
     "events": "stream",
     "audit": "request_id",
+    "tokens": "token",
 }
 
 

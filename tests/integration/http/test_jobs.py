@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -347,3 +348,24 @@ async def test_jobs_that_arrive_together_share_a_write(api: Api, monkeypatch: py
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["id"] for answer in answers}) == sum(sizes) == 50
     assert len(sizes) < 10
+
+
+async def test_an_edit_never_stores_the_stars_of_a_hidden_value(api: Api) -> None:
+    stored = {"user": "ana", "password": "hunter2", "list": [{"token": "t"}], "note": "***"}
+    job_id = await api.put({"type": "x", "payload": stored})
+    await api.kill()
+
+    async def retried(payload: object) -> Any:
+        return await api("POST", f"/api/jobs/{job_id}/retry", {"payload": payload})
+
+    for payload, place in (
+        ({**stored, "password": "***"}, "$.payload.password"),
+        ({**stored, "list": [{"token": "***"}]}, "$.payload.list[0].token"),
+        ({**stored, "new": "***"}, "$.payload.new"),
+        ("***", "$.payload"),
+    ):
+        refused = await retried(payload)
+        assert refused.status_code == 422
+        assert [wrong["path"] for wrong in refused.json()["errors"]] == [place]
+    assert (await retried({**stored, "user": "bob"})).status_code == 200
+    assert (await record(api, job_id)).payload.startswith(b'{"user":"bob","password":"hunter2"')

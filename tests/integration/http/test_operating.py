@@ -325,3 +325,35 @@ async def test_the_store_says_what_it_is_and_can(tmp_path: Path) -> None:
     assert str(tmp_path) in found["location"]
     assert found["answers_in_s"] >= 0
     await api.aclose()
+
+
+async def test_a_schedule_shows_its_next_ticks_and_a_paused_one_none(api: Api) -> None:
+    body = {"job": {"type": "x"}, "cron": "0 3 * * *"}
+    await api("PUT", "/api/schedules/nightly", body)
+    await api("PUT", "/api/schedules/idle", {**body, "paused": True})
+
+    idle, nightly = (await api("GET", "/api/schedules")).json()["items"]
+
+    assert len(nightly["next"]) == 3
+    assert nightly["next"] == sorted(nightly["next"])
+    assert nightly["next"][0] == nightly["next_tick_at"]
+    assert (idle["next"], idle["runs"]) == ([], [])
+
+
+async def test_a_rule_can_be_tried_without_storing_it(api: Api) -> None:
+    rule = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "n": 5}
+    tried = (await api("POST", "/api/schedules/preview", rule)).json()
+
+    assert len(tried["next"]) == 5
+    assert any("02:30 does not exist" in change for change in tried["changes"])
+    every = (await api("POST", "/api/schedules/preview", {"every_s": 60})).json()
+    assert (len(every["next"]), every["changes"]) == (10, [])
+    assert (await api("GET", "/api/schedules")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{}, {"cron": "61 * * * *"}, {"cron": "* * * * *", "every_s": 5}, {"every_s": 5, "timezone": "Mars"}],
+)
+async def test_a_rule_that_is_none_is_refused(api: Api, rule: dict[str, object]) -> None:
+    assert (await api("POST", "/api/schedules/preview", rule)).status_code == 422

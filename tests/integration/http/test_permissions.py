@@ -436,7 +436,7 @@ async def until_listening(api: RightsApi) -> None:
     """Until the stream listens to the store, and a moment more for its first line."""
     driver: Any = await api.harbor.client.adriver()
     async with asyncio.timeout(GENEROUS_SECONDS):
-        while not driver._store.listeners._all:
+        while not driver._store.subscriptions._all:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
 

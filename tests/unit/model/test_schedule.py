@@ -4,12 +4,14 @@ import re
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from taskharbor.errors import InvalidArgument
+from taskharbor.model.cron import clock_changes
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import (
     MAX_CATCH_UP,
@@ -278,3 +280,45 @@ def test_a_refusal_says_what_is_wrong_and_what_would_be_right(cron, words):
 def test_a_cron_expression_of_a_page_is_refused():
     with pytest.raises(InvalidArgument, match="characters"):
         check_schedule(rule(cron="0 0 " + "1," * 400 + "2 * *"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "changes"),
+    [
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            [
+                "2026-03-29: 02:30 does not exist; fires at 03:00 instead",
+                "2026-10-25: 02:30 comes twice; fires once",
+            ],
+        ),
+        ("0 3 * * *", "Europe/Berlin", []),
+        ("30 2 * * 1", "Europe/Berlin", []),
+        ("30 2 * * *", "UTC", []),
+        ("30 2 * * *", "Asia/Tokyo", []),
+        (
+            "*/30 1 * * *",
+            "Europe/London",
+            [
+                "2026-03-29: 01:00 to 01:30 does not exist; does not fire",
+                "2026-10-25: 01:00 to 01:30 comes twice; fires both times",
+            ],
+        ),
+    ],
+)
+def test_a_preview_says_what_the_changes_of_the_clock_do(expression, zone, changes):
+    assert (
+        clock_changes(expression, zone, datetime(2026, 1, 1, tzinfo=UTC))[: len(changes) or None] == changes
+    )
+
+
+def test_a_preview_agrees_with_the_ticks():
+    [gap, twice, *_] = clock_changes("30 2 * * *", "Europe/Berlin", datetime(2026, 1, 1, tzinfo=UTC))
+    rule = Schedule(name="s", template=NewJob(id="", type="t"), cron="30 2 * * *", timezone="Europe/Berlin")
+    in_march = next(ticks(rule, datetime(2026, 3, 28, 12, tzinfo=UTC)))
+    in_october = list(islice(ticks(rule, datetime(2026, 10, 24, 12, tzinfo=UTC)), 2))
+
+    assert in_march.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") in gap
+    assert [tick.day for tick in in_october] == [25, 26]
+    assert "once" in twice

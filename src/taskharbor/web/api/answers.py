@@ -142,14 +142,48 @@ class ScaleOut(View, frozen=True, kw_only=True):
     age_s: float
 
 
+class LostOut(View, frozen=True, kw_only=True):
+    """A worker whose report lapsed without a goodbye."""
+
+    id: str
+    name: str
+    host: str
+    seen_at: InstantText
+    running: list[str]
+    release: str
+
+
 class WorkersOut(View, frozen=True, kw_only=True):
-    """The workers whose report has not lapsed, fastest first."""
+    """The workers whose report has not lapsed, fastest first, and those that were lost in the last hour."""
 
     items: list[WorkerView]
+    lost: list[LostOut]
+
+
+class RunOut(View, frozen=True, kw_only=True):
+    """One run of a schedule. `state` is null once its job is gone."""
+
+    tick: InstantText
+    job: str
+    state: JobState | None
+
+
+class ScheduleOut(ScheduleView, frozen=True, kw_only=True):
+    next: list[InstantText]
+    """The next three ticks; none if it is paused or undeclared."""
+    runs: list[RunOut]
+    """The last 20 runs, the newest first."""
 
 
 class SchedulesOut(View, frozen=True, kw_only=True):
-    items: list[ScheduleView]
+    items: list[ScheduleOut]
+
+
+class PreviewOut(View, frozen=True, kw_only=True):
+    """When a rule fires, and what the changes of the clock do to it."""
+
+    next: list[InstantText]
+    changes: list[str]
 
 
 class TypeOut(View, frozen=True, kw_only=True):
@@ -213,6 +247,27 @@ class FollowOut(View, frozen=True, kw_only=True):
     """The followed jobs as they are now."""
 
     jobs: list[dict[str, Any]]
+
+
+class TokenOut(View, frozen=True, kw_only=True):
+    id: str
+    role: Role
+    queues: list[str] | None
+    created_at: InstantText
+    expires_at: InstantText | None
+    note: str
+
+
+class NewTokenOut(TokenOut, frozen=True, kw_only=True):
+    """A new token. `token` is its text, which is not kept and cannot be shown again."""
+
+    token: str
+
+
+class TokensOut(View, frozen=True, kw_only=True):
+    items: list[TokenOut]
+    file: str | None
+    """Where they are kept; null if this server has no token file."""
 
 
 class AuditItem(View, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from taskharbor.views import instant_text, listed_job
 from taskharbor.web.api.answers import BulkOut, SkippedOut
 from taskharbor.web.api.jobs import search_asked, span
 from taskharbor.web.api.schemas import BulkIn
+from taskharbor.web.audit import shown
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.bulk import BulkAction
 from taskharbor.web.endpoint import Operation
@@ -59,7 +60,7 @@ async def start(request: Request) -> Response:
     action = request.service.bulk.hold(
         asked.action, request.principal, found.count, change.work, is_exact=found.exact
     )
-    request.audited = {"action": asked.action, "jobs": found.count, "bulk": action.id}
+    request.audited = {"action": asked.action, "jobs": found.count, "bulk": action.id, "q": shown(asked.q)}
     return json_answer(bulk_view(action, found.samples), 202)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
@@ -18,8 +19,17 @@ from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord
 from taskharbor.model.search import RETRYING, Search, SearchError, parse_search
 from taskharbor.model.search_filter import fits_name
+from taskharbor.model.secrets import HIDDEN, hidden_place
 from taskharbor.model.state import JobState
-from taskharbor.views import JobDetails, WhyView, arguments_text, instant_text, listed_job, why_view
+from taskharbor.views import (
+    JobDetails,
+    WhyView,
+    arguments_text,
+    instant_text,
+    listed_job,
+    payload_value,
+    why_view,
+)
 from taskharbor.web.api.answers import CancelOut, CountOut, JobsOut, ResultOut, RetryOut, TypesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, encoded
 from taskharbor.web.api.queues import visible_queues
@@ -186,6 +196,8 @@ async def retry(request: Request) -> Response:
     raw = await request.optional_body(limit)
     asked = RetryIn() if not raw else read_json(raw, RetryIn)
     job = await job_of(request)
+    if asked.payload is not UNSET:
+        _refuse_hidden(job, bytes(asked.payload))
     driver = await request.service.driver()
     [answer] = await driver.requeue(
         [job.id],
@@ -280,6 +292,17 @@ async def _over_or_late(request: Request, wait_s: float) -> JobRecord:
     finally:
         if gone is not None:
             gone.cancel()
+
+
+def _refuse_hidden(job: JobRecord, payload: bytes) -> None:
+    """Raises Problem `validation` for `***` where the stored payload has another value.
+
+    A form that was filled with a hidden payload would otherwise store the stars.
+    """
+    place = hidden_place(msgspec.json.decode(payload), payload_value(job, reveal=True))
+    if place is not None:
+        message = f"{HIDDEN} stands for a hidden value and would replace it; nothing was changed"
+        raise Problem("validation", message, fields=[{"path": f"$.payload{place}", "message": message}])
 
 
 def _edit(request: Request, asked: RetryIn) -> Edit:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,11 +13,13 @@ from starlette.responses import Response
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
-from taskharbor.model.schedule import Schedule, StoredSchedule, is_undeclared, ticks
-from taskharbor.views import ScheduleView, schedule_view, seconds
-from taskharbor.web.api.answers import EnqueuedOut, SchedulesOut
+from taskharbor.model.cron import clock_changes
+from taskharbor.model.job import NewJob
+from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule, is_undeclared, ticks
+from taskharbor.views import ScheduleView, instant_text, schedule_view, seconds
+from taskharbor.web.api.answers import EnqueuedOut, PreviewOut, RunOut, ScheduleOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
-from taskharbor.web.api.schemas import ScheduleIn
+from taskharbor.web.api.schemas import PreviewIn, ScheduleIn
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.parsing import read_json
@@ -23,10 +27,37 @@ from taskharbor.web.problems import Problem
 from taskharbor.web.reply import json_answer
 from taskharbor.web.request import Request
 
+_MAX_BODY = 16 * 1024
+_SHOWN_TICKS, _SHOWN_RUNS = 3, 20
+
 
 async def list_schedules(request: Request) -> Response:
     found = await _visible(request, await request.service.driver())
-    return json_answer(SchedulesOut(items=[_view(request, entry) for entry in found]))
+    return json_answer(SchedulesOut(items=[_listed(request, entry, []) for entry in found]))
+
+
+def _listed(request: Request, entry: StoredSchedule, runs: list[RunOut]) -> ScheduleOut:
+    view, now = _view(request, entry), request.service.clock.now()
+    fields = {name: getattr(view, name) for name in ScheduleView.__struct_fields__}
+    coming = list(islice(_ticks(entry, now), _SHOWN_TICKS))
+    return ScheduleOut(**fields, next=[instant_text(tick) or "" for tick in coming], runs=runs)
+
+
+async def preview(request: Request) -> Response:
+    """When a rule would fire. Nothing is stored."""
+    asked = read_json(await request.body(_MAX_BODY), PreviewIn)
+    now = request.service.clock.now()
+    rule = Schedule(
+        name="preview",
+        template=NewJob(id="", type="preview"),
+        cron=asked.cron,
+        every=None if asked.every_s is None else timedelta(seconds=asked.every_s),
+        timezone=asked.timezone,
+    )
+    check_schedule(rule, now)
+    coming = list(islice(ticks(rule, now), asked.n))
+    changes = [] if asked.cron is None else clock_changes(asked.cron, asked.timezone, now)
+    return json_answer(PreviewOut(next=[instant_text(tick) or "" for tick in coming], changes=changes))
 
 
 async def put_schedule(request: Request) -> Response:
@@ -157,13 +188,16 @@ def _view(request: Request, entry: StoredSchedule) -> ScheduleView:
 
 
 def _next_tick(entry: StoredSchedule, now: datetime) -> datetime | None:
+    return next(_ticks(entry, now), None)
+
+
+def _ticks(entry: StoredSchedule, now: datetime) -> Iterator[datetime]:
     """None if it is paused, its code is gone, or its time zone is unknown here."""
     try:
-        if entry.paused or is_undeclared(entry, now):
-            return None
-        return next(ticks(entry.schedule, max(now, entry.last_tick_at)), None)
+        if not entry.paused and not is_undeclared(entry, now):
+            yield from ticks(entry.schedule, max(now, entry.last_tick_at))
     except InvalidArgument:
-        return None
+        return
 
 
 OPERATIONS = [
@@ -174,6 +208,16 @@ OPERATIONS = [
         handler=list_schedules,
         summary="List schedules by name",
         answer=SchedulesOut,
+    ),
+    Operation(
+        method="POST",
+        path="/api/schedules/preview",
+        name="preview_schedule",
+        handler=preview,
+        summary="When a rule would fire; nothing is stored",
+        body=PreviewIn,
+        answer=PreviewOut,
+        problems=("malformed", "timeout", "payload-too-large", "unsupported-media-type"),
     ),
     Operation(
         method="PUT",

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from taskharbor.drivers.messages import MAX_PAGE
+from taskharbor.drivers.wire import Role
 from taskharbor.model.checks import ID_PATTERN, MAX_COUNT, MAX_HORIZON, MAX_PRIORITY, NAME_PATTERN
 from taskharbor.model.schedule import Misfire
 from taskharbor.model.search import MAX_SEARCH
@@ -193,6 +194,24 @@ class FollowIn(In, frozen=True, kw_only=True):
     """The jobs to follow from now on, instead of those before."""
 
     jobs: Annotated[list[JobId], Meta(max_length=MAX_FOLLOWED)]
+
+
+class PreviewIn(In, frozen=True, kw_only=True):
+    """A rule to try: `cron` or `every_s`."""
+
+    cron: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    every_s: Annotated[float, Meta(ge=1, le=_LONGEST)] | None = None
+    timezone: Annotated[str, Meta(min_length=1, max_length=64)] = "UTC"
+    n: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+class TokenIn(In, frozen=True, kw_only=True):
+    """A token to create. Without `queues` it is for all of them."""
+
+    role: Role
+    queues: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
+    expires_in_s: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None
+    note: Annotated[str, Meta(max_length=200)] = ""
 
 
 # ------------------------------------------------------------------ query strings

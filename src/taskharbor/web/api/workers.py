@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
+from taskharbor.client.needs import LostWorker
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.views import instant_text, seconds, worker_view
-from taskharbor.web.api.answers import StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
+from taskharbor.web.api.answers import LostOut, StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
 from taskharbor.web.api.queues import visible_queues
-from taskharbor.web.board_view import total
+from taskharbor.web.board_view import total, visible_lost
 from taskharbor.web.endpoint import Operation
 from taskharbor.web.queue_scope import visible_workers
 from taskharbor.web.redaction import worker_shown_to
@@ -19,7 +20,24 @@ from taskharbor.web.request import Request
 
 
 async def list_workers(request: Request) -> Response:
-    return json_answer(WorkersOut(items=[worker_view(worker) for worker in await _visible_workers(request)]))
+    look = await request.service.board.look()
+    return json_answer(
+        WorkersOut(
+            items=[worker_view(worker) for worker in await _visible_workers(request)],
+            lost=[_lost(worker) for worker in visible_lost(request.principal, look.lost)],
+        )
+    )
+
+
+def _lost(worker: LostWorker) -> LostOut:
+    return LostOut(
+        id=worker.id,
+        name=worker.name,
+        host=worker.host,
+        seen_at=instant_text(worker.seen_at) or "",
+        running=list(worker.running),
+        release=worker.release,
+    )
 
 
 async def stats(request: Request) -> Response:
