@@ -73,7 +73,9 @@ def _names(text: str | None, complaint: str) -> tuple[str, ...] | None:
 
 
 def _parameter(option: Field[Any]) -> inspect.Parameter:
-    flags = [f"--{option.name.replace('_', '-')}", *filter(None, [option.metadata["short"]])]
+    name = option.name.replace("_", "-")
+    flag = f"--{name}/--no-{name}" if option.default is True else f"--{name}"
+    flags = [flag, *filter(None, [option.metadata["short"]])]
     hint, more = _type_of(option)
     if option.metadata["least"] is not None and hint is int and "parser" not in more:
         more["min"] = option.metadata["least"]

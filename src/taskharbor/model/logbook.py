@@ -6,7 +6,7 @@ A store keeps and returns them and never decodes `data`. What is in them: observ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,12 +16,24 @@ from taskharbor.model.clock import utc
 
 NUMBERS, NUMBERS_QUARTERS = "numbers.1m", "numbers.15m"
 CAUSES, CAUSES_QUARTERS = "causes.1m", "causes.15m"
-LEVELS = "levels.1m"
+LEVELS, LEVELS_QUARTERS = "levels.1m", "levels.15m"
 FIRES = "fires"
 AUDIT = "audit"
 CAUSE_STATUS = "causes.status"
 OF_PEOPLE = frozenset({AUDIT, CAUSE_STATUS})
 """Books about what people did. Workers have no business in them."""
+
+KEPT = {
+    NUMBERS: timedelta(hours=24),
+    CAUSES: timedelta(hours=24),
+    LEVELS: timedelta(hours=24),
+    NUMBERS_QUARTERS: timedelta(days=30),
+    CAUSES_QUARTERS: timedelta(days=30),
+    LEVELS_QUARTERS: timedelta(days=30),
+    FIRES: timedelta(days=7),
+    AUDIT: timedelta(days=90),
+}
+"""How long the cells of a book are kept."""
 
 MAX_CELL = 64 * 1024
 MAX_ENTRIES = 100

@@ -84,6 +84,7 @@ class WorkerOptions:
         0, "Stop after this many jobs; with --processes a new process takes over.", least=0
     )
     max_memory: int = _option(0, "Restart after using this much memory, e.g. 2GiB.", least=0, unit="size")
+    logbook: bool = _option(True, "Write numbers and failure causes to the store's logbook, for charts.")
     process_memory: int = 0
     patience: timedelta = timedelta(seconds=1)
     report_every: timedelta = timedelta(seconds=5)
@@ -212,6 +213,7 @@ class WorkerKeywords(TypedDict, total=False):
     name: str | None
     max_jobs: int
     max_memory: int
+    logbook: bool
     process_memory: int
     patience: Duration
     report_every: Duration

@@ -30,12 +30,13 @@ from taskharbor.events import (
     SpeculationStarted,
     SpeculationWatched,
 )
-from taskharbor.model.job import AttemptRecord, JobRecord
+from taskharbor.model.job import JobRecord
+from taskharbor.model.job_batches import alike_claims, alike_ends, stalled_before, waited_since
 from taskharbor.model.outcome import Snoozed
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.observe import metric_names
-from taskharbor.observe.job_counts import JobCounts, alike_claims, alike_ends
+from taskharbor.observe.job_counts import JobCounts
 from taskharbor.observe.metric_names import MAX_SERIES, OTHER, Metric
 from taskharbor.observe.metrics_sample import Histogram, Labels, MetricsSample
 
@@ -146,9 +147,9 @@ class Meter:
         """Since when jobs waited, by queue and task; what is of one queue was claimed at one instant."""
         groups: dict[tuple[str, str], tuple[JobRecord, list[datetime]]] = {}
         for record in jobs:
-            since = record.run_at or record.created_at
-            if record.starts > 1:
-                since = self._claimed_again(record, since)
+            since = waited_since(record)
+            if stalled_before(record):
+                self._add_job(metric_names.STALLS, record.queue, record.type)
             self._has_copies |= record.speculates_on is not None
             name = (record.queue, record.type)
             if name in groups:
@@ -156,15 +157,6 @@ class Meter:
             else:
                 groups[name] = (record, [since])
         return groups.values()
-
-    def _claimed_again(self, record: JobRecord, since: datetime) -> datetime:
-        """Since when it waited: the time of earlier runs was no wait."""
-        if not record.history:
-            return since
-        last = record.history[-1]
-        if last.outcome == "stalled" and not _had_ended(record, last):
-            self._add_job(metric_names.STALLS, record.queue, record.type)
-        return min(max(since, last.ended_at), record.started_at or since)
 
     def _answered(self, event: AttemptsAnswered) -> None:
         jobs, answers, kind = event.jobs, event.answers, event.kind
@@ -301,14 +293,6 @@ class Meter:
                 },
             )
             sample.fold_counts(part)
-
-
-def _had_ended(record: JobRecord, stall: AttemptRecord) -> bool:
-    """Whether the last stall failed this job and was counted then; it was requeued since.
-
-    Without counts it was put back with none, or merged with another job of its key.
-    """
-    return record.failed_at == stall.ended_at if record.stalls else record.key is None
 
 
 def _put_zeros(sample: MetricsSample) -> None:

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import EnqueueResult
-from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
+from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited, TaskHarborError
 from taskharbor.events import EventBus, ScheduleFailed, ScheduleFired
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
+from taskharbor.model.log_cells import Fire, packed
+from taskharbor.model.logbook import FIRES, KEPT, MAX_ENTRIES, LogEntry
 from taskharbor.model.schedule import (
     SCHEDULE_HEADER,
     StoredSchedule,
@@ -131,6 +133,22 @@ class FireCron:
         for tick, answer in zip(due, answers, strict=True):
             if answer.result is not EnqueueResult.DUPLICATE:  # else another leader was first
                 self._events.emit(ScheduleFired(schedule=entry.schedule.name, tick=tick, job_id=answer.id))
+        await self._note(
+            entry.schedule.name, [(tick, one.id) for tick, one in zip(due, answers, strict=True)]
+        )
+
+    async def _note(self, name: str, fires: list[tuple[datetime, str]]) -> None:
+        """Write the fires to the logbook; also those of a leader that died before it could. Never fails."""
+        if not self._driver.capabilities.logbook:
+            return
+        entries = [
+            LogEntry(book=FIRES, at=tick, by=name, data=packed([Fire(job_id)]), until=tick + KEPT[FIRES])
+            for tick, job_id in fires[-MAX_ENTRIES:]
+        ]
+        try:
+            await self._driver.write_log(entries, now=self._now.given)
+        except TaskHarborError as error:
+            _log.debug("the fires of schedule %s are not in the logbook: %s", name, error)
 
     def _job(self, entry: StoredSchedule, tick: datetime, now: datetime) -> NewJob:
         name, template = entry.schedule.name, entry.schedule.template

@@ -10,6 +10,8 @@ from taskharbor.drivers.messages import given_up_in
 from taskharbor.events import EventBus
 from taskharbor.scheduler.duty import Duty, Now
 
+FOUND_BY = "the sweep"
+
 
 class Batches:
     """A verb that deals with a batch per call, called until a batch comes back short.
@@ -46,7 +48,7 @@ def sweep(
 
     async def reclaim(limit: int) -> int:
         answers = await driver.reclaim(limit, now=now.given)
-        report_given_up(given_up_in(answers), events or EventBus(), found_by="the sweep")
+        report_given_up(given_up_in(answers), events or EventBus(), found_by=FOUND_BY)
         return len(answers)
 
     return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)

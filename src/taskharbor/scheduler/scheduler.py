@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.log_recorder import LogRecorder
 from taskharbor.errors import ConfigurationError, DriverUnavailable, TaskHarborError
 from taskharbor.events import DutyRan, EventBus
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.scheduler.duty import Duty, Now
 from taskharbor.scheduler.fire_cron import FireCron
-from taskharbor.scheduler.housekeeping import promote, prune, sweep
+from taskharbor.scheduler.housekeeping import FOUND_BY, promote, prune, sweep
+from taskharbor.scheduler.logbook import MergeLog, NoteLevels
 from taskharbor.scheduler.speculate import SpeculateOnStragglers
 from taskharbor.scheduler.unclaimed import WarnUnclaimed
 
@@ -58,6 +60,8 @@ class Scheduler:
             raise ConfigurationError(f"sweep_every={sweep_every} must be above zero")
         self._sweep_seconds = sweep_every.total_seconds()
         self._stopping = False
+        self._recorder = LogRecorder(FOUND_BY, self._clock)
+        self._recorder.listen(self._events, runs_jobs=False)
         self.holder = f"{name}-{self._entropy.bytes(4).hex()}"
         self.duties = list(duties) if duties is not None else self._usual_duties()
         self.term: int | None = None
@@ -140,6 +144,8 @@ class Scheduler:
             SpeculateOnStragglers(driver, now, events=self._events),
             prune(driver, now),
             WarnUnclaimed(driver, now),
+            NoteLevels(driver, now, self._recorder),
+            MergeLog(driver, now),
         ]
 
     def _is_due(self, duty: Duty) -> bool:

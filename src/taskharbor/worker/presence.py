@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections import deque
@@ -9,11 +10,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.errors import Forbidden, InvalidArgument
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.worker.gpus import gpu_labels
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
+
+_log = logging.getLogger("taskharbor.worker")
 
 MAX_SAMPLES = 200  # per report: an average that drops a fifth of its weight each time needs no more
 MAX_RUNNING_SHOWN = 200
@@ -31,6 +35,8 @@ class PresenceReporter:
         self._started_at = run.timing.clock.now()
         self._every = run.options.report_every
         self._last = float("-inf")
+        self._is_refused = False  # this token may not write to the logbook
+        self._failed_writes = 0
 
     def next_due(self) -> float:
         return self._last + self._every.total_seconds()
@@ -44,9 +50,29 @@ class PresenceReporter:
             self._new_report(), self._samples(), self._every * 4, now=self._timing.stated()
         )
         await self._timing.within(self._every.total_seconds() * 3, call)
+        await self._write_log()
 
     async def leave(self) -> None:
+        await self._write_log()
         await self._driver.forget_worker(self._run.worker_id, now=self._timing.stated())
+
+    async def _write_log(self) -> None:
+        """Write what was counted. A failure harms nothing: the next write has the same numbers and more."""
+        recorder = self._run.recorder
+        entries = recorder.take() if recorder is not None and not self._is_refused else []
+        if not entries or recorder is None:
+            return
+        try:
+            call = self._driver.write_log(entries, now=self._timing.stated())
+            await self._timing.within(self._every.total_seconds() * 3, call)
+            self._failed_writes = 0
+        except (Forbidden, InvalidArgument) as error:
+            self._is_refused = True
+            _log.info("worker %s writes no logbook: %s", self._run.worker_id, error)
+        except Exception as error:  # noqa: BLE001 - no fault of a store ends the reports
+            recorder.not_written(entries)
+            self._failed_writes += 1
+            self._run.announcer.trouble("write_log", error, self._failed_writes)
 
     def _new_report(self) -> WorkerReport:
         run, options = self._run, self._run.options

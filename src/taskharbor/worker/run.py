@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.log_recorder import LogRecorder, release_of
 from taskharbor.errors import ConfigurationError, Forbidden
 from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware
@@ -67,6 +68,8 @@ class Run(Protocol):
     leased_jobs: LeasedJobs
     durations: Durations
     """How long the latest attempts took, by type; for the next report."""
+    recorder: LogRecorder | None
+    """Counts for the logbook; None without one."""
 
     @property
     def is_quiet(self) -> bool:
@@ -142,6 +145,7 @@ class WorkerRun:
         self.announcer = Announcer(options, worker_id, events, driver.outage)
         self.leased_jobs = LeasedJobs()
         self.durations: Durations = deque(maxlen=MAX_SAMPLES)
+        self.recorder = self._new_recorder()
         self.why = ""
         self.error: ConfigurationError | None = None
         """Why it cannot go on, where that is known."""
@@ -150,6 +154,7 @@ class WorkerRun:
         self._is_stopping = asyncio.Event()
         self._is_hurried = False
         self._stops_when_idle = False
+        self._stop_recording: Callable[[], None] = lambda: None
         self._renew_seconds = options.renew_every.total_seconds()
         self._trust_seconds = options.trust_seconds
 
@@ -167,6 +172,11 @@ class WorkerRun:
         self._heartbeat: HeartbeatThread | HeartbeatTask = (
             HeartbeatTask(self, self._stopper) if timing.is_virtual else HeartbeatThread(self, self._stopper)
         )
+
+    def _new_recorder(self) -> LogRecorder | None:
+        if not (self.options.logbook and self.driver.capabilities.logbook):
+            return None
+        return LogRecorder(self.worker_id, self.timing.clock, release=release_of(self.options.labels))
 
     def _new_executors(self, handlers: dict[str, Handler]) -> dict[Where, Executor]:
         """One executor per place that some handler needs; in virtual time everything runs in the loop."""
@@ -212,6 +222,8 @@ class WorkerRun:
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
         self.announcer.worker_started(self.types)
+        if self.recorder is not None:
+            self._stop_recording = self.recorder.listen(self.events)
         self._heartbeat.start()
         tasks = [self._loop.create_task(self._fetcher.run())]
         if self.driver.capabilities.wakeups:
@@ -264,6 +276,7 @@ class WorkerRun:
         for executor in self._executors.values():
             await executor.close()
         await self._slots.close()
+        self._stop_recording()
         self.announcer.worker_stopped(self.why)
 
     # ------------------------------------------------------------------ reports of the parts, see `Run`

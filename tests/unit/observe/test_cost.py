@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from taskharbor.events import EventBus
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
+from taskharbor.model.log_cells import Numbers, sum_of_numbers, unpacked
+from taskharbor.model.logbook import NUMBERS
 from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.store_times import OPS, time_store
@@ -62,12 +65,12 @@ async def nothing(ctx: object, job: object) -> None:
     return None
 
 
-async def drained(meter: Meter | None) -> tuple[Watcher, FaultyDriver]:
+async def drained(meter: Meter | None, *, logbook: bool = False) -> tuple[Watcher, FaultyDriver]:
     """In virtual time, in which nothing depends on how fast the machine is."""
     clock, entropy, events = SimulatedClock(), Entropy(1), EventBus()
     async with FaultyDriver(clock=clock, entropy=entropy) as driver:
         harness = WorkerHarness(driver, clock)
-        worker = harness.worker({"work": nothing}, concurrency=100, events=events)
+        worker = harness.worker({"work": nothing}, concurrency=100, events=events, logbook=logbook)
         jobs = [NewJob(id=entropy.job_id(clock.now()), type="work") for _ in range(JOBS)]
         await driver.enqueue(jobs, now=clock.now())
         if meter is not None:
@@ -89,6 +92,19 @@ async def test_a_job_costs_the_meter_next_to_nothing() -> None:
     assert 0 < on.per_job("line") < 16
     assert on.per_job("call") - off.per_job("call") < 0.25
     assert on.per_job("c_call") - off.per_job("c_call") < 0.5
+
+
+async def test_a_job_costs_the_logbook_next_to_nothing() -> None:
+    off, _ = await drained(None)
+    on, driver = await drained(None, logbook=True)
+
+    now = driver.clock.now()
+    cells = await driver.another().open()
+    entries = await cells.read_log(NUMBERS, now - timedelta(hours=1), now + timedelta(hours=1))
+    rows = sum_of_numbers(unpacked(entry.data, Numbers) for entry in entries)
+    assert sum(row.completed for row in rows) == JOBS, "everything was counted"
+    assert on.per_job("call") - off.per_job("call") < 0.6
+    assert on.per_job("c_call") - off.per_job("c_call") < 0.6
 
 
 async def test_without_metrics_not_a_line_of_them_runs() -> None:

@@ -212,7 +212,16 @@ async def test_each_run_of_a_duty_is_an_event(driver: Driver, clock: HandClock) 
 
     await scheduler(driver, clock, events=bus).run_once()
 
-    usual = ["sweep", "promote", "fire-cron", "speculate", "prune", "notice-unclaimed"]
+    usual = [
+        "sweep",
+        "promote",
+        "fire-cron",
+        "speculate",
+        "prune",
+        "notice-unclaimed",
+        "note-levels",
+        "merge-log",
+    ]
     assert [event.duty for event in heard] == usual
 
 
