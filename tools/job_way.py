@@ -69,7 +69,7 @@ async def _run(url: str, trace: Trace) -> set[str]:
     async def hello(name: str) -> None: ...
 
     async with harbor:
-        worker = harbor.worker(scheduler=False)
+        worker = harbor.worker(scheduler=False, logbook=False)
         working = asyncio.ensure_future(worker.arun())
         ways: list[set[str]] = []
         for _ in range(3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ from taskharbor.model.logbook import MAX_CELL
 AT = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
 
 
-def numbers(queue: str = "mail", type_name: str = "send", **fields: int) -> Numbers:
+def numbers(queue: str = "mail", type_name: str = "send", **fields: Any) -> Numbers:
     row = Numbers(queue, type_name, **fields)
     row.ran([0.0005, 0.003, 70.0])
     row.waited([AT - timedelta(seconds=2)], AT)

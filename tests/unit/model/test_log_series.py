@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ START = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
 
 
 def row(
-    queue: str = "mail", type_name: str = "send", *, runs: tuple[float, ...] = (), **fields: int
+    queue: str = "mail", type_name: str = "send", *, runs: tuple[float, ...] = (), **fields: Any
 ) -> Numbers:
     numbers = Numbers(queue, type_name, **fields)
     if runs:
