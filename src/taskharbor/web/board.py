@@ -20,14 +20,19 @@ from msgspec.structs import replace
 
 from taskharbor.client.needs import UNSERVED_FOR, LostWorker, NewCause, Rates
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.messages import Counts, QueueInfo
 from taskharbor.drivers.unclaimed import Want, unclaimed
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import Clock
+from taskharbor.model.log_cells import Numbers, unpacked
+from taskharbor.model.log_series import MINUTE, floor
+from taskharbor.model.logbook import NUMBERS
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.web.queue_rates import QueueRates
+from taskharbor.web.marks import release_of
+from taskharbor.web.queue_rates import WAITS_FOR, QueueRates, ended_rates
 
 _log = logging.getLogger("taskharbor.server")
 
@@ -38,6 +43,7 @@ SHARE = 20.0
 DEFAULT_TARGET = timedelta(seconds=60)
 LOST_FOR = timedelta(hours=1)
 _MOST_LOST = 1000
+LOG_SECONDS = 5.0
 _WANTS_SECONDS = 10.0
 _MOST_UNSERVED = 10
 """Queues whose first page is searched for jobs that no worker takes, in one look."""
@@ -85,6 +91,7 @@ class Board:
         """The causes that are new and have dead letters; set by who counts them."""
         self._lost: dict[str, LostWorker] = {}
         self._wants: tuple[float, list[Want]] = (float("-inf"), [])
+        self._log_read = float("-inf")
         self._looking: asyncio.Task[BoardLook] | None = None
         self._failed: tuple[float, TaskHarborError] | None = None
         self.away_since: datetime | None = None
@@ -150,14 +157,16 @@ class Board:
     async def _ask(self) -> BoardLook:
         begun = self._clock.monotonic()
         driver, now = await self._driver(), self._now()
+        asked = self._clock.monotonic()  # opening it does not count
         info = await driver.info()
-        store_s = self._clock.monotonic() - begun
+        store_s = self._clock.monotonic() - asked
         found = {info.queue: info for info in await driver.queues(now=now)}
         workers = await driver.workers(now=now)
         schedules = await driver.schedules(now=now)
         at = now or info.at  # ages are differences of the store's own instants
         harbor = found.pop(EVERY_QUEUE, None)
         wants = await self._find_wants(driver, found, workers, at)
+        await self._read_log(driver, at)
         self._remember_lost(workers, at)
         taken = self._clock.monotonic()
         self.rates.note(taken, found)
@@ -176,6 +185,15 @@ class Board:
             lost=tuple(self._lost.values()),
             causes=self.find_causes(),
         )
+
+    async def _read_log(self, driver: Driver, at: datetime) -> None:
+        """What workers wrote about the last minutes; they write every five seconds."""
+        if driver.capabilities.logbook and self._clock.monotonic() >= self._log_read + LOG_SECONDS:
+            self._log_read = self._clock.monotonic()
+            since = floor(at, MINUTE) - WAITS_FOR
+            cells = each_entry(driver, NUMBERS, since, at + MINUTE, now=self._now())
+            rows = [(cell.at, unpacked(cell.data, Numbers)) async for cell in cells]
+            self.rates.ended = ended_rates(rows, at)
 
     async def _find_wants(
         self, driver: Driver, queues: Mapping[str, QueueInfo], workers: Sequence[WorkerInfo], at: datetime
@@ -206,7 +224,7 @@ class Board:
                     queues=report.queues,
                     seen_at=worker.seen_at,
                     running=report.running,
-                    release=getattr(report, "release", ""),
+                    release=release_of(report),
                 )
         kept = [
             (name, one)

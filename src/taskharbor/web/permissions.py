@@ -148,6 +148,7 @@ PERMISSIONS: dict[str, AccessRule] = {
     "events": _look(_VIEWER, QueueScope.OWN, again=True),
     "follow": _look(_VIEWER, QueueScope.OWN),
     "board": _look(_VIEWER, QueueScope.OWN),
+    "series": _look(_VIEWER, QueueScope.OWN),
     "store": _look(_VIEWER, QueueScope.ALL, hidden=True),
     "metrics": _look(_VIEWER, QueueScope.REFUSED),
     # ---------------------------------------------------------------- verbs of the driver

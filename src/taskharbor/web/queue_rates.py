@@ -8,15 +8,22 @@ that ended. What is not known is None, never 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 
 import msgspec
 
 from taskharbor.client.needs import Rates
 from taskharbor.drivers.messages import Counts, QueueInfo
+from taskharbor.model.log_cells import Numbers
+from taskharbor.model.log_series import MINUTE, floor, percentile
 
 WINDOW_SECONDS = 60.0
+_WRITTEN_EVERY = 5.0
+"""Seconds from one write of a worker's cell to the next."""
+WAITS_FOR = 5 * MINUTE
+"""Waits are looked at over so long: there may be few in a minute."""
 _LEAST_SECONDS = 5.0
 """Two looks must be at least so far apart to say something about the time between them."""
 
@@ -84,12 +91,50 @@ class QueueRates:
         return sum(max(after - before, 0) for before, after in pairwise(counts))
 
 
+def ended_rates(
+    cells: Iterable[tuple[datetime, Sequence[Numbers]]], now: datetime
+) -> dict[str, EndedRates] | None:
+    """By queue, from the cells of the last minutes; None if there are none: perhaps nobody writes them.
+
+    Rates are of this minute and the one before it, if anything was at work before. What happened in the last
+    seconds is not written yet.
+    """
+    minute = floor(now, MINUTE)
+    lately: dict[str, Numbers] = {}
+    waits: dict[str, Numbers] = {}
+    since = minute
+    for at, rows in cells:
+        if rows and at < minute:
+            since = minute - MINUTE
+        for row in rows:
+            waits.setdefault(row.queue, Numbers(row.queue, "")).add(row)
+            if at >= minute - MINUTE:
+                lately.setdefault(row.queue, Numbers(row.queue, "")).add(row)
+    if not waits:
+        return None
+    seconds = max((now - since).total_seconds() - _WRITTEN_EVERY / 2, _LEAST_SECONDS)
+    found = {}
+    for queue, long in waits.items():
+        row = lately.get(queue, Numbers(queue, ""))
+        found[queue] = EndedRates(
+            done_per_s=row.completed / seconds,
+            failed_per_s=row.failed / seconds,
+            cancelled_per_s=row.cancelled / seconds,
+            wait_p95_s=_rounded_or_none(percentile(long.wait, 0.95)),
+        )
+    return found
+
+
 _NOTHING = EndedRates(done_per_s=0.0, failed_per_s=0.0)
 _NONE = Counts()
 
 
 def _held(counts: Counts | None) -> int:
     return 0 if counts is None else counts.waiting + counts.running
+
+
+def _rounded_or_none(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)
 
 
 def _rounded(rate: float) -> float:

@@ -23,10 +23,11 @@ from taskharbor.web.config import ServerConfig
 from taskharbor.web.connection_limits import ConnectionLimits
 from taskharbor.web.feed import Feed
 from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
+from taskharbor.web.marks import ChartMarks
+from taskharbor.web.series import SeriesReader
 from taskharbor.web.sessions import Sessions
 from taskharbor.web.shared_answers import SharedAnswers
 from taskharbor.web.tokens import TokenFile
-from taskharbor.web.worker_speeds import WorkerSpeeds
 
 if TYPE_CHECKING:
     from taskharbor.web.api.metrics import ServerMetrics
@@ -76,8 +77,9 @@ class Service:
         self.quota = QueueQuota(config.max_queues_per_token)
         self.templates: dict[Any, NewJob] = {}
         """Jobs without id and payload, shared by similar bodies; see api/enqueue.py."""
-        self.worker_speeds = WorkerSpeeds(self.clock)
         self.board = Board(self.driver, self.clock, self.now, config.targets)
+        self.marks = ChartMarks(self.audit_book, self.clock)
+        self._series: SeriesReader | None = None
         self.feed = Feed(self.board, self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
         self.event_streams = StreamSlots("event streams", config.max_streams, config.max_streams_per_token)
         self.wakeup_streams = StreamSlots(
@@ -105,6 +107,13 @@ class Service:
     async def driver(self) -> Driver:
         """The open driver of this event loop. Raises DriverUnavailable while the store cannot be reached."""
         return await self.harbor.client.adriver()
+
+    async def series(self) -> SeriesReader | None:
+        """The reader of the logbook's numbers; None if the store keeps no logbook."""
+        driver = await self.driver()
+        if self._series is None and driver.capabilities.logbook:
+            self._series = SeriesReader(driver, self.clock)
+        return self._series
 
     def now(self) -> datetime | None:
         """The `now` for the store: None for the store's own clock, except under a simulated clock."""

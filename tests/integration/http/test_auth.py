@@ -208,6 +208,7 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("POST", "/api/queues/q/cancel"): {"producer", "operator", "admin"},
     ("GET", "/api/session"): set(ROLES),
     ("GET", "/api/board"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/series"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/store"): {"viewer", "worker", "operator", "admin"},
     ("POST", "/api/events/x/follow"): {"viewer", "worker", "operator", "admin"},
     ("GET", "/api/workers"): {"viewer", "worker", "operator", "admin"},

@@ -125,6 +125,14 @@ def test_tokens_are_made_listed_and_revoked_and_obeyed(folder: Folder) -> None:
     assert folder.run("tokens", "revoke", token_id).returncode == 3
 
 
+@pytest.mark.parametrize("wrong", ["mail", "=60s", "mail=soon"])
+def test_a_wait_target_that_makes_no_sense_is_refused(folder: Folder, wrong: str) -> None:
+    done = folder.run("server", "--targets", f"sms=1h,{wrong}")
+
+    assert done.returncode != 0
+    assert "must look like mail=60s" in done.stderr or "is not a duration" in done.stderr
+
+
 def test_the_settings_file_names_the_token_file_for_both_commands(folder: Folder) -> None:
     (folder.path / "taskharbor.toml").write_text('[server]\ntokens = "mine.json"\n')
     token = folder.run("tokens", "create", "--role", "viewer").stdout.strip()

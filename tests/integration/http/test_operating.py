@@ -1,17 +1,19 @@
 """Queues, workers, schedules, dead letters and probes over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taskharbor import Harbor
 from taskharbor.errors import DriverUnavailable
-from taskharbor.model.clock import SystemClock
 from taskharbor.model.log_cells import Numbers, packed
-from taskharbor.model.logbook import KEPT, NUMBERS, LogEntry
+from taskharbor.model.log_series import MINUTE, floor
+from taskharbor.model.logbook import NUMBERS, LogEntry
 from taskharbor.model.presence import Sample, WorkerReport
 from tests.integration.http.api import Api
 
@@ -160,22 +162,6 @@ async def test_workers_are_ranked_by_how_quick_they_are(api: Api) -> None:
     assert [(one["id"], one["latency_s"]) for one in found] == [("fast", 0.1), ("slow", 2.0)]
     assert stats["workers"] == {"count": 2, "slots": 8, "busy": 2}
     assert stats["types"][0]["type"] == "x"
-
-
-async def test_a_worker_is_slow_if_the_same_tasks_take_longer_there(api: Api) -> None:
-    driver = await api.harbor.client.adriver()
-    minute = SystemClock().now().replace(second=0, microsecond=0)
-    for name, seconds in (("quick", 0.1), ("lazy", 0.3)):
-        row = Numbers("default", "x")
-        row.ran([seconds] * 20)
-        await driver.report_worker(WorkerReport(worker_id=name, queues=("default",)))
-        cell = LogEntry(book=NUMBERS, at=minute, by=name, data=packed([row]), until=minute + KEPT[NUMBERS])
-        await driver.write_log([cell])
-    await driver.report_worker(WorkerReport(worker_id="idle", queues=("default",)))
-
-    found = (await api("GET", "/api/workers")).json()["items"]
-
-    assert {one["id"]: one["times_slower"] for one in found} == {"quick": 0.33, "lazy": 3.0, "idle": None}
 
 
 # ------------------------------------------------------------------ schedules
@@ -376,3 +362,36 @@ async def test_a_rule_can_be_tried_without_storing_it(api: Api) -> None:
 )
 async def test_a_rule_that_is_none_is_refused(api: Api, rule: dict[str, object]) -> None:
     assert (await api("POST", "/api/schedules/preview", rule)).status_code == 422
+
+
+async def test_series_come_from_the_logbook_with_marks_for_what_was_changed(api: Api) -> None:
+    driver = await api.harbor.client.adriver()
+    at = floor(api.harbor.client.clock.now(), MINUTE)
+    cell = packed([Numbers("mail", "x", completed=7), Numbers("sms", "x", completed=2)])
+    await driver.write_log([LogEntry(book=NUMBERS, at=at, by="w", data=cell, until=at + timedelta(hours=1))])
+    await driver.report_worker(WorkerReport(worker_id="w-1", started_at=at, labels={"release": "4f2a9c1"}))
+    await api("PATCH", "/api/queues/mail", {"max_running": 20})
+    while not await api.app.service.audit_book.page(None, 1):  # it is written after the answer
+        await asyncio.sleep(0.01)
+    found = (await api("GET", "/api/series?window=15m&by=queue&names=mail,none")).json()
+    total = (await api("GET", "/api/series")).json()
+
+    assert (found["step_s"], found["is_kept"]) == (60.0, True)
+    assert [one["name"] for one in found["series"]] == ["mail", "none"]
+    assert 7 in found["series"][0]["done"]
+    assert found["from"] < found["to"]
+    assert [(one["name"], sum(filter(None, one["done"]))) for one in total["series"]] == [("total", 9)]
+    marks = {one["kind"]: one for one in total["marks"]}
+    assert (marks["release"]["text"], marks["setting"]["text"]) == ("4f2a9c1", "mail max_running none → 20")
+    assert (await api("GET", "/api/series?window=2h")).status_code == 422
+    assert (await api("GET", "/api/series?names=mail")).status_code == 422
+
+
+async def test_a_store_without_a_logbook_has_no_series() -> None:
+    api = Api()
+    driver: Any = await api.harbor.client.adriver()
+    driver.capabilities = msgspec.structs.replace(driver.capabilities, logbook=False)
+    found = (await api("GET", "/api/series?window=24h")).json()
+
+    assert (found["series"], found["marks"], found["is_kept"], found["step_s"]) == ([], [], False, 900.0)
+    await api.aclose()

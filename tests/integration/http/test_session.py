@@ -6,7 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from taskharbor import Harbor
 from taskharbor.testing.clock import SimulatedClock
@@ -62,6 +65,16 @@ async def test_by_https_the_cookie_is_secure_and_has_a_name_that_only_https_may_
 
     assert cookie.startswith("__Secure-taskharbor=")
     assert cookie.endswith("; Secure")
+
+
+async def test_below_a_prefix_the_cookie_is_for_that_prefix_only(api: Browser) -> None:
+    site = Starlette(routes=[Mount("/a/b", api.app)])
+    transport = httpx2.ASGITransport(app=site)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        said = {**OWN, "Origin": "http://localhost"}
+        answer = await http.post("/a/b/api/session", json={"token": api.token}, headers=said)
+
+    assert "; Path=/a/b/; " in answer.headers["set-cookie"]
 
 
 async def test_plain_http_to_another_machine_gets_no_cookie(api: Browser) -> None:

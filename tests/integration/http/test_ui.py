@@ -3,6 +3,7 @@
 import gzip
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,30 @@ async def test_named_origins_may_frame_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"ui": "maybe"}, {"frame_ancestors": ("https://a; script-src *",)}, {"frame_ancestors": ("*",)}]
+    "wrong",
+    [
+        {"ui": "maybe"},
+        {"frame_ancestors": ("https://a; script-src *",)},
+        {"frame_ancestors": ("*",)},
+        {"targets": {"mail": timedelta(0)}},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         ServerConfig(**wrong)
+
+
+@pytest.mark.parametrize(("ui", "is_named"), [("on", True), ("off", False)])
+def test_a_server_names_the_address_of_its_dashboard(
+    ui: Any, is_named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "taskharbor.server")
+    app = create_app(Harbor("memory://"), ServerConfig(ui=ui), local_callers_are_admin=True)
+    with served(app) as port:
+        talk(port, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+
+    said = [record.getMessage() for record in caplog.records]
+    assert (f"dashboard: http://127.0.0.1:{port}/ui/" in said) == is_named
 
 
 # ------------------------------------------------------------------ pages of other sites

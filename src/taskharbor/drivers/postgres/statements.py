@@ -30,7 +30,22 @@ _FITS = """case when s.state > 0 then s.state when s.is_timed and s.eligible_at 
       and ($9::text is null or exists (
           select from {schema}.job_history k where k.id = e.id and k.failure_kind = $9::text offset 0))
       and ($11::timestamptz is null or s.state >= 4 and s.ends_at > $11::timestamptz)"""
-_PAGE = """select {columns}, z.ended, z.seq, r.examined, at.now
+_QUEUES_IN = """with recursive at as materialized (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+), names(name) as (
+    select case when $2::text is null then (select min(queue) from {schema}.{table}) else $2::text end
+    union all
+    select (select min(t.queue) from {schema}.{table} t where t.queue > n.name) from names n
+    where n.name is not null and $2::text is null
+)"""
+_PAGE = """, picked as (
+    select e.id, e.seq, e.ended
+    from examined e
+    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
+    where {fits}
+    order by e.ended {order}, e.seq {order} limit $10::integer
+)
+select {columns}, z.ended, z.seq, r.examined, at.now
 from at
 cross join (select count(*)::integer as examined from examined) r
 left join lateral (select e.ended, e.seq from examined e order by e.ended {back}, e.seq {back} limit 1) z
@@ -47,8 +62,10 @@ class Statements:
 
     def __init__(self, address: Address) -> None:
         blanks = {
-            "{fits}": _FITS,
+            "{queues_in_job}": _QUEUES_IN.replace("{table}", "job"),
+            "{queues_in_finished}": _QUEUES_IN.replace("{table}", "finished"),
             "{page}": _PAGE,
+            "{fits}": _FITS,
             "{schema}": address.identifier,
             "{schema_text}": f"'{address.schema}'",
             "{columns}": COLUMNS,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from taskharbor.drivers.messages import CancelResult, Counts, EnqueueResult
 from taskharbor.drivers.wire import Role
+from taskharbor.model.log_series import Series
 from taskharbor.model.state import JobState
 from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, StoreView, View, WorkerView
 from taskharbor.web.api.schemas import JobId, Name
@@ -153,20 +154,10 @@ class LostOut(View, frozen=True, kw_only=True):
     release: str
 
 
-class WorkerOut(WorkerView, frozen=True, kw_only=True):
-    """A live worker.
-
-    `times_slower` is how many times as long its jobs took in the last minutes as the same tasks on other
-    workers; null if that cannot be said.
-    """
-
-    times_slower: float | None
-
-
 class WorkersOut(View, frozen=True, kw_only=True):
     """The workers whose report has not lapsed, fastest first, and those that were lost in the last hour."""
 
-    items: list[WorkerOut]
+    items: list[WorkerView]
     lost: list[LostOut]
 
 
@@ -307,6 +298,29 @@ class AuditOut(View, frozen=True, kw_only=True):
     """For `before`."""
     is_kept: bool
     """False if this store keeps no logbook."""
+
+
+class MarkOut(View, frozen=True, kw_only=True):
+    """Something that may explain a change in a chart."""
+
+    at: InstantText
+    kind: Literal["release", "setting"]
+    text: str
+    by: str | None
+
+
+class SeriesOut(View, frozen=True, kw_only=True):
+    """One value per step, null where nothing was measured. Percentiles are up to 40 % off.
+
+    `is_kept` is false for a store without a logbook: then there are no series.
+    """
+
+    since: InstantText = field(name="from")
+    until: InstantText = field(name="to")
+    step_s: float
+    series: list[Series]
+    marks: list[MarkOut]
+    is_kept: bool
 
 
 class ProbeOut(View, frozen=True, kw_only=True):

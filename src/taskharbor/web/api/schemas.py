@@ -292,5 +292,13 @@ class EventsQuery(In, frozen=True, kw_only=True):
     ] = ""
 
 
+class SeriesQuery(In, frozen=True, kw_only=True):
+    window: Literal["15m", "1h", "6h", "24h", "7d", "30d"] = "1h"
+    by: Literal["total", "queue", "type"] = "total"
+    names: (
+        Annotated[str, Meta(max_length=4000, description="Only these queues or types, with commas.")] | None
+    ) = None
+
+
 class NoQuery(In, frozen=True, kw_only=True):
     """No query parameters are allowed."""

@@ -14,14 +14,7 @@ left join lateral (select * from {schema}.job_history k where k.id = j.id offset
 --   $1 now  $2 queue or null  $3 states: 0 scheduled, 1 ready, 2 blocked …  $4 behind this seq  $5 how many to look at
 --   $6 type  $7 key  $8 worker  $9 failure_kind  $10 how many to return  $11 ended after
 --   each row ends with the end and the seq that the look reached (null: it saw all), how many it saw, and the instant; no job: one empty row
-with recursive at as materialized (
-    select coalesce($1::timestamptz, clock_timestamp()) as now
-), names(name) as (
-    select case when $2::text is null then (select min(queue) from {schema}.job) else $2::text end
-    union all
-    select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
-    where n.name is not null and $2::text is null
-), examined as materialized (
+{queues_in_job}, examined as materialized (
     select e.* from names n
     cross join lateral (
         select j.id, j.seq, j.type, j.speculates_on, null::timestamptz as ended from {schema}.job j
@@ -29,25 +22,12 @@ with recursive at as materialized (
         order by j.seq {order} limit $5::integer) e
     where n.name is not null
     order by e.seq {order} limit $5::integer
-), picked as (
-    select e.id, e.seq, e.ended
-    from examined e
-    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
-    where {fits}
-    order by e.seq {order} limit $10::integer
 )
 {page}
 
 -- name: find_few
 -- the same for states that few jobs are in, which have an index or a small table: blocked, running, failed, cancelled
-with recursive at as materialized (
-    select coalesce($1::timestamptz, clock_timestamp()) as now
-), names(name) as (
-    select case when $2::text is null then (select min(queue) from {schema}.job) else $2::text end
-    union all
-    select (select min(j.queue) from {schema}.job j where j.queue > n.name) from names n
-    where n.name is not null and $2::text is null
-), examined as materialized (
+{queues_in_job}, examined as materialized (
     select e.id, e.seq, j.type, j.speculates_on, null::timestamptz as ended from names n
     cross join unnest($3::smallint[]) as a(state)
     cross join lateral (
@@ -66,25 +46,12 @@ with recursive at as materialized (
     cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
     where n.name is not null
     order by e.seq {order} limit $5::integer
-), picked as (
-    select e.id, e.seq, e.ended
-    from examined e
-    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
-    where {fits}
-    order by e.seq {order} limit $10::integer
 )
 {page}
 
 -- name: find_ended
 -- the same by end, for states in which jobs have ended: behind the end $12 and the seq $4.
-with recursive at as materialized (
-    select coalesce($1::timestamptz, clock_timestamp()) as now
-), names(name) as (
-    select case when $2::text is null then (select min(queue) from {schema}.finished) else $2::text end
-    union all
-    select (select min(f.queue) from {schema}.finished f where f.queue > n.name) from names n
-    where n.name is not null and $2::text is null
-), examined as materialized (
+{queues_in_finished}, examined as materialized (
     select e.id, e.seq, j.type, j.speculates_on, e.ended from names n
     cross join unnest($3::smallint[]) as a(state)
     cross join lateral (
@@ -100,12 +67,6 @@ with recursive at as materialized (
     cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = e.id offset 0) j
     where n.name is not null
     order by e.ended {order}, e.seq {order} limit $5::integer
-), picked as (
-    select e.id, e.seq, e.ended
-    from examined e
-    cross join lateral (select * from {schema}.job_state k where k.id = e.id offset 0) s
-    where {fits}
-    order by e.ended {order}, e.seq {order} limit $10::integer
 )
 {page}
 

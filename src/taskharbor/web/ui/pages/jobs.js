@@ -6,7 +6,7 @@ import { number, plural, time } from "../format.js";
 import { useKeys } from "../keys.js";
 import { live, useBoard } from "../live.js";
 import { BulkBar } from "../parts/bulkbar.js";
-import { Button, copy } from "../parts/controls.js";
+import { Button, copy, Menu } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../parts/html.js";
 import { Icon } from "../parts/icons.js";
@@ -17,6 +17,7 @@ import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { useCommands } from "../parts/palette.js";
 import { SearchField } from "../parts/search.js";
 import { Shape, STATES } from "../parts/state.js";
+import { queryAsCli, queryAsCurl } from "../parts/texts.js";
 import { hold, retryOne } from "../deeds.js";
 import { usePref } from "../prefs.js";
 import { isPlain, join, queuesOf, valueOf, withField, words } from "../query.js";
@@ -55,6 +56,7 @@ export default function Jobs({ route, session }) {
     ["Failed jobs of the last hour", () => search("state:failed ended:<1h"), "", "jobs"]]);
   const known = useMemo(() => ({ types, queues: (board?.queues ?? []).map((queue) => queue.name), states: STATES, workers: board?.worker_names ?? [] }), [types.length, board?.queues.length]);
   return html`<div class="head"><div class="grow"><h1>Jobs</h1></div><div class="acts">
+      <${Menu} label="Copy as" text="Copy as" items=${[["CLI", () => copy(queryAsCli(q), "the command")], ["curl", () => copy(queryAsCurl(api.url("jobs", { q, sort }).href), "the request")]]}/>
       <${Button} onClick=${() => show("save")}><${Icon} name="star" size=${14}/>Save view<//>
       ${may(session, "enqueue") && html`<${Button} kind="main" onClick=${() => show("new")}><${Icon} name="plus" size=${14}/>New job<//>`}</div></div>
     <${SearchField} q=${q} onSearch=${search} known=${known} problem=${list.problem?.status === 422 ? list.problem : null} views=${views} onHelp=${() => show("help")}

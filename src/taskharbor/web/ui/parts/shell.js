@@ -89,7 +89,8 @@ function LiveMark({ note }) {
 export function AwayBanner() {
   useLive("status");
   useTick(1);
-  if (!live.trouble && live.status !== "paused") return null;
+  useBoard();
+  if (!live.trouble && live.status !== "paused" && !live.board?.is_away) return null;
   const from = live.board ? ` These numbers are from ${time(live.board.at)}.` : "";
   if (live.status === "paused") return html`<div class="gapb"><${Banner} plain=${true} end=${html`<kbd>p</kbd>`}>Live updates are paused.${from}<//></div>`;
   const wait = live.status === "lost" && live.retryAt ? Math.max(Math.ceil((live.retryAt - clock.now()) / 1000), 0) : null;

@@ -97,4 +97,6 @@ export function asPython(job) {
   return `${name}.enqueue(${given})`;
 }
 export const asCli = (job) => `taskharbor enqueue ${job.type} -q ${job.queue} --payload ${shell(JSON.stringify(job.payload ?? null))}`;
+export const queryAsCli = (q) => `taskharbor jobs list ${shell(q)}`;
+export const queryAsCurl = (url) => `curl ${shell(url)}`;
 export const asCurl = (job, url) => `curl ${shell(url)} -H 'Content-Type: application/json' \\\n  -d ${shell(JSON.stringify({ type: job.type, queue: job.queue, payload: job.payload ?? null }))}`;

@@ -8,6 +8,7 @@
 
 import { clock } from "../format.js";
 import { useKeys } from "../keys.js";
+import { live, useLive } from "../live.js";
 import { html, useEffect, useReducer, useRef } from "./html.js";
 
 const NOTE_MS = 5000;
@@ -39,6 +40,7 @@ export const sayProblem = (problem, notDone) =>
 export function Toasts() {
   const [, again] = useReducer((count) => count + 1, 0);
   const box = useRef(null);
+  useLive("status");
   useEffect(() => { listeners.add(again); return () => listeners.delete(again); }, []);
   useEffect(() => {
     const timer = setInterval(() => {
@@ -53,6 +55,7 @@ export function Toasts() {
   }, []);
   useKeys({ u: () => { const last = toasts.findLast((one) => one.undo); if (!last) return false; press(last, last.undo); return true; } });
   return html`<div class="toasts" role="status" aria-live="polite" ref=${box}>
+    ${live.status === "lost" && html`<span class="sr">The live stream was lost</span>`}
     ${toasts.map((one) => html`<${Toast} key=${one.id} toast=${one}/>`)}</div>`;
 }
 
