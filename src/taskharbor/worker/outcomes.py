@@ -11,6 +11,7 @@ import os
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from types import CodeType
 from typing import Any
 
 from taskharbor.errors import EncodeError, Unrecoverable
@@ -109,15 +110,61 @@ def describe(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str | None:
     """The end of the traceback, the part that explains the error, without the frames of the worker."""
     try:
-        trace = traceback.TracebackException.from_exception(error, limit=-30)
-        _leave_out_the_worker(trace)
-        text = "".join(trace.format())
+        text = _usual_trace(error) or _any_trace(error)
     except BaseException:  # noqa: BLE001 - the same
         return None
     text = text[-TRACE_LIMIT:]
     while len(text.encode("utf-8", "replace")) > TRACE_LIMIT:
         text = text[len(text) // 8 + 1 :]
     return safe_text(text, TRACE_LIMIT)
+
+
+def _any_trace(error: BaseException) -> str:
+    return "".join(_formatted(error).format())
+
+
+def _formatted(error: BaseException) -> traceback.TracebackException:
+    trace = traceback.TracebackException.from_exception(error, limit=-_FRAMES)
+    _leave_out_the_worker(trace)
+    return trace
+
+
+def _usual_trace(error: BaseException) -> str | None:
+    """The same text for an error that came alone. The frames of a place are formatted once: jobs that fail
+    mostly fail where others did, and to read the source for each costs more than to run the job.
+    """
+    kind = type(error)
+    comes_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+    if not comes_alone or issubclass(kind, _WITH_MORE) or hasattr(error, "__notes__"):
+        return None
+    frames = []
+    at = error.__traceback__
+    while at is not None:
+        frames.append((at.tb_frame.f_code, at.tb_lasti))
+        at = at.tb_next
+    del frames[:-_FRAMES]
+    place = tuple([(id(code), instruction) for code, instruction in frames])
+    known = _places.get(place)
+    if known is None:
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        # The code is kept with its text: no other can get its id.
+        known = _places[place] = ("".join(_formatted(error).stack.format()), frames)
+    name = kind.__qualname__
+    if kind.__module__ not in {"__main__", "builtins"}:
+        name = f"{kind.__module__}.{name}"
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ may raise anything
+        return None
+    head = "Traceback (most recent call last):\n" if frames else ""
+    return f"{head}{known[0]}{name}: {said}\n" if said else f"{head}{known[0]}{name}\n"
+
+
+_FRAMES = 30
+_MOST_PLACES = 512
+_WITH_MORE = (SyntaxError, NameError, AttributeError, ImportError, BaseExceptionGroup)  # their texts say more
+_places: dict[tuple[tuple[int, int], ...], tuple[str, list[tuple[CodeType, int]]]] = {}
 
 
 def _leave_out_the_worker(trace: traceback.TracebackException | None) -> None:
