@@ -28,6 +28,7 @@ from taskharbor.web.series import SeriesReader
 from taskharbor.web.sessions import Sessions
 from taskharbor.web.shared_answers import SharedAnswers
 from taskharbor.web.tokens import TokenFile
+from taskharbor.web.worker_speeds import WorkerSpeeds
 
 if TYPE_CHECKING:
     from taskharbor.web.api.metrics import ServerMetrics
@@ -77,6 +78,7 @@ class Service:
         self.quota = QueueQuota(config.max_queues_per_token)
         self.templates: dict[Any, NewJob] = {}
         """Jobs without id and payload, shared by similar bodies; see api/enqueue.py."""
+        self.worker_speeds = WorkerSpeeds(self.clock)
         self.board = Board(self.driver, self.clock, self.now, config.targets)
         self.marks = ChartMarks(self.audit_book, self.clock)
         self._series: SeriesReader | None = None

@@ -11,9 +11,10 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.errors import DriverUnavailable
+from taskharbor.model.clock import SystemClock
 from taskharbor.model.log_cells import Numbers, packed
 from taskharbor.model.log_series import MINUTE, floor
-from taskharbor.model.logbook import NUMBERS, LogEntry
+from taskharbor.model.logbook import KEPT, NUMBERS, LogEntry
 from taskharbor.model.presence import Sample, WorkerReport
 from tests.integration.http.api import Api
 
@@ -162,6 +163,22 @@ async def test_workers_are_ranked_by_how_quick_they_are(api: Api) -> None:
     assert [(one["id"], one["latency_s"]) for one in found] == [("fast", 0.1), ("slow", 2.0)]
     assert stats["workers"] == {"count": 2, "slots": 8, "busy": 2}
     assert stats["types"][0]["type"] == "x"
+
+
+async def test_a_worker_is_slow_if_the_same_tasks_take_longer_there(api: Api) -> None:
+    driver = await api.harbor.client.adriver()
+    minute = SystemClock().now().replace(second=0, microsecond=0)
+    for name, seconds in (("quick", 0.1), ("lazy", 0.3)):
+        row = Numbers("default", "x")
+        row.ran([seconds] * 20)
+        await driver.report_worker(WorkerReport(worker_id=name, queues=("default",)))
+        cell = LogEntry(book=NUMBERS, at=minute, by=name, data=packed([row]), until=minute + KEPT[NUMBERS])
+        await driver.write_log([cell])
+    await driver.report_worker(WorkerReport(worker_id="idle", queues=("default",)))
+
+    found = (await api("GET", "/api/workers")).json()["items"]
+
+    assert {one["id"]: one["times_slower"] for one in found} == {"quick": 0.33, "lazy": 3.0, "idle": None}
 
 
 # ------------------------------------------------------------------ schedules

@@ -154,10 +154,20 @@ class LostOut(View, frozen=True, kw_only=True):
     release: str
 
 
+class WorkerOut(WorkerView, frozen=True, kw_only=True):
+    """A live worker.
+
+    `times_slower` is how many times as long its jobs took in the last minutes as the same tasks on other
+    workers; null if that cannot be said.
+    """
+
+    times_slower: float | None
+
+
 class WorkersOut(View, frozen=True, kw_only=True):
     """The workers whose report has not lapsed, fastest first, and those that were lost in the last hour."""
 
-    items: list[WorkerView]
+    items: list[WorkerOut]
     lost: list[LostOut]
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
 from starlette.responses import Response
 
 from taskharbor.client.needs import LostWorker
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.views import instant_text, seconds, worker_view
-from taskharbor.web.api.answers import LostOut, StatsOut, StoreOut, TypeOut, WorkersOut, WorkerTotalsOut
+from taskharbor.web.api.answers import (
+    LostOut,
+    StatsOut,
+    StoreOut,
+    TypeOut,
+    WorkerOut,
+    WorkersOut,
+    WorkerTotalsOut,
+)
 from taskharbor.web.api.queues import visible_queues
 from taskharbor.web.board_view import total, visible_lost
 from taskharbor.web.endpoint import Operation
@@ -21,12 +30,19 @@ from taskharbor.web.request import Request
 
 async def list_workers(request: Request) -> Response:
     look = await request.service.board.look()
+    driver, found = await request.service.driver(), await _visible_workers(request)
+    slower = await request.service.worker_speeds.times_slower(driver, request.principal.may_use)
     return json_answer(
         WorkersOut(
-            items=[worker_view(worker) for worker in await _visible_workers(request)],
+            items=[_worker(worker, slower.get(worker.report.worker_id)) for worker in found],
             lost=[_lost(worker) for worker in visible_lost(request.principal, look.lost)],
         )
     )
+
+
+def _worker(worker: WorkerInfo, times_slower: float | None) -> WorkerOut:
+    slower = None if times_slower is None else round(times_slower, 2)
+    return WorkerOut(**structs.asdict(worker_view(worker)), times_slower=slower)
 
 
 def _lost(worker: LostWorker) -> LostOut:

@@ -59,7 +59,7 @@ async function send(method, path, query, body, options = {}) {
     title: answer.statusText || `Status ${answer.status}`, ...(found && typeof found === "object" ? found : {}),
     status: answer.status, request_id: found?.request_id ?? answer.headers.get("X-Request-Id"),
   });
-  if (answer.status === 401 && path !== "session") listeners.forEach((listener) => listener(problem));
+  if (answer.status === 401 && !(path === "session" && method === "POST")) listeners.forEach((listener) => listener(problem));
   throw problem;
 }
 

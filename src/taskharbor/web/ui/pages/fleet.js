@@ -15,27 +15,14 @@ function grouped(members, name) {
 /** By how the page groups: [name of the group, its members]. Lost workers are members with `isLost`. */
 export const GROUPS = {
   host: (items, lost) => grouped(everybody(items, lost).sort((a, b) => compare(a.host, b.host) || compare(nameOf(a), nameOf(b)) || compare(a.id, b.id)), (one) => one.host || "unknown host"),
-  speed: (items, lost) => grouped([...items].sort((a, b) => (b.latency_s ?? -1) - (a.latency_s ?? -1)).concat(everybody([], lost)), (one) => (one.isLost ? "Lost" : one.latency_s == null ? "Not measured yet" : "Slowest first")),
+  speed: (items, lost) => grouped([...items].sort((a, b) => (b.times_slower ?? 0) - (a.times_slower ?? 0) || (b.latency_s ?? -1) - (a.latency_s ?? -1)).concat(everybody([], lost)), (one) => (one.isLost ? "Lost" : one.latency_s == null ? "Not measured yet" : "Slowest first")),
   release: (items, lost) => grouped(everybody(items, lost), (one) => one.release || "No release given").sort((a, b) => b[1].length - a[1].length),
 };
 
-export const FEWEST_SAMPLES = 5;
-
-/** Workers whose jobs take at least twice as long as those of their peers: id → how many times as long.
+/** Workers on which the same tasks take at least one and a half times as long as elsewhere: id → how many times.
  *
- * Only workers that take the same queues and lanes are compared: others may simply have longer jobs. */
-export function laggards(items) {
-  const measured = items.filter((one) => one.samples >= FEWEST_SAMPLES && one.latency_s != null);
-  const found = new Map();
-  for (const one of measured) {
-    const peers = measured.filter((other) => other !== one && work(other) === work(one)).map((other) => other.latency_s);
-    const usual = median(peers);
-    if (usual > 0 && one.latency_s >= 2 * usual) found.set(one.id, one.latency_s / usual);
-  }
-  return found;
-}
-
-const work = (worker) => JSON.stringify([[...worker.queues].sort(), [...worker.lanes].sort(), worker.kind]);
+ * The server compares task by task; the average of a worker alone would only say who got the longer jobs. */
+export const laggards = (items) => new Map(items.filter((one) => one.times_slower >= 1.5).map((one) => [one.id, one.times_slower]));
 
 export function median(numbers) {
   if (!numbers.length) return 0;

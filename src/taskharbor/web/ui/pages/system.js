@@ -16,7 +16,7 @@ const TABS = [["store", "Store"], ["settings", "Settings"], ["tokens", "Tokens"]
 export const title = (route) => TABS.find(([name]) => name === route.path[0])?.[1] ?? "System";
 
 export default function System({ route, session }) {
-  const tabs = TABS.filter(([name]) => name !== "tokens" || may(session, "tokens"));
+  const tabs = TABS.filter(([name]) => may(session, { tokens: "tokens", audit: "configure" }[name] ?? "") || name === "store" || name === "settings");
   const at = tabs.some(([name]) => name === route.path[0]) ? route.path[0] : "store";
   return html`
     <div class="head"><div class="grow"><h1>System</h1><p class="lede"><${Lede} session=${session}/></p></div></div>

@@ -35,8 +35,8 @@ function lede(worker, fleet) {
   if (worker.isLost) return `It fell silent ${ago(worker.seen_at)}, with ${number(worker.running.length)} ${worker.running.length === 1 ? "job" : "jobs"} at work.`;
   const times = fleet.slow.get(worker.id);
   const busy = `${number(worker.running.length)} of ${number(worker.concurrency)} slots busy, last heartbeat ${beat(worker.seen_at)} ago.`;
-  if (times) return `${busy} Its jobs take ${times.toFixed(1)} times as long as those of workers that do the same.`;
-  return worker.latency_s == null ? busy : `${busy} A job usually takes ${span(worker.latency_s)} here, as elsewhere.`;
+  if (times) return `${busy} Its jobs take ${times.toFixed(1)} times as long as the same jobs on other workers.`;
+  return worker.times_slower == null ? busy : `${busy} Its jobs take as long as on other workers.`;
 }
 
 function Now({ worker, jobs, usual }) {

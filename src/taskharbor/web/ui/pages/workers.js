@@ -67,7 +67,7 @@ function lede({ items, lost, slow }) {
   const [slowest] = items.filter((one) => slow.has(one.id)).sort((a, b) => slow.get(b.id) - slow.get(a.id));
   const old = oldRelease(items);
   return html`${number(items.length)} alive on ${hosts === 1 ? "one host" : `${number(hosts)} hosts`}, ${number(busy)} of ${plural(slots, "slot")} busy.
-    ${slowest && html` <a class="link" href=${href("workers", [slowest.id])}>${nameOf(slowest)}</a> is slow: its jobs take ${slow.get(slowest.id).toFixed(1)} times as long as those of the others.`}
+    ${slowest && html` <a class="link" href=${href("workers", [slowest.id])}>${nameOf(slowest)}</a> is slow: its jobs take ${slow.get(slowest.id).toFixed(1)} times as long as on the others.`}
     ${gone}${old && html` ${number(old.count)} still ${old.count === 1 ? "runs" : "run"} release <code>${old.release}</code>.`}`;
 }
 
