@@ -136,6 +136,23 @@ async def test_a_key_outlives_a_record_that_went_at_once(driver: Driver, how: st
     assert (answer.id, answer.result) == (job.id, DUPLICATE)
 
 
+async def test_the_same_job_sent_again_after_it_was_forgotten(driver: Driver) -> None:
+    """M06: as a client repeats a call whose answer was lost: the key still knows the id."""
+    job = new_job(idempotency_key=b"once")
+    await driver.enqueue([job], now=START)
+    taken = await reserve_one(driver)
+    await settle_one(driver, Ack(taken.lease))
+    await driver.delete([job.id], now=START)
+
+    [early] = await driver.enqueue([job], now=START + DAY - MICROSECOND)
+    [late] = await driver.enqueue([job], now=START + DAY)
+    other = await enqueue_one(driver, now=START + DAY, idempotency_key=b"once")
+
+    assert (early.id, early.result, early.version) == (job.id, DUPLICATE, 0)
+    assert (late.id, late.result) == (job.id, CREATED)
+    assert (other.id, other.result) == (job.id, DUPLICATE)
+
+
 async def test_a_requeued_job_keeps_its_key_until_its_next_end(driver: Driver) -> None:
     """M06: the day counts from the end that came last."""
     job = await in_state(driver, JobState.FAILED, idempotency_key=b"once")

@@ -87,23 +87,25 @@ begin
         into v_once from locked l join first f on f.queue = l.queue and f.key = l.key
         left join lateral (select b.target from alias b where b.id = l.job_id offset 0) a on true;
         v_now := coalesce(p_now, clock_timestamp());
-        -- One that has expired, or whose job was lost, is free.
+        -- One that has expired, or whose job was lost, is free. One that still has an end leads to a job that is over, be
+        -- it this very one, forgotten since.
         with free as (
             select i.queue, i.key, i.first
             from unnest(v_once.queues, v_once.keys, v_once.firsts, v_once.jobs, v_once.ends) as i(queue, key, first, job, ends)
-            where i.job <> i.first and case when i.ends is null
-                then not exists (select from job j where j.id = i.job offset 0) else i.ends <= v_now end
+            where case when i.ends is null
+                then i.job <> i.first and not exists (select from job j where j.id = i.job offset 0) else i.ends <= v_now end
         ), taken as (
             update idempotency k set job_id = f.first, ends_at = null from free f
             where (k.queue, k.key) >= (f.queue, f.key) and (k.queue, k.key) <= (f.queue, f.key)
         )
-        select array_agg(coalesce(o.job <> i.id, coalesce(i.skip, false)) order by i.ord),
-               array_agg(coalesce(i.into_id, case when o.job <> i.id then o.job end) order by i.ord)
+        select array_agg(coalesce(o.job <> i.id or o.is_over, coalesce(i.skip, false)) order by i.ord),
+               array_agg(coalesce(i.into_id, case when o.job <> i.id or o.is_over then o.job end) order by i.ord)
         into v_skip, v_into
         from unnest(p_ids, p_queues, p_idempotency_keys, v_skip, v_into) with ordinality as i(id, queue, key, skip, into_id, ord)
         left join (
-            select k.queue, k.key, case when f.first is not null then k.first else k.job end as job
-            from unnest(v_once.queues, v_once.keys, v_once.firsts, v_once.jobs) as k(queue, key, first, job)
+            select k.queue, k.key, case when f.first is not null then k.first else k.job end as job,
+                   f.first is null and k.ends is not null as is_over
+            from unnest(v_once.queues, v_once.keys, v_once.firsts, v_once.jobs, v_once.ends) as k(queue, key, first, job, ends)
             left join free f on f.queue = k.queue and f.key = k.key) o
           on o.queue = coalesce(i.queue, p_queues[1]) and o.key = i.key and i.skip is not true;
         if p_keys is not null then  -- a job that is known by now holds no key
