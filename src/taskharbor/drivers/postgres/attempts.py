@@ -279,8 +279,8 @@ class Attempts(Handle):
         self._signals.held.discard(ack.lease.job_id)
         batch = batch_of([ack.lease])
         if batch.ids:
-            [row] = await connection.fetch(self._sql["settle"], now, *settle_arguments(batch, [ack]))
-            at, done, states, versions, _ = row
+            [row] = await connection.fetch(self._sql["settle_or_leave"], now, *settle_arguments(batch, [ack]))
+            at, done, states, versions = row
             if done is None or done:
                 return Settled(
                     ack.lease.job_id,

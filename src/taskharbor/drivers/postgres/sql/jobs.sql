@@ -22,9 +22,9 @@ select * from {schema}.exchange(
     $16::integer, $17::bigint, $18::text[], $19::timestamptz, $20::timestamptz, $21::text[], $22::smallint[],
     $23::timestamptz[], $24::bigint[], $25::bigint)
 
--- name: settle
+-- name: settle_or_leave
 -- inside a transaction of the caller's
-select * from {schema}.settle(
+select * from {schema}.settle_or_leave(
     $1::timestamptz, $2::text::uuid[], $3::smallint[], $4::text[]::uuid[], $5::text[], $6::boolean[], $7::bytea[],
     $8::text::json)
 
