@@ -79,7 +79,7 @@ async def race(
 ) -> None:
     before = deadlocks(url)
     async with connect(url) as driver:
-        rounds = all_rounds(is_given=is_given, can_block=driver.capabilities.blocking_enqueue)
+        rounds = all_rounds(driver.capabilities, is_given=is_given)
         racers.open(url)
         try:
             await Race(driver, racers, is_given=is_given).run(chosen(rounds))

@@ -16,9 +16,17 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.error_codec import Failure, failure_of
-from taskharbor.drivers.messages import Claimed, Exchanged, Extended, Reclaimed, Speculated
-from taskharbor.errors import DriverError, JobNotInflight, LeaseExpired, LeaseMismatch, TaskHarborError
-from taskharbor.model.job import JobRecord
+from taskharbor.drivers.messages import Claimed, Exchanged, Extended, Reclaimed, Settled, Speculated
+from taskharbor.errors import (
+    DriverError,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseLost,
+    LeaseMismatch,
+    TaskHarborError,
+)
+from taskharbor.model.job import JobRecord, Lease
+from taskharbor.model.settlement import Ack
 from taskharbor.testing.reference import ReferenceModel
 from taskharbor.testing.reference.jobs import Record
 from taskharbor.testing.reference.jobs import plain as plain_update
@@ -36,6 +44,8 @@ class Call(msgspec.Struct, frozen=True):
     async def make(self, driver: Driver, now: datetime | None) -> Any:
         """The answer of the store; an error of ours that says no is an answer, too."""
         try:
+            if self.verb == "transaction":
+                return [await _transaction(driver, *self.args, now=now)]
             if self.verb == "enqueue_blocking":
                 return await asyncio.to_thread(driver.enqueue_blocking, *self.args, now=now)
             return await getattr(driver, self.verb)(*self.args, **self.options, now=now)
@@ -43,6 +53,17 @@ class Call(msgspec.Struct, frozen=True):
             raise
         except TaskHarborError as error:
             return error
+
+
+async def _transaction(driver: Driver, lease: Lease, *, now: datetime | None) -> Settled | LeaseLost:
+    """The ack of a handler that writes to the store itself."""
+    settled: list[Settled] = []
+    try:
+        async with driver.transaction(lease, now=now, on_settled=settled.append):
+            pass
+    except LeaseLost as error:
+        return error
+    return settled[0]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -87,6 +108,10 @@ def _requeue(model: ReferenceModel, call: Call, answer: Any, at: datetime) -> An
     return model.requeue(call.args[0], at, **call.options)
 
 
+def _acked(model: ReferenceModel, call: Call, answer: Any, at: datetime) -> Any:
+    return model.settle([Ack(call.args[0])], at)
+
+
 def _straight(name: str) -> Callable[..., Any]:
     return lambda model, call, answer, at: getattr(model, name)(*call.args, at)
 
@@ -97,6 +122,7 @@ _PLAYS: dict[str, Callable[[ReferenceModel, Call, Any, datetime], Any]] = {
     "reserve": _reserve,
     "extend_leases": _extend,
     "settle": _straight("settle"),
+    "transaction": _acked,
     "reclaim": _straight("reclaim"),
     "cancel": _straight("cancel"),
     "cancel_waiting": _straight("cancel_waiting"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Claim
-from taskharbor.model.clock import SystemClock
+from taskharbor.model.clock import EPOCH, SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.queue import QueueSettings, Retention
@@ -21,6 +21,8 @@ from taskharbor.testing.reference import ReferenceModel
 from tests.contract.pairs.calls import HOUR, Call, at_of, plain, play
 
 KEY = b"key"
+ONCE = b"once"
+"""An idempotency key."""
 HOLDER = "worker-before"
 BEFORE = datetime(2093, 5, 17, 9, 30, tzinfo=UTC)
 AT_LAST = BEFORE + timedelta(minutes=10)
@@ -41,7 +43,7 @@ class Site:
         self.entropy = entropy
         self.is_given = is_given
         self.now = BEFORE if is_given else None
-        self.last_at = BEFORE
+        self.last_at = BEFORE if is_given else EPOCH
         self.moment: datetime | None = None
         """When the store's clock changes the job by itself, if that is about now."""
         self.id = ""
@@ -112,7 +114,26 @@ class Site:
             await asyncio.sleep(2 * self.brief.total_seconds())
 
 
+# ------------------------------------------------------------------ not there
+
+
+async def unborn(site: Site) -> None:
+    """Whoever enqueues it first creates it."""
+    site.new(idempotency_key=ONCE)
+
+
+async def forgotten(site: Site) -> None:
+    """It was deleted; its idempotency key is still remembered."""
+    await remembered(site)
+    await site.call("cancel", [site.id])
+    await site.call("delete", [site.id])
+
+
 # ------------------------------------------------------------------ waiting
+
+
+async def remembered(site: Site) -> None:
+    await site.enqueue(idempotency_key=ONCE)
 
 
 async def ready(site: Site) -> None:
@@ -248,6 +269,8 @@ class Start(NamedTuple):
     make: Callable[[Site], Awaitable[None]]
     is_keyed: bool = False
     is_leased: bool = True
+    is_once: bool = False
+    """It has an idempotency key."""
     is_now: bool = False
     """Only by the clock of the store: it is about one instant."""
 
@@ -257,6 +280,9 @@ class Start(NamedTuple):
 
 
 STARTS = (
+    Start(unborn, is_leased=False, is_once=True),
+    Start(forgotten, is_leased=False, is_once=True),
+    Start(remembered, is_leased=False, is_once=True),
     Start(ready, is_leased=False),
     Start(keyed, is_keyed=True, is_leased=False),
     Start(absorbed, is_keyed=True, is_leased=False),

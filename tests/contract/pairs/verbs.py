@@ -6,10 +6,11 @@ from collections.abc import Callable
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
+from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.model.job import Lease, Progress, Update
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
 from tests.contract.pairs.calls import HOUR, Call
-from tests.contract.pairs.starts import KEY, STARTS, Site, Start
+from tests.contract.pairs.starts import KEY, ONCE, STARTS, Site, Start
 
 Verb = Callable[[Site, int], Call]
 
@@ -43,6 +44,11 @@ def exchange(site: Site, racer: int) -> Call:
     return Call("exchange", ([Ack(_lease(site, racer))], site.claim_by(f"worker-{racer}")))
 
 
+def transaction(site: Site, racer: int) -> Call:
+    """An ack in the transaction of the handler."""
+    return Call("transaction", (_lease(site, racer),))
+
+
 # ------------------------------------------------------------------ without
 
 
@@ -63,6 +69,11 @@ def enqueue_later(site: Site, racer: int) -> Call:
 
 def enqueue_blocking(site: Site, racer: int) -> Call:
     return Call("enqueue_blocking", ([site.new(key=KEY, priority=racer)],))
+
+
+def enqueue_once(site: Site, racer: int) -> Call:
+    """Another id with the same idempotency key."""
+    return Call("enqueue", ([site.new(idempotency_key=ONCE, payload=b"racer %d" % racer)],))
 
 
 def enqueue_again(site: Site, racer: int) -> Call:
@@ -112,6 +123,7 @@ WITH_LEASE = {
     "release": release,
     "extend": extend,
     "exchange": exchange,
+    "transaction": transaction,
 }
 OF_ANY_JOB = {
     "reserve": reserve,
@@ -128,7 +140,8 @@ OF_A_KEY = {
     "enqueue blocking": enqueue_blocking,
     "cancel waiting": cancel_waiting,
 }
-VERBS: dict[str, Verb] = {**WITH_LEASE, **OF_ANY_JOB, **OF_A_KEY, "speculate": speculate, "prune": prune}
+VERBS: dict[str, Verb] = {**WITH_LEASE, **OF_ANY_JOB, **OF_A_KEY}
+VERBS |= {"enqueue once": enqueue_once, "speculate": speculate, "prune": prune}
 
 
 class Round(NamedTuple):
@@ -143,22 +156,24 @@ class Round(NamedTuple):
         return f"{self.one} and {self.other} ({self.start.name})"
 
 
-def all_rounds(*, is_given: bool, can_block: bool) -> list[Round]:
+def all_rounds(capabilities: Capabilities, *, is_given: bool) -> list[Round]:
     """Every pair of verbs that means something, from every start; a number means the same by both clocks."""
     pairs = [
         (start, one, other)
         for start in STARTS
-        for one, other in combinations_with_replacement(_verbs_for(start, can_block=can_block), 2)
+        for one, other in combinations_with_replacement(_verbs_for(start, capabilities), 2)
     ]
     rounds = [Round(number, *pair) for number, pair in enumerate(pairs)]
     return [one for one in rounds if not (is_given and one.start.is_now)]
 
 
-def _verbs_for(start: Start, *, can_block: bool) -> list[str]:
+def _verbs_for(start: Start, capabilities: Capabilities) -> list[str]:
     names = [*OF_ANY_JOB]
     if start.is_leased:
         names += WITH_LEASE
     names += OF_A_KEY if start.is_keyed else ["speculate"]
-    if start.name == "forgettable":
-        names.append("prune")
-    return [name for name in names if can_block or name != "enqueue blocking"]
+    names += ["enqueue once"] if start.is_once else []
+    names += ["prune"] if start.name == "forgettable" else []
+    if not capabilities.blocking_enqueue:
+        names = [name for name in names if name != "enqueue blocking"]
+    return names if capabilities.tx else [name for name in names if name != "transaction"]
