@@ -1,4 +1,4 @@
-"""Claims, settlements, heartbeats and expired leases.
+"""Claims and settlements.
 
 Settlements of any kind travel with the claim in one statement. What is left over (copies, failure jobs, keys
 that another transaction has locked, lost leases) is settled one by one in a transaction of its own. A
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,37 +20,28 @@ from taskharbor.drivers.messages import (
     Claim,
     Claimed,
     Exchanged,
-    Extended,
     Reclaimed,
-    ReclaimResult,
     Settled,
     given_up_in,
 )
 from taskharbor.drivers.postgres.claim_start import LEFT_END, ClaimStart
-from taskharbor.drivers.postgres.connections import Handle, our_names
+from taskharbor.drivers.postgres.connections import our_names
 from taskharbor.drivers.postgres.faults import FOREIGN, translated
-from taskharbor.drivers.postgres.rows import MARK, STATES, claimed_of, granted, progress_text, span_us
+from taskharbor.drivers.postgres.leases import CAREFUL, LOST, RESULTS, Leases
+from taskharbor.drivers.postgres.rows import STATES, claimed_of, granted, span_us
 from taskharbor.drivers.postgres.settlements import NOTHING, Batch, batch_of, settle_arguments
 from taskharbor.drivers.postgres.unit_of_work import UnitOfWork
-from taskharbor.errors import DriverUnavailable, JobNotInflight, LeaseLost, TaskHarborError
+from taskharbor.errors import DriverUnavailable, LeaseLost, TaskHarborError
 from taskharbor.model.checks import is_id
 from taskharbor.model.clock import instant
-from taskharbor.model.job import JobRecord, Lease, Progress
+from taskharbor.model.job import JobRecord
 from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
-from taskharbor.model.transitions import lease_error
 
 Answer = Settled | LeaseLost
 _BACK, _FLAGS, _AT, _MORE = 0, 1, 5, 11  # of the first row of exchange
 _DONE, _STATES, _VERSIONS, _SETTLED_AT = 13, 14, 15, 16
 _MUST_RECLAIM = 1  # a flag; the others: settlements are left over, or others are at a gate
-_RESULTS = {
-    1: ReclaimResult.REQUEUED,
-    2: ReclaimResult.MERGED,
-    5: ReclaimResult.FAILED,
-    6: ReclaimResult.CANCELLED,
-}  # of sweep
-_CAREFUL, _LOST = 8, 9
 _json = msgspec.json.Decoder()
 
 
@@ -118,7 +109,7 @@ class ClaimSignals:
             self.unmarked.update(idle or ())
 
 
-class Attempts(Handle):
+class Attempts(Leases):
     """The attempt verbs of a driver handle."""
 
     _start: ClaimStart
@@ -220,13 +211,13 @@ class Attempts(Handle):
     def _swept(self, text: str) -> Swept:
         """What the sweep inside a claim brought about."""
         rows = _json.decode(text)
-        self.orphans.note([row[0] for row in rows if row[3] == _LOST])
+        self.orphans.note([row[0] for row in rows if row[3] == LOST])
         jobs = {
-            ord_: Reclaimed(job_id, queue, type_, _RESULTS[result], stalls, instant(at), version)
+            ord_: Reclaimed(job_id, queue, type_, RESULTS[result], stalls, instant(at), version)
             for job_id, queue, type_, result, stalls, at, version, ord_ in rows
-            if result in _RESULTS
+            if result in RESULTS
         }
-        return Swept(jobs, {row[0]: row[7] for row in rows if row[3] == _CAREFUL})
+        return Swept(jobs, {row[0]: row[7] for row in rows if row[3] == CAREFUL})
 
     # ------------------------------------------------------------------ one record after the other
 
@@ -290,81 +281,6 @@ class Attempts(Handle):
                 )
         return (await self._settle_in(connection, [0], [ack], now))[0]
 
-    # ------------------------------------------------------------------ heartbeats
-
-    async def do_extend_leases(
-        self,
-        leases: Sequence[Lease],
-        lease_for: timedelta,
-        progress: Mapping[str, Progress],
-        now: datetime | None,
-    ) -> list[Extended | LeaseLost]:
-        answers: dict[int, Extended | LeaseLost] = {}
-        batch = batch_of(leases)
-        if batch.ids:
-            texts = [progress_text(progress.get(job_id)) for job_id in batch.ids] if progress else []
-            rows = await self._connections.rows(
-                self._sql["extend"], now, *batch.arguments, texts if any(texts) else None, span_us(lease_for)
-            )
-            for ord_, fence, worker, queue, is_cancelled, version, expires_at, at in rows:
-                place = batch.places[ord_ - 1]
-                lease = Lease(leases[place].job_id, leases[place].token, fence, expires_at, worker, queue)
-                answers[place] = Extended(lease, is_cancelled, at, version)
-        seen: set[str] = set()
-        again = [p for p, lease in enumerate(leases) if lease.job_id in seen or seen.add(lease.job_id)]  # type: ignore[func-returns-value]
-        if again:  # the same job twice in one call: one after the other
-            more = await self.do_extend_leases([leases[place] for place in again], lease_for, progress, now)
-            answers |= zip(again, more, strict=True)
-        lost = [place for place in range(len(leases)) if place not in answers]
-        if lost:
-            answers |= zip(lost, await self._why_lost([leases[place] for place in lost], now), strict=True)
-        return [answers[place] for place in range(len(leases))]
-
-    async def _why_lost(self, leases: Sequence[Lease], now: datetime | None) -> list[LeaseLost]:
-        ids = [lease.job_id for lease in leases if is_id(lease.job_id)]
-        rows = await self._connections.rows(self._sql["read_leases"], ids, now, writes=False)
-        seen = {row[0]: row for row in rows}
-        return [_lease_error(seen.get(lease.job_id), lease) for lease in leases]
-
-    # ------------------------------------------------------------------ time
-
-    async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        rows = await self._connections.rows(self._sql["sweep"], now, None, limit)
-        self.orphans.note([row[1] for row in rows if row[2] == _LOST])
-        answers = {
-            ord_: Reclaimed(job_id, queue, type_, _RESULTS[result], stalls, at, version)
-            for ord_, job_id, result, version, at, queue, type_, stalls in rows
-            if result in _RESULTS
-        }
-        left = {row[1]: row[0] for row in rows if row[2] == _CAREFUL}
-        for answer in await self._reclaim_one_by_one(list(left), now):
-            answers[left[answer.id]] = answer
-        return [answers[ord_] for ord_ in sorted(answers)]
-
-    async def _reclaim_one_by_one(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
-        """Reclaim jobs that have a copy or get a failure job, one record after the other."""
-        if not ids:
-            return []
-
-        async def reclaim(connection: Any) -> list[Reclaimed]:
-            jobs = UnitOfWork(connection, self._sql)
-            await jobs.lock(ids, now)
-            answers = [answer for job_id in ids if (answer := lifecycle.reclaim_one(jobs, job_id))]
-            await jobs.write()
-            return answers
-
-        return await self._connections.step(reclaim)
-
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
-        return await self._number("promote", now, limit)
-
-    async def do_prune(self, limit: int, now: datetime | None) -> int:
-        return await self._number("prune", now, limit)
-
-    async def _number(self, name: str, *arguments: object) -> int:
-        [row] = await self._connections.rows(self._sql[name], *arguments)
-        return int(row[0])
-
 
 @contextmanager
 def _after(answers: Mapping[int, Answer]) -> Iterator[None]:
@@ -378,7 +294,7 @@ def _after(answers: Mapping[int, Answer]) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Nobody listens."""
+    """There is no subscription."""
 
 
 def _claim_arguments(claim: Claim | None, token: str) -> tuple[Any, ...]:
@@ -424,25 +340,3 @@ def _done(head: Sequence[Any], batch: Batch) -> dict[int, Answer]:
         places[ord_ - 1]: Settled(ids[ord_ - 1], STATES[state], at, version)
         for ord_, state, version in zip(head[_DONE], head[_STATES] or (), head[_VERSIONS] or (), strict=True)
     }
-
-
-def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:
-    """Why a lease was refused, in the order that every driver keeps."""
-    if row is None or row[1] is None:
-        return JobNotInflight(lease.job_id)
-    _, token, is_keyed, worker, expires_at, at = row
-    record = JobRecord(
-        id=lease.job_id,
-        seq=0,
-        type="",
-        queue="",
-        state=JobState.RUNNING,
-        payload=b"",
-        created_at=at,
-        updated_at=at,
-        token=token.replace("-", "") + (MARK if is_keyed else ""),
-        worker_id=worker,
-        lease_expires_at=expires_at,
-    )
-    # A lease that holds again by now was refused a moment ago: it ran out in between.
-    return lease_error(record, lease, at) or JobNotInflight(lease.job_id)
