@@ -5,7 +5,6 @@ It uses the driver contract only, so it works with every store and with servers.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import DriverInfo, Query, QueueInfo
+from taskharbor.model.cause import cause_of, cause_of_job
 from taskharbor.model.job import JobRecord
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import EVERY_QUEUE
@@ -24,7 +24,6 @@ from taskharbor.views import instant_text, plain, queue_view, store_view, worker
 LOOKED_AT = 100
 """How many of the newest failed, scheduled and ready jobs each are searched for what fails."""
 WINDOW_SECONDS = 10.0
-_NUMBERS = re.compile(r"\d+|0x[0-9a-f]+|[0-9a-f-]{32,}", re.IGNORECASE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +84,8 @@ def failing_among(jobs: Iterable[JobRecord]) -> list[Failing]:
     groups: dict[tuple[str, str, str], Failing] = {}
     for job in jobs:
         error = (job.last_error or "").partition("\n")[0]
-        alike = (job.type, job.queue, _NUMBERS.sub("#", error))
+        cause = cause_of_job(job) or cause_of(job.type, error)
+        alike = (job.type, job.queue, cause.id)
         group = groups.get(alike)
         if group is None:
             kind = job.failure_kind or "error"

@@ -20,6 +20,7 @@ from taskharbor.web.api import (
     dlq,
     enqueue,
     events,
+    failures,
     health,
     jobs,
     queues,
@@ -54,6 +55,7 @@ OPERATIONS: list[Operation] = [
     *board.OPERATIONS,
     *series.OPERATIONS,
     *bulk.OPERATIONS,
+    *failures.OPERATIONS,
     *audit.OPERATIONS,
     *tokens.OPERATIONS,
     *queues.OPERATIONS,
@@ -97,6 +99,7 @@ def create_app(
         from taskharbor.web.api.metrics import ServerMetrics
 
         service.metrics = ServerMetrics(harbor, service.connections, service.board)
+    service.board.find_causes = service.failures.new_causes
     service.feed.find_bulk = lambda: [
         (action.owner.queues, action.id, bulk.bulk_view(action)) for action in service.bulk.seen_by(LOOPBACK)
     ]

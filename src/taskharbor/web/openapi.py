@@ -34,6 +34,7 @@ _PATH_PARAMETERS: dict[str, tuple[str, Document]] = {
     "name": ("The name of a schedule.", {"type": "string"}),
     "request_id": ("The id of the request that made a change.", {"type": "string"}),
     "token": ("The id of a token.", {"type": "string"}),
+    "cause": ("The id of a cause of failures.", {"type": "string"}),
     "bulk": ("The id of a bulk action.", {"type": "string"}),
     "stream": ("The id of an event stream, from its first event.", {"type": "string"}),
 }

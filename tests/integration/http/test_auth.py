@@ -194,6 +194,11 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("GET", "/api/bulk/x"): {"viewer", "worker", "operator", "admin"},
     ("DELETE", "/api/bulk/x"): {"operator", "admin"},
     ("POST", "/api/bulk/x/now"): {"operator", "admin"},
+    ("GET", "/api/failures"): {"viewer", "worker", "operator", "admin"},
+    ("GET", "/api/failures/x"): {"viewer", "worker", "operator", "admin"},
+    ("POST", "/api/failures/x/mute"): {"operator", "admin"},
+    ("POST", "/api/failures/x/snooze"): {"operator", "admin"},
+    ("POST", "/api/failures/x/open"): {"operator", "admin"},
     ("GET", "/api/audit"): {"operator", "admin"},
     ("POST", "/api/audit/x/undo"): {"operator", "admin"},
     ("GET", "/api/tokens"): {"admin"},
@@ -238,6 +243,7 @@ NAMES = {
     "bulk": "bulk",
     "events": "stream",
     "audit": "request_id",
+    "failures": "cause",
     "tokens": "token",
 }
 

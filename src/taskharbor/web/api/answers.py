@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType, field
 
 from taskharbor.drivers.messages import CancelResult, Counts, EnqueueResult
 from taskharbor.drivers.wire import Role
+from taskharbor.model.common_arguments import InCommon
 from taskharbor.model.log_series import Series
 from taskharbor.model.state import JobState
 from taskharbor.views import InstantText, ListedJob, QueueView, ScheduleView, StoreView, View, WorkerView
@@ -279,6 +280,50 @@ class TokensOut(View, frozen=True, kw_only=True):
     items: list[TokenOut]
     file: str | None
     """Where they are kept; null if this server has no token file."""
+
+
+class FailureOut(View, frozen=True, kw_only=True):
+    """A cause of failures within a window."""
+
+    cause: str
+    type: str
+    title: str
+    frame: str | None
+    failure_kind: str
+    queues: list[str]
+    attempts: int
+    """Attempts that failed for it, retried or not."""
+    dead: int
+    """Of these, those that made a dead letter."""
+    first_at: InstantText
+    """When it was first seen, within the last seven days or the window."""
+    last_at: InstantText
+    release: str
+    """Of the worker that saw it last."""
+    is_new: bool
+    """First seen within the last 24 hours."""
+    status: Literal["open", "muted", "snoozed"]
+    per_step: list[int]
+    sample: str
+    """A job that failed for it."""
+
+
+class FailuresOut(View, frozen=True, kw_only=True):
+    items: list[FailureOut]
+    step_s: float | None
+    is_kept: bool
+    """False if this store keeps no logbook."""
+
+
+class CauseOut(FailureOut, frozen=True, kw_only=True):
+    """A cause with its newest jobs."""
+
+    jobs: list[ListedJob]
+    common: list[InCommon]
+    """What its newest 100 jobs have in common that 100 other jobs of the type do not have."""
+    looked_at: int
+    dead_now: CountOut
+    """Dead letters of this cause; at least so many, if it is not exact."""
 
 
 class AuditItem(View, frozen=True, kw_only=True):

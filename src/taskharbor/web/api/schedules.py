@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -11,11 +11,14 @@ import msgspec
 from starlette.responses import Response
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import check_name
 from taskharbor.model.cron import clock_changes
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import Schedule, StoredSchedule, check_schedule, is_undeclared, ticks
+from taskharbor.model.state import JobState
+from taskharbor.observe.logbook import LogReader
 from taskharbor.views import ScheduleView, instant_text, schedule_view, seconds
 from taskharbor.web.api.answers import EnqueuedOut, PreviewOut, RunOut, ScheduleOut, SchedulesOut
 from taskharbor.web.api.enqueue import ROOM_AROUND_PAYLOAD, check_queues_of, new_job, view
@@ -33,7 +36,9 @@ _SHOWN_TICKS, _SHOWN_RUNS = 3, 20
 
 async def list_schedules(request: Request) -> Response:
     found = await _visible(request, await request.service.driver())
-    return json_answer(SchedulesOut(items=[_listed(request, entry, []) for entry in found]))
+    runs = await _runs(request, [entry.schedule.name for entry in found])
+    items = [_listed(request, entry, runs.get(entry.schedule.name, [])) for entry in found]
+    return json_answer(SchedulesOut(items=items))
 
 
 def _listed(request: Request, entry: StoredSchedule, runs: list[RunOut]) -> ScheduleOut:
@@ -41,6 +46,30 @@ def _listed(request: Request, entry: StoredSchedule, runs: list[RunOut]) -> Sche
     fields = {name: getattr(view, name) for name in ScheduleView.__struct_fields__}
     coming = list(islice(_ticks(entry, now), _SHOWN_TICKS))
     return ScheduleOut(**fields, next=[instant_text(tick) or "" for tick in coming], runs=runs)
+
+
+async def _runs(request: Request, names: Sequence[str]) -> dict[str, list[RunOut]]:
+    """The last runs of each schedule, from the logbook, with the states of their jobs."""
+    driver = await request.service.driver()
+    if not driver.capabilities.logbook or not names:
+        return {}
+    fires = await LogReader(driver).fires(request.service.clock.now())
+    shown = {name: fires[name][:_SHOWN_RUNS] for name in names if name in fires}
+    ids = [job_id for fired in shown.values() for _, job_id in fired]
+    states = await _states_of(request, driver, ids)
+    return {
+        name: [RunOut(tick=instant_text(at) or "", job=job, state=states.get(job)) for at, job in fired]
+        for name, fired in shown.items()
+    }
+
+
+async def _states_of(request: Request, driver: Driver, ids: Sequence[str]) -> dict[str, JobState]:
+    found: dict[str, JobState] = {}
+    for start in range(0, len(ids), MAX_PAGE):
+        part = list(ids[start : start + MAX_PAGE])
+        jobs = await driver.get(part, payloads=False, now=request.service.now())
+        found |= {job_id: job.state for job_id, job in zip(part, jobs, strict=True) if job is not None}
+    return found
 
 
 async def preview(request: Request) -> Response:

@@ -205,6 +205,10 @@ class PreviewIn(In, frozen=True, kw_only=True):
     n: Annotated[int, Meta(ge=1, le=100)] = 10
 
 
+class SnoozeIn(In, frozen=True, kw_only=True):
+    until: Annotated[str, Meta(max_length=64, description="An instant, or `release`: until the next one.")]
+
+
 class TokenIn(In, frozen=True, kw_only=True):
     """A token to create. Without `queues` it is for all of them."""
 
@@ -268,6 +272,12 @@ class JobQuery(In, frozen=True, kw_only=True):
 
 class ResultQuery(JobQuery, frozen=True, kw_only=True):
     wait_s: Annotated[float, Meta(ge=0, le=60, description="Wait so long for the end of the job.")] = 0
+
+
+class FailuresQuery(In, frozen=True, kw_only=True):
+    window: Literal["15m", "1h", "6h", "24h", "7d", "30d"] = "24h"
+    queue: Name | None = None
+    release: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
 
 class AuditQuery(In, frozen=True, kw_only=True):

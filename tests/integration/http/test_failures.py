@@ -1,0 +1,235 @@
+"""Failures over HTTP: causes from the logbook, their jobs, and what people say about them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.model.cause import cause_of
+from taskharbor.model.clock import micros
+from taskharbor.model.log_cells import CauseNumbers, Fire, packed
+from taskharbor.model.logbook import CAUSES, FIRES, LogEntry
+from taskharbor.model.schedule import Schedule, ticks
+from taskharbor.testing.clock import SimulatedClock
+from tests.integration.http.api import Api, make_token, token_file
+
+LATE = cause_of("send", "Late: gave up on order 1")
+OTHER = cause_of("send", "Other: no luck")
+MINUTE = timedelta(minutes=1)
+
+
+class FailuresApi(Api):
+    """A server in simulated time, whose logbook and dead letters the test writes."""
+
+    def __init__(self, **config: Any) -> None:
+        self.clock = SimulatedClock()
+        super().__init__(Harbor("memory://", clock=self.clock), rate_per_second=0, **config)
+
+    async def failed(
+        self,
+        cause: Any = LATE,
+        *,
+        ago: timedelta = MINUTE,
+        queue: str = "mail",
+        release: str = "r1",
+        **numbers: int,
+    ) -> None:
+        at = (self.clock.now() - ago).replace(second=0, microsecond=0)
+        counts = {"retried": 0, "dead": 0, **numbers}
+        row = CauseNumbers(
+            cause.id, queue, "send", cause.title, cause.frame, "error", counts["retried"], counts["dead"],
+            micros(at), micros(at), "019e", release,
+        )  # fmt: skip
+        entry = LogEntry(
+            book=CAUSES, at=at, by=f"w-{queue}-{cause.id}", data=packed([row]), until=at + timedelta(days=1)
+        )
+        driver = await self.harbor.client.adriver()
+        await driver.write_log([entry], now=self.clock.now())
+
+    async def dead(self, reason: str, payload: Any = None, queue: str = "mail") -> str:
+        await self.put({"type": "send", "queue": queue, "payload": payload or {}})
+        return await self.kill(queue, reason)
+
+    async def causes(self, token: str | None = None, **params: Any) -> list[Any]:
+        answer = await self("GET", "/api/failures", params=params, token=token)
+        assert answer.status_code == 200, answer.text
+        items: list[Any] = answer.json()["items"]
+        return items
+
+    async def say(self, verb: str, body: Any = None, code: int = 200) -> Any:
+        answer = await self("POST", f"/api/failures/{LATE.id}/{verb}", body)
+        assert answer.status_code == code, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FailuresApi]:
+    found = FailuresApi()
+    yield found
+    await found.aclose()
+
+
+async def test_causes_are_added_up_over_queues_and_steps(api: FailuresApi) -> None:
+    await api.failed(retried=3, dead=1, ago=10 * MINUTE)
+    await api.failed(retried=2, dead=0, queue="push", release="r2")
+    await api.failed(OTHER, dead=1)
+
+    first, second = await api.causes(window="1h")
+
+    assert (first["cause"], first["title"], first["type"]) == (LATE.id, LATE.title, "send")
+    assert (first["attempts"], first["dead"], first["queues"]) == (6, 1, ["mail", "push"])
+    assert (sum(first["per_step"]), len(first["per_step"])) == (6, 60)
+    assert (first["release"], first["status"], first["is_new"]) == ("r2", "open", True)
+    assert first["first_at"] < first["last_at"]
+    assert (second["cause"], second["attempts"]) == (OTHER.id, 1)
+
+
+async def test_a_window_a_queue_and_a_release_narrow_it(api: FailuresApi) -> None:
+    await api.failed(dead=1, ago=timedelta(hours=3))
+    await api.failed(OTHER, dead=1, queue="push", release="r2")
+
+    async def seen(**params: Any) -> list[str]:
+        return [one["cause"] for one in await api.causes(**params)]
+
+    assert await seen(window="1h") == [OTHER.id]
+    assert sorted(await seen(window="6h")) == sorted([LATE.id, OTHER.id])
+    assert await seen(window="6h", queue="mail") == await seen(window="6h", release="r1") == [LATE.id]
+    assert (await api("GET", "/api/failures?window=2h")).status_code == 422
+
+
+async def test_a_cause_that_was_seen_a_day_before_is_not_new(api: FailuresApi) -> None:
+    await api.failed(dead=1, ago=timedelta(hours=23, minutes=50))
+    await api.causes(window="24h")
+    api.clock.advance(timedelta(hours=1))
+    await api.failed(dead=1)
+
+    [cause] = await api.causes(window="1h")
+
+    assert cause["is_new"] is False
+
+
+async def test_a_token_for_one_queue_sees_causes_of_that_queue(tmp_path: Path) -> None:
+    narrow = make_token(token_file(tmp_path), "viewer", ("mail",))
+    api = FailuresApi(tokens=tmp_path / "tokens.json")
+    await api.failed(dead=2)
+    await api.failed(dead=5, queue="theirs", ago=2 * MINUTE)
+    await api.failed(OTHER, dead=1, queue="theirs")
+
+    [cause] = await api.causes(token=narrow)
+    refused = await api("GET", "/api/failures?queue=theirs", token=narrow)
+
+    assert (cause["dead"], cause["queues"], refused.status_code) == (2, ["mail"], 403)
+    await api.aclose()
+
+
+async def test_an_opened_cause_shows_its_jobs_and_what_they_have_in_common(api: FailuresApi) -> None:
+    await api.failed(dead=4)
+    ids = [
+        await api.dead(f"Late: gave up on order {n}", {"template": "welcome", "n": n, "password": "x"})
+        for n in range(4)
+    ]
+    for number in range(4):
+        await api.dead("Other: no luck", {"template": "bye", "n": number, "password": "x"})
+
+    opened = (await api("GET", f"/api/failures/{LATE.id}")).json()
+
+    assert [job["id"] for job in opened["jobs"]] == ids[::-1]
+    assert opened["dead_now"] == {"count": 4, "exact": True}
+    [common] = opened["common"]
+    assert (common["what"], common["value"]) == ("args.template", "welcome")
+    assert (common["share"], common["share_of_others"]) == (1.0, 0.0)
+    assert opened["looked_at"] >= 4
+
+
+async def test_the_walk_for_dead_letters_is_kept_for_half_a_minute(api: FailuresApi) -> None:
+    await api.failed(dead=1)
+    await api.dead("Late: gave up on order 7")
+
+    async def dead_now() -> int:
+        return int((await api("GET", f"/api/failures/{LATE.id}")).json()["dead_now"]["count"])
+
+    assert await dead_now() == 1
+    await api.dead("Late: gave up on order 8")
+    assert await dead_now() == 1
+    api.clock.advance(timedelta(seconds=31))
+    assert await dead_now() == 2
+
+
+async def test_a_cause_is_muted_snoozed_and_opened_again(api: FailuresApi) -> None:
+    await api.failed(dead=1)
+
+    async def status() -> str:
+        [cause] = await api.causes()
+        return str(cause["status"])
+
+    assert (await api.say("mute"))["status"] == await status() == "muted"
+    assert (await api.say("open"))["status"] == await status() == "open"
+    until = (api.clock.now() + timedelta(hours=1)).isoformat()
+    assert (await api.say("snooze", {"until": until}))["status"] == await status() == "snoozed"
+    api.clock.advance(timedelta(hours=2))
+    assert await status() == "open"
+
+
+async def test_a_snooze_until_the_next_release_ends_with_it(api: FailuresApi) -> None:
+    await api.failed(dead=1, ago=2 * MINUTE, release="r1")
+    await api.say("snooze", {"until": "release"})
+    [before] = await api.causes()
+
+    await api.failed(dead=1, release="r2")
+    [after] = await api.causes()
+
+    assert (before["status"], after["status"]) == ("snoozed", "open")
+
+
+@pytest.mark.parametrize("until", ["tomorrow", "2020-01-01T00:00:00Z", "2040-01-01T00:00:00", ""])
+async def test_a_snooze_ends_in_the_future(api: FailuresApi, until: str) -> None:
+    await api.failed(dead=1)
+
+    await api.say("snooze", {"until": until}, 422)
+
+
+async def test_an_unknown_cause_is_not_found(api: FailuresApi) -> None:
+    assert (await api("GET", f"/api/failures/{LATE.id}")).status_code == 404
+    await api.say("mute", code=404)
+
+
+async def test_a_new_cause_with_dead_letters_needs_a_person_until_it_is_muted(api: FailuresApi) -> None:
+    await api.failed(dead=1)
+
+    async def needs() -> list[str]:
+        for _ in range(2):  # the first asks for causes, the second has them
+            await api("GET", "/api/board")
+            if api.app.service.background:
+                await asyncio.wait(api.app.service.background)
+            api.clock.advance(timedelta(seconds=40))
+        return [need["text"] for need in (await api("GET", "/api/board")).json()["needs"]]
+
+    assert any("send" in text for text in await needs())
+    await api.say("mute")
+    assert await needs() == []
+
+
+async def test_schedules_show_their_last_runs_with_the_states_of_their_jobs(api: FailuresApi) -> None:
+    await api("PUT", "/api/schedules/nightly", {"job": {"type": "x"}, "every_s": 3600})
+    dead = await api.dead("Late: no luck")
+    driver = await api.harbor.client.adriver()
+    [entry] = await driver.schedules(now=api.clock.now())
+    rule: Schedule = entry.schedule
+    first = next(ticks(rule, api.clock.now() - timedelta(hours=3)))
+    for number, job_id in enumerate((dead, "019e4b7f-0000-7000-8000-000000000000")):
+        cell = LogEntry(
+            book=FIRES, at=first + number * timedelta(hours=1), by="nightly", data=packed([Fire(job_id)]),
+            until=api.clock.now() + timedelta(days=7),
+        )  # fmt: skip
+        await driver.write_log([cell], now=api.clock.now())
+
+    [schedule] = (await api("GET", "/api/schedules")).json()["items"]
+
+    assert [(run["job"], run["state"]) for run in schedule["runs"]] == [
+        ("019e4b7f-0000-7000-8000-000000000000", None),
+        (dead, "failed"),
+    ]
