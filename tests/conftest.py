@@ -1,4 +1,4 @@
-"""For every test: a reason for each mark `more`, slow tests first, and the usual signals for processes.
+"""For every test: a reason for each mark `more`, slow tests first, the usual signals for processes, no times.
 
 A run in the background of a script, under nohup or in cron ignores SIGINT, SIGQUIT or SIGHUP, and whatever it
 starts inherits that. A handler that does nothing is not inherited: this run goes on ignoring the signal, and
@@ -11,6 +11,11 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow to make examples and to run them: that says nothing about the code.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 _VARIABLE = (
     "PYTEST_IGNORED_SIGNALS"  # pytest-xdist's processes are started by the first one, and must know too
