@@ -129,7 +129,7 @@ class Mix:
             if self._done != done:
                 changed, done = clock.monotonic(), self._done
             elif clock.monotonic() - changed > _STUCK_SECONDS:
-                raise TimeoutError(f"no job has ended for {_STUCK_SECONDS} s: {_told(counts)}")
+                raise TimeoutError(f"no job has ended for {_STUCK_SECONDS} s: {_counts_text(counts)}")
             await clock.sleep(_LOOK_SECONDS)
 
     async def _look(self, bar: Bar) -> Counts:
@@ -137,7 +137,7 @@ class Mix:
         counts = await self._counts()
         done = counts.completed + counts.failed + counts.cancelled + self._work.merged.total()
         bar.advance(done - self._done)
-        bar.tell(_told(counts))
+        bar.show(_counts_text(counts))
         self._done = done
         return counts
 
@@ -161,8 +161,8 @@ class Mix:
     def _verdict(self, account: MixReport, jobs: int) -> None:
         if not account.problems:
             joined = self._work.merged.total()
-            told = f"; {joined} of {jobs} requests joined a waiting job of their key" if joined else ""
-            self._session.out.say(f"every job ended as expected{told}")
+            note = f"; {joined} of {jobs} requests joined a waiting job of their key" if joined else ""
+            self._session.out.say(f"every job ended as expected{note}")
             return
         for problem in account.problems[:_PROBLEMS_TOLD]:
             self._session.out.say(problem)
@@ -171,7 +171,7 @@ class Mix:
         raise TaskHarborError(f"not every job ended as expected: {counted(len(account.problems), 'problem')}")
 
 
-def _told(counts: Counts) -> str:
+def _counts_text(counts: Counts) -> str:
     """Jobs per state, without those that are done: the bar shows them."""
     states = ("failed", "ready", "scheduled", "blocked", "running")
     return ", ".join(f"{count} {state}" for state in states if (count := getattr(counts, state))) or "mix"

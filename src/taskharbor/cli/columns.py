@@ -188,9 +188,9 @@ def _busy(worker: Item) -> str:
 
 def _runs(worker: Item, now: datetime) -> str | None:
     """What a worker runs: tasks and durations, longest first."""
-    told = [f"{run['type']} {_age(run['started_at'], now)}" for run in worker["runs"][:_RUNS_SHOWN]]
-    more = len(worker["running"]) - len(told)
-    return ", ".join([*told, *([f"+{more}"] if more > 0 else [])]) or None
+    runs = [f"{run['type']} {_age(run['started_at'], now)}" for run in worker["runs"][:_RUNS_SHOWN]]
+    more = len(worker["running"]) - len(runs)
+    return ", ".join([*runs, *([f"+{more}"] if more > 0 else [])]) or None
 
 
 def _age(text: str | None, now: datetime) -> str:

@@ -42,11 +42,11 @@ def chosen_app(app: str | None) -> str | None:
     return None if settings is None else settings.values.app
 
 
-def chosen_include(said: Sequence[str] | None = None) -> tuple[str, ...]:
+def chosen_include(given: Sequence[str] | None = None) -> tuple[str, ...]:
     """The modules to import besides the app: those that were named, else those of the settings."""
-    if not said:
-        said = [os.environ.get("TASKHARBOR_INCLUDE", "")]
-    names = tuple(name.strip() for text in said for name in text.split(",") if name.strip())
+    if not given:
+        given = [os.environ.get("TASKHARBOR_INCLUDE", "")]
+    names = tuple(name.strip() for text in given for name in text.split(",") if name.strip())
     if names:
         return names
     settings = file_settings()
@@ -55,8 +55,8 @@ def chosen_include(said: Sequence[str] | None = None) -> tuple[str, ...]:
 
 def flag_defaults(settings: Settings, command: str) -> dict[str, Any]:
     """The settings of one command as defaults for typer, by parameter name."""
-    said = settings.of_file(command)
-    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    given = settings.of_file(command)
+    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def _refuse_writable_by_others(file: Path) -> None:

@@ -94,10 +94,10 @@ def _job_of_task(line: JobLine, harbor: Harbor, job_id: str, payload: Any) -> Ne
 
 def _options(line: JobLine) -> dict[str, Any]:
     """The options of a line, by the names of JobRequest."""
-    said = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
+    given = {name.removesuffix("_s"): getattr(line, name) for name in _OPTIONS}
     if line.update is not None:
-        said["update"] = Update(**msgspec.structs.asdict(line.update))
-    return {name: value for name, value in said.items() if value is not None and value != {}}
+        given["update"] = Update(**msgspec.structs.asdict(line.update))
+    return {name: value for name, value in given.items() if value is not None and value != {}}
 
 
 _OPTIONS = tuple(name for name in JobLine.__struct_fields__ if name not in ("type", "payload", "id"))
@@ -131,15 +131,15 @@ def jobs_of(path: Path, defaults: JobLine, make: Callable[[JobLine], NewJob]) ->
 
 
 def _line(text: bytes, defaults: JobLine) -> JobLine:
-    said = msgspec.json.decode(text, type=dict[str, Any])
-    line = msgspec.convert(_with(defaults, said), JobLine)
+    given = msgspec.json.decode(text, type=dict[str, Any])
+    line = msgspec.convert(_with(defaults, given), JobLine)
     if not line.type:
         raise UsageError("the line has no type, and no TYPE was given")
     return line
 
 
-def _with(defaults: JobLine, said: dict[str, Any]) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(defaults), **said}
+def _with(defaults: JobLine, given: dict[str, Any]) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(defaults), **given}
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -122,9 +122,9 @@ def _is_telling(digits: str, of: str) -> bool:
 
 
 def _named(jobs: Sequence[JobRecord]) -> str:
-    told = [f"{job.id} ({job.type}, {job.state.value})" for job in jobs[:_SHOWN]]
+    names = [f"{job.id} ({job.type}, {job.state.value})" for job in jobs[:_SHOWN]]
     more = [f"and {len(jobs) - _SHOWN} more"] if len(jobs) > _SHOWN else []
-    return ", ".join(told + more)
+    return ", ".join(names + more)
 
 
 def _digits(text: str) -> str:

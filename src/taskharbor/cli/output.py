@@ -27,7 +27,7 @@ class Format(StrEnum):
 class Bar(Protocol):
     def advance(self, count: int) -> None: ...
 
-    def tell(self, label: str) -> None: ...
+    def show(self, label: str) -> None: ...
 
 
 class Output:
@@ -177,7 +177,7 @@ class _NoBar:
     def advance(self, count: int) -> None:
         return None
 
-    def tell(self, label: str) -> None:
+    def show(self, label: str) -> None:
         return None
 
 
@@ -189,7 +189,7 @@ class _RichBar:
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
 
-    def tell(self, label: str) -> None:
+    def show(self, label: str) -> None:
         self._progress.update(self._task, description=label)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-_said: ContextVar[frozenset[str]] = ContextVar("said", default=frozenset())
+_given: ContextVar[frozenset[str]] = ContextVar("given", default=frozenset())
 
 # These mean the same everywhere, so their variables carry no command's name; the others get theirs in
 # main.py.
@@ -228,7 +228,7 @@ async def _in_session(
 
 def was_given(name: str) -> bool:
     """Whether this parameter was given on the command line, not in the environment or a file."""
-    return name in _said.get()
+    return name in _given.get()
 
 
 def refuse_missing(address: str, harbor: Harbor | None = None) -> None:
@@ -269,7 +269,7 @@ def _command(
 
     def command(context: typer.Context, **given: Any) -> None:
         sources: dict[str, Any] = {name: context.get_parameter_source(name) for name in given}
-        _said.set(frozenset(name for name, source in sources.items() if source.name == "COMMANDLINE"))
+        _given.set(frozenset(name for name, source in sources.items() if source.name == "COMMANDLINE"))
         out = Output(
             Format.JSON if given.pop("as_json") else given.pop("output", Format.TABLE),
             no_color=given.pop("no_color"),

@@ -44,8 +44,8 @@ def screen(shot: Mapping[str, Any], width: int, height: int, trouble: str | None
     now = datetime.fromisoformat(shot["at"])
     rows: list[Any] = [Text(line, style="bold") for line in _headlines(shot, width)]
     if trouble is not None:
-        told = f"no answer since {shot['at'][11:19]} UTC: {one_line(trouble)}"
-        rows.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
+        text = f"no answer since {shot['at'][11:19]} UTC: {one_line(trouble)}"
+        rows.append(Text(text, style="bold red", no_wrap=True, overflow="ellipsis"))
     tables = _tables(shot, now, is_wide=width >= WIDE)
     room = _room([len(items) for _, _, items in tables], height - len(rows) - 3 * len(tables) - 1)
     for (title, columns, items), fits in zip(tables, room, strict=True):

@@ -89,14 +89,14 @@ def work_in_processes(
 
 def child_worker(plan: dict[str, Any], report_to: int | None = None) -> Worker:
     """The worker of one of those processes; called in the child."""
-    told = msgspec.convert(plan, LaunchPlan)
-    log_to_stderr(told.log_format, told.log_level, alone=True)
+    launch = msgspec.convert(plan, LaunchPlan)
+    log_to_stderr(launch.log_format, launch.log_level, alone=True)
     if report_to is None:
-        return build(told)
+        return build(launch)
     from taskharbor.cli.metrics_port import report_from
 
-    meter = _meter(told)
-    worker = build(told, meter=meter)
+    meter = _meter(launch)
+    worker = build(launch, meter=meter)
     report_from(worker, meter, report_to)
     return worker
 
@@ -186,8 +186,8 @@ async def echo(ctx: JobContext, job: Job) -> Any:
 async def fail(ctx: JobContext, job: Job) -> None:
     """Fail, with the payload's `message` if it has one."""
     value = _value(job)
-    said = value.get("message") if isinstance(value, dict) else None
-    raise RuntimeError(str(said or "this handler always fails"))
+    message = value.get("message") if isinstance(value, dict) else None
+    raise RuntimeError(str(message or "this handler always fails"))
 
 
 async def sleep(ctx: JobContext, job: Job) -> None:

@@ -1,6 +1,6 @@
 """TaskMaker: what `harbor.task(...)` returns; give it a function and it makes the task.
 
-The overloads tell type checkers what each kind of function becomes. A first parameter
+The overloads show type checkers what each kind of function becomes. A first parameter
 annotated `JobContext` is filled in by the worker, so callers do not see it.
 """
 
@@ -135,8 +135,8 @@ def _policy(retry: RetryPolicy | RetryPreset | None) -> RetryPolicy | None:
 
 def _with_kinds(policy: RetryPolicy, options: TaskOptions) -> RetryPolicy:
     """The policy with the exceptions of the task, where it names any."""
-    said = {"retry_on": options.retry_on, "no_retry_on": options.no_retry_on}
-    kinds = {name: error_kinds(value) for name, value in said.items() if value is not None}
+    named = {"retry_on": options.retry_on, "no_retry_on": options.no_retry_on}
+    kinds = {name: error_kinds(value) for name, value in named.items() if value is not None}
     return msgspec.structs.replace(policy, **kinds) if kinds else policy
 
 

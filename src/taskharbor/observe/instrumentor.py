@@ -26,11 +26,11 @@ class TaskHarborInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ("taskharbor >= 0.1.0",)
 
     def _instrument(self, **options: Any) -> None:
-        said = os.environ.get(PARENT_VARIABLE, "").strip().lower()
+        parent = os.environ.get(PARENT_VARIABLE, "").strip().lower()
         self._stop = trace_jobs(
             tracer_provider=options.get("tracer_provider"),
             meter_provider=options.get("meter_provider"),
-            parent=options.get("parent", said in ("1", "true", "yes", "on")),
+            parent=options.get("parent", parent in ("1", "true", "yes", "on")),
             sizes=options.get("sizes", False),
         )
 

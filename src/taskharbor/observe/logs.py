@@ -65,9 +65,9 @@ def log_to_stderr(form: LogFormat, level: LogLevel, *, alone: bool = False) -> N
     os.environ[VARIABLE] = f"{form.value} {level.value}"
 
 
-def log_in_child(told: str) -> None:
-    """Log like the parent process; `told` is its setting from VARIABLE."""
-    form, _, level = told.partition(" ")
+def log_in_child(setting: str) -> None:
+    """Log like the parent process; `setting` is its setting from VARIABLE."""
+    form, _, level = setting.partition(" ")
     log_to_stderr(LogFormat(form), LogLevel(level))
 
 

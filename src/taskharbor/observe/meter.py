@@ -275,8 +275,8 @@ class Meter:
             )
             self._put_jobs(sample)
         for gauges in list(self._gauges):
-            told = {name: dict(values) for name, values in gauges().items()}
-            sample.fold_gauges(MetricsSample(gauges=told))
+            values = {name: dict(values) for name, values in gauges().items()}
+            sample.fold_gauges(MetricsSample(gauges=values))
         _put_zeros(sample)
         return sample
 

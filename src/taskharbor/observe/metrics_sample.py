@@ -82,9 +82,9 @@ def encoded(sample: MetricsSample) -> bytes:
 
 def decoded(data: bytes) -> MetricsSample:
     """Raises msgspec.DecodeError for anything else than what `encoded` made."""
-    told = _decoder.decode(data)
+    sample = _decoder.decode(data)
     return MetricsSample(
-        {name: dict(values) for name, values in told.counters.items()},
-        {name: dict(values) for name, values in told.gauges.items()},
-        {name: dict(values) for name, values in told.curves.items()},
+        {name: dict(values) for name, values in sample.counters.items()},
+        {name: dict(values) for name, values in sample.gauges.items()},
+        {name: dict(values) for name, values in sample.curves.items()},
     )

@@ -75,7 +75,7 @@ def report_to(descriptor: int, meter: Meter) -> Callable[[], None]:
     os.set_inheritable(descriptor, False)
     is_over = threading.Event()
 
-    def tell() -> None:
+    def send() -> None:
         data = encoded(meter.sample())
         view = memoryview(len(data).to_bytes(4, "big") + data)
         while view:
@@ -84,8 +84,8 @@ def report_to(descriptor: int, meter: Meter) -> Callable[[], None]:
     def keep_telling() -> None:
         with suppress(OSError):
             while not is_over.wait(REPORT_EVERY_SECONDS):
-                tell()
-            tell()
+                send()
+            send()
         with suppress(OSError):
             os.close(descriptor)
 

@@ -114,13 +114,13 @@ class Tracing:
         created = []
         links = []
         for job in jobs:
-            name, told = f"create {job.queue}", self._of_job("create", job)
-            with self._span(name, SpanKind.PRODUCER, told, of=job) as span:
+            name, attributes = f"create {job.queue}", self._of_job("create", job)
+            with self._span(name, SpanKind.PRODUCER, attributes, of=job) as span:
                 created.append(carrying(job))
                 links.append(Link(span.get_span_context()))
-        told = _send_attributes(jobs)
-        name = " ".join(filter(None, ("send", told.get("messaging.destination.name"))))
-        with self._span(name, SpanKind.CLIENT, told, links):
+        attributes = _send_attributes(jobs)
+        name = " ".join(filter(None, ("send", attributes.get("messaging.destination.name"))))
+        with self._span(name, SpanKind.CLIENT, attributes, links):
             return await call_next(created)
 
     # ------------------------------------------------------------------ jobs at work
@@ -134,10 +134,10 @@ class Tracing:
         if not self._is_parent:  # baggage stays, the parent goes
             carried = trace.set_span_in_context(trace.INVALID_SPAN, carried)
         token = contexts.attach(carried)
-        told = {"messaging.operation.name": "process", "messaging.destination.name": job.queue}
+        attributes = {"messaging.operation.name": "process", "messaging.destination.name": job.queue}
         try:
             with (
-                self._timed(self._process_duration, {"messaging.system": SYSTEM, **told}),
+                self._timed(self._process_duration, {"messaging.system": SYSTEM, **attributes}),
                 self._span(f"process {job.queue}", SpanKind.CONSUMER, self._of_run(ctx, job), links) as span,
             ):
                 value = await call_next(ctx, job)
@@ -186,28 +186,28 @@ class Tracing:
             histogram.record(_clock.monotonic() - started, attributes)
 
     def _of_job(self, operation: str, job: NewJob | Job) -> dict[str, Any]:
-        told = {
+        attributes = {
             **_attributes(operation, job.queue),
             "messaging.message.id": job.id,
             "taskharbor.task": job.type,
         }
         if self._has_sizes:
-            told["messaging.message.body.size"] = len(job.payload)
-        return told
+            attributes["messaging.message.body.size"] = len(job.payload)
+        return attributes
 
     def _of_run(self, ctx: Any, job: Job) -> dict[str, Any]:
         waited = (ctx.clock.now() - (job.run_at or job.created_at)).total_seconds()
-        told = {
+        attributes = {
             **self._of_job("process", job),
             "taskharbor.attempt": ctx.attempt,
             "taskharbor.fence": ctx.fence,
             "taskharbor.wait_s": max(waited, 0.0),
         }
         if ctx.worker:
-            told["messaging.client.id"] = ctx.worker
+            attributes["messaging.client.id"] = ctx.worker
         if job.max_attempts:
-            told["taskharbor.max_attempts"] = job.max_attempts
-        return told
+            attributes["taskharbor.max_attempts"] = job.max_attempts
+        return attributes
 
 
 def carrying(job: NewJob) -> NewJob:
@@ -233,22 +233,22 @@ def _origin_of(job: NewJob) -> contexts.Context | None:
 
 
 def _attributes(operation: str, queue: str | None) -> dict[str, Any]:
-    told = {
+    attributes = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
     }
     if queue is not None:
-        told["messaging.destination.name"] = queue
-    return told
+        attributes["messaging.destination.name"] = queue
+    return attributes
 
 
 def _send_attributes(jobs: Sequence[NewJob]) -> dict[str, Any]:
     queues = {job.queue for job in jobs}
-    told = _attributes("send", queues.pop() if len(queues) == 1 else None)
+    attributes = _attributes("send", queues.pop() if len(queues) == 1 else None)
     if len(jobs) > 1:
-        told["messaging.batch.message_count"] = len(jobs)
-    return told
+        attributes["messaging.batch.message_count"] = len(jobs)
+    return attributes
 
 
 def _outcome(value: object) -> str:
@@ -273,5 +273,5 @@ def _tell_error(span: Span, error: BaseException) -> None:
 def _error_type(error: BaseException) -> str:
     """The name of an error; an error from another process is a text that starts with its name."""
     outcome = getattr(error, "outcome", None)
-    told = str(getattr(outcome, "reason", "")).partition(":")[0]
-    return told if told.isidentifier() else type(error).__qualname__
+    name = str(getattr(outcome, "reason", "")).partition(":")[0]
+    return name if name.isidentifier() else type(error).__qualname__

@@ -194,8 +194,8 @@ def _checked(setting: Setting, raw: Any, source: str) -> Any:
     try:
         return parsed(raw, setting.type)
     except ValueError as error:
-        said = "***" if setting.is_secret else f"{raw!r:.80}"
-        raise ConfigurationError(f"{setting.name} = {said} ({source}) must be {error}") from None
+        shown = "***" if setting.is_secret else f"{raw!r:.80}"
+        raise ConfigurationError(f"{setting.name} = {shown} ({source}) must be {error}") from None
 
 
 def _built(raw: dict[str, Any]) -> Values:

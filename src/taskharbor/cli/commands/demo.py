@@ -133,7 +133,7 @@ class Demo:
 
         watcher = Watcher(driver, QUEUES)
         deadline = self._clock.monotonic() + timeout.total_seconds()
-        told = ""
+        last = ""
         while self._clock.monotonic() < deadline:
             await producer.cancel_what_runs(driver)
             glance = await watcher.look()
@@ -141,8 +141,8 @@ class Demo:
                 for line in watcher.feed:
                     self._out.say(line)
                 watcher.feed.clear()
-            if (line := glance.line()) != told:
-                self._out.say(told := line)
+            if (line := glance.line()) != last:
+                self._out.say(last := line)
             if glance.over == glance.jobs:
                 return True
             await self._clock.sleep(_LOOK_SECONDS)

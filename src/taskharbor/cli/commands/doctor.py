@@ -74,8 +74,8 @@ async def _store(session: Session) -> list[Finding]:
     middle = median([await _round_trip(session) for _ in range(_ROUND_TRIPS)])
     info = await session.driver.info()
     facts = {"durability": info.durability, **info.details}
-    told = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
-    text = f"{info.store} at {session.out.safe(info.location)}, {middle * 1000:.1f} ms, {told}"
+    details = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    text = f"{info.store} at {session.out.safe(info.location)}, {middle * 1000:.1f} ms, {details}"
     if middle > _SLOW_SECONDS:
         return [Finding("warn", "store", text, "every claim takes this long: run closer to the store")]
     if info.durability in ("D0", "D1"):

@@ -199,9 +199,9 @@ async def cancel(
 
 async def _cancel_key(session: Session, queue: str, key: str) -> int:
     was_there = await session.driver.cancel_waiting(queue, key.encode())
-    said = "cancelled" if was_there else "no job with this key is waiting"
+    result = "cancelled" if was_there else "no job with this key is waiting"
     view = {"queue": queue, "key": key, "cancelled": was_there}
-    session.out.document(view, [f"{key} in {queue}: {said}"])
+    session.out.document(view, [f"{key} in {queue}: {result}"])
     return DONE if was_there else NOT_FOUND
 
 
@@ -274,7 +274,7 @@ _CANCEL_NOTES = {
 
 
 async def _dry_ids(session: Session, ids: Sequence[str], fitting: frozenset[JobState]) -> int:
-    def told(job_id: str, job: JobRecord | None) -> Answer:
+    def answer_for(job_id: str, job: JobRecord | None) -> Answer:
         if job is None:
             return refused(job_id, JobNotFound(job_id))
         result = "would_change" if job.state in fitting else "would_refuse"
@@ -282,6 +282,6 @@ async def _dry_ids(session: Session, ids: Sequence[str], fitting: frozenset[JobS
 
     async def step(part: Sequence[str]) -> list[Answer]:
         jobs = await session.driver.get(part, payloads=False)
-        return [told(job_id, job) for job_id, job in zip(part, jobs, strict=True)]
+        return [answer_for(job_id, job) for job_id, job in zip(part, jobs, strict=True)]
 
     return await for_ids(session, ids, step)

@@ -118,10 +118,10 @@ def revoke(
     out.document({"id": token_id, "result": "revoked"}, [f"{token_id} revoked"])
 
 
-def _path(said: Path | None) -> Path:
+def _path(given: Path | None) -> Path:
     """The file given, else that of the settings, else taskharbor-tokens.json here."""
-    if said is not None:
-        return said
+    if given is not None:
+        return given
     settings = file_settings()
     named = None if settings is None else settings.values.server.tokens
     return _DEFAULT if named is None else Path(named)

@@ -119,6 +119,6 @@ def _check_app(app: str, url: str | None, include: tuple[str, ...]) -> None:
     if not isinstance(load_worker(app, url, include), Worker):
         return
     names = (*WORKER_FLAGS, "scheduler", "sweep_every")
-    said = [f"--{name.replace('_', '-')}" for name in names if was_given(name)]
-    if said:
-        raise UsageError(f"{app} is a Worker with its own settings: leave out {', '.join(said)}")
+    flags = [f"--{name.replace('_', '-')}" for name in names if was_given(name)]
+    if flags:
+        raise UsageError(f"{app} is a Worker with its own settings: leave out {', '.join(flags)}")

@@ -38,8 +38,8 @@ async def list_workers(session: Session) -> None:
 def _view(worker: WorkerInfo, jobs: Mapping[str, JobRecord]) -> dict[str, Any]:
     runs = [jobs[job_id] for job_id in worker.report.running if job_id in jobs]
     runs.sort(key=lambda job: (job.started_at is None, job.started_at))
-    told = [{"id": job.id, "type": job.type, "started_at": instant_text(job.started_at)} for job in runs]
-    return {**plain(worker_view(worker)), "runs": told}
+    shown = [{"id": job.id, "type": job.type, "started_at": instant_text(job.started_at)} for job in runs]
+    return {**plain(worker_view(worker)), "runs": shown}
 
 
 async def _jobs_of(driver: Driver, workers: Sequence[WorkerInfo]) -> dict[str, JobRecord]:

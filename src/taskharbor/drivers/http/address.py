@@ -121,15 +121,15 @@ def _number(options: Mapping[str, str], name: str, default: float, *, most: floa
 
 
 def _token(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
-    said = unquote(parts.password or parts.username or "") or environ.get(TOKEN_VARIABLE)
-    if not said and (path := environ.get(f"{TOKEN_VARIABLE}_FILE")):
+    token = unquote(parts.password or parts.username or "") or environ.get(TOKEN_VARIABLE)
+    if not token and (path := environ.get(f"{TOKEN_VARIABLE}_FILE")):
         try:
-            said = Path(path).read_text("utf-8").strip()
+            token = Path(path).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{TOKEN_VARIABLE}_FILE={path} cannot be read: {error}") from None
-    if said and not _HEADER_VALUE.fullmatch(said):
+    if token and not _HEADER_VALUE.fullmatch(token):
         raise ConfigurationError("the token has characters that no token has; was it copied as a whole?")
-    return said or None
+    return token or None
 
 
 def _is_loopback(host: str) -> bool:

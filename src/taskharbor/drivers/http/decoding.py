@@ -105,22 +105,22 @@ def _of_problem(response: ResponseParser, problem: _Problem, address: Address) -
 
 def _of_a_stranger(response: ResponseParser, body: bytes, address: Address) -> TaskHarborError:
     kind = response.headers.get("content-type", "without a type").partition(";")[0]
-    said = f"{response.status} {kind}"
+    status = f"{response.status} {kind}"
     if response.status in _BUSY:
         return DriverUnavailable(
-            f"something before {address.shown} answered {said}; the call may have been done", done=None
+            f"something before {address.shown} answered {status}; the call may have been done", done=None
         )
     if response.status == 429:
-        return DriverUnavailable(f"something before {address.shown} asks for less: {said}", done=False)
+        return DriverUnavailable(f"something before {address.shown} asks for less: {status}", done=False)
     if response.status == 413:
         return InvalidArgument(
-            f"something before {address.shown} refused the size of the call: {said}; nothing was done"
+            f"something before {address.shown} refused the size of the call: {status}; nothing was done"
         )
     return StoreRefused(
-        f"{address.shown} is no TaskHarbor server, or a proxy answers for it: {said}, "
+        f"{address.shown} is no TaskHarbor server, or a proxy answers for it: {status}, "
         f"{body[:60]!r}…; check host, port and path of the URL"
     )
 
 
 def not_http(error: NotHttp, address: Address) -> TaskHarborError:
-    return StoreRefused(f"{address.shown} is no HTTP server as far as one can tell: {error}; check the URL")
+    return StoreRefused(f"{address.shown} is no HTTP server: {error}; check the URL")

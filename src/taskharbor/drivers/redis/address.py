@@ -94,29 +94,29 @@ def address_of(url: str) -> Address:
     """Parse a store URL. Refuses what makes no sense before anything is connected."""
     parts = urlsplit(url)
     mode, tls = _MODES[parts.scheme]
-    said = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(said.keys() - _KNOWN):
+    options_given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options_given.keys() - _KNOWN):
         raise ConfigurationError(
             f"{unknown[0]!r} is no option of a Redis URL; known: {', '.join(sorted(_KNOWN))}"
         )
-    options: dict[str, Any] = {"mode": mode, "tls": tls, **_credentials(parts), **_tls(said, tls)}
+    options: dict[str, Any] = {"mode": mode, "tls": tls, **_credentials(parts), **_tls(options_given, tls)}
     options["hosts"] = _hosts(parts, SENTINEL_PORT if mode == "sentinel" else DEFAULT_PORT)
     path = unquote(parts.path.strip("/"))
     if mode == "sentinel":
         master, _, path = path.partition("/")
-        options["master"] = said.get("master", master) or _missing_master()
-        options["sentinel_username"] = said.get("sentinel_username")
-        options["sentinel_password"] = said.get("sentinel_password")
-    options["database"] = _database(said.get("db", path), mode)
-    if "namespace" in said:
-        options["namespace"] = _namespace(said["namespace"])
-    if "durability" in said:
-        options["durability"] = _durability(said["durability"])
-    if "unsafe" in said:
-        options["unsafe"] = _yes_or_no("unsafe", said["unsafe"])
+        options["master"] = options_given.get("master", master) or _missing_master()
+        options["sentinel_username"] = options_given.get("sentinel_username")
+        options["sentinel_password"] = options_given.get("sentinel_password")
+    options["database"] = _database(options_given.get("db", path), mode)
+    if "namespace" in options_given:
+        options["namespace"] = _namespace(options_given["namespace"])
+    if "durability" in options_given:
+        options["durability"] = _durability(options_given["durability"])
+    if "unsafe" in options_given:
+        options["unsafe"] = _yes_or_no("unsafe", options_given["unsafe"])
     for name in ("timeout", "connect_timeout"):
-        if name in said:
-            options[name] = _seconds(name, said[name])
+        if name in options_given:
+            options[name] = _seconds(name, options_given[name])
     return Address(**options)
 
 
@@ -142,8 +142,8 @@ def _host(place: str, default: int) -> Host:
     return match[1].strip("[]") or "localhost", int(match[2] or default)
 
 
-def _tls(said: dict[str, str], tls: bool) -> dict[str, Any]:
-    given = {name: said[name] for name in _TLS_OPTIONS if name in said}
+def _tls(options_given: dict[str, str], tls: bool) -> dict[str, Any]:
+    given = {name: options_given[name] for name in _TLS_OPTIONS if name in options_given}
     if given and not tls:
         raise ConfigurationError(f"{min(given)} needs a rediss:// URL: without it nothing is encrypted")
     options: dict[str, Any] = {name: value or None for name, value in given.items()}
