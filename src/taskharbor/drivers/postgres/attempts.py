@@ -183,8 +183,6 @@ class Attempts(Leases):
         signals.claims += claim is not None
         began = self.clock.monotonic()
         token = self.entropy.token()
-        if settling is not NOTHING and settling[-1] is not None:
-            self._start.clear()
         start = LEFT_END if claim is None else self._start.arguments(claim, now)
         with signals.marking(claim) as idle:
             rows = await self._connections.rows(

@@ -57,6 +57,7 @@ declare
     v_counts integer[] := '{}';  -- how many jobs it took,
     v_firsts integer[] := '{}';  -- and where they begin in v_ids
     v_taken integer;
+    v_lost uuid[] := '{}';       -- jobs whose rows have vanished
 begin
     if p_ids is not null then
         select s.o_at, s.o_done, s.o_states, s.o_versions into o_settled_at, o_done, o_states, o_versions
@@ -105,8 +106,8 @@ begin
     end if;
 
     if v_is_gated then
-        v_rooms := array(select room(q.name, v_now) from unnest(v_queues) with ordinality as q(name, ord) order by q.ord);
-        v_harbor := room('*', v_now);
+        v_rooms := array(select room_for(q.name, v_now, p_limit) from unnest(v_queues) with ordinality as q(name, ord) order by q.ord);
+        v_harbor := room_for('*', v_now, p_limit);
         if p_rate_count is not null then
             v_harbor := least(v_harbor, budget_room('worker', p_worker, p_rate_count, p_rate_us, v_now));
         end if;
@@ -204,8 +205,8 @@ begin
         update job_state s set
             state = 3, version = s.version + 1, updated_at = v_now, started_at = v_now, ends_at = v_ends,
             fence = greatest(s.fence + 1, v_fence), starts = s.starts + 1, token = p_token, worker = p_worker, progress = null
-        from unnest(v_ids) as t(id) cross join lateral (select * from job k where k.id = t.id offset 0) j
-        where s.id >= t.id and s.id <= t.id
+        from unnest(v_ids) as t(id), job j
+        where j.id >= t.id and j.id <= t.id and s.id >= t.id and s.id <= t.id
         returning s.id::text, s.seq, j.type, s.queue, j.payload, j.created_at, s.rank, s.lane,
             case when s.is_timed then s.eligible_at end, j.max_attempts, j.max_stalls,
             case when s.version > 2 or s.link_flags & 6 <> 0 or j.headers is not null or j.timeout_us <> 0
@@ -219,19 +220,20 @@ begin
             s.key, null::integer[], null::smallint[], null::integer[], null::timestamptz;
         get diagnostics v_taken = row_count;
         if v_taken < cardinality(v_ids) then  -- entries without a job: they go
-            v_some_ids := array(
+            v_lost := array(
                 select t.id from unnest(v_ids) as t(id) where not exists (select from job j where j.id = t.id offset 0));
-            perform forget_lost(v_some_ids);
+            perform forget_lost(v_lost);
             return query select null, null::bigint, null, null, null::bytea, null::timestamptz, null::smallint, null,
-                null::timestamptz, null::integer, null::integer, array_to_json(v_some_ids), null::bytea, null::integer[],
+                null::timestamptz, null::integer, null::integer, array_to_json(v_lost), null::bytea, null::integer[],
                 null::smallint[], null::integer[], null::timestamptz;
         end if;
         -- A limit that was set since this began counts these, too: the call that sets it waits for writers of `lease`.
         if exists (select from queue_settings r where r.max_running is not null and (r.queue = '*' or r.queue = any (v_from))) then
             insert into slot (queue, id, expires_at)
-            select s.queue, s.id, v_ends from unnest(v_ids) as t(id)
-            cross join lateral (select k.queue, k.id from job_state k where k.id = t.id offset 0) s
-            where exists (select from queue_settings r where r.max_running is not null and r.queue in (s.queue, '*'))
+            select r.queue, v_ids[i], v_ends from unnest(v_from, v_counts, v_firsts) as r(queue, count, first)
+            cross join generate_series(r.first, r.first + r.count - 1) as i
+            where v_ids[i] <> all (v_lost) and exists (
+                select from queue_settings q where q.max_running is not null and q.queue in (r.queue, '*'))
             on conflict (queue, id) do update set expires_at = excluded.expires_at;
         end if;
         if v_is_gated then

@@ -23,10 +23,11 @@ declare
     v_key_ids uuid[];       -- jobs whose key is locked, with its row and what is blocked behind it
     v_key_rows tid[];
     v_nexts uuid[];
-    v_sum record;
-    v_ended uuid[];
-    v_again uuid[];
-    v_ends record;
+    v_others integer[] := '{}';  -- places of what is no ack
+    v_part record;
+    v_acked uuid[];         -- what the usual way has done,
+    v_places integer[];     -- and where it stands in p_ids
+    v_place integer;
 begin
     if v_sweeps or true = any (p_marks) then
         select array_agg(x.id), array_agg(k.ctid), array_agg(k.next) into v_key_ids, v_key_rows, v_nexts
@@ -49,149 +50,70 @@ begin
     v_has_settings := exists (
         select from queue_settings r where r.max_running is not null or r.fail_queue is not null or r.has_retention);
 
-    if p_others is null and not v_sweeps then
-        with u as (
-            update job_state s set
-                state = case when s.cancel_requested then 6 else 4 end, version = s.version + 1, updated_at = o_at, ends_at = o_at,
-                result = case when s.cancel_requested then null else i.result end
-            from unnest(v_ids, p_leases, p_results) with ordinality as i(id, lease, result, ord)
-            where s.id >= i.id and s.id <= i.id and s.state = 3 and s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > o_at
-              and s.worker = coalesce(p_workers[coalesce(i.lease, 1)], s.worker)
-              and (s.key is not null) = p_marks[coalesce(i.lease, 1)] and s.link_flags & 12 = 0 and s.updated_at <= v_until
-            returning i.ord, s.state, s.queue, s.version, s.starts, s.link_flags
-        )
-        select count(*) as count, array_agg(u.ord::integer) as ords, min(u.state) as first_state, max(u.state) as last_state,
-               min(u.queue) as queue, max(u.queue) as last_queue, min(u.version) as version, max(u.version) as last_version,
-               max(u.starts) as starts, bool_or(u.link_flags & 2 <> 0) as is_remembered
-        into v_sum from u;
-        o_done := v_sum.ords;
-        if v_sum.count = v_count and v_sum.first_state = 4 and v_sum.last_state = 4 and v_sum.queue = v_sum.last_queue
-           and v_sum.starts = 1 and not v_sum.is_remembered and not v_has_settings
-        then  -- nothing else to see to
-            insert into finished (at, queue, state, ids)
-            select o_at, v_sum.queue, 4, p_ids[i : i + 99] from generate_series(1, v_count, 100) as i;
+    if p_others is not null then
+        v_others := array(select o.ord from json_to_recordset(p_others) as o(ord integer));
+    end if;
+    if not v_sweeps and cardinality(v_others) < v_count then
+        -- The usual way, for acks of jobs that ran for the first time. To look all of them up together costs a third of as many
+        -- look-ups, and there is little else to see to. The ids are sorted, so width_bucket is the place of one of them.
+        for v_part in
+            with u as (
+                update job_state s set state = 4, version = 3, updated_at = o_at, ends_at = o_at,
+                    result = case when p_results is not null then p_results[width_bucket(s.id, p_ids)] end
+                where s.id = any (v_ids) and s.state = 3 and s.version = 2 and s.starts = 1 and not s.cancel_requested
+                  and s.ends_at > o_at and s.updated_at <= v_until and s.link_flags & 14 = 0
+                  and case when p_leases is null then
+                          s.token = p_tokens[1] and s.worker = coalesce(p_workers[1], s.worker) and (s.key is not null) = p_marks[1]
+                      else s.token = p_tokens[p_leases[width_bucket(s.id, p_ids)]]
+                          and s.worker = coalesce(p_workers[p_leases[width_bucket(s.id, p_ids)]], s.worker)
+                          and (s.key is not null) = p_marks[p_leases[width_bucket(s.id, p_ids)]] end
+                  and (p_others is null or width_bucket(s.id, p_ids) <> all (v_others))
+                returning s.queue, s.id
+            )
+            select u.queue, array_agg(u.id) as ids from u group by u.queue
+        loop
+            v_acked := v_acked || v_part.ids;
+            if v_has_settings then
+                delete from slot where queue = v_part.queue and id = any (v_part.ids);
+            end if;
+            if v_has_settings and retention(v_part.queue, 4) = 0 then
+                perform forget(v_part.ids);
+            else
+                insert into finished (at, queue, state, ids)
+                select o_at, v_part.queue, 4, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
+            end if;
+        end loop;
+        if cardinality(v_acked) = v_count then
             if v_key_ids is not null then
                 perform leave_keys(o_at, v_key_rows, v_nexts);
             end if;
-            perform drop_hints(p_leases, p_tokens, o_done);
-            if v_sum.version = v_sum.last_version then
-                o_done := null;
-                o_versions := array[v_sum.version];
-                return;
+            perform drop_hints(p_leases, p_tokens, array(select generate_series(1, v_count)));
+            o_versions := array[3];
+            return;
+        end if;
+    end if;
+    if v_acked is not null then
+        v_places := array(select width_bucket(i.id, p_ids) from unnest(v_acked) as i(id));
+        foreach v_place in array v_places loop
+            v_ids[v_place] := null;
+        end loop;
+        if v_key_ids is not null then
+            select array_agg(k.row) as rows, array_agg(k.next) as nexts into v_part
+            from unnest(v_key_ids, v_key_rows, v_nexts) as k(id, row, next) where k.id = any (v_acked);
+            if v_part.rows is not null then
+                perform leave_keys(o_at, v_part.rows, v_part.nexts);
             end if;
-            v_ended := null;
-        else
-            v_ended := p_ids;
-        end if;
-    else
-        with u as (
-            update job_state s set
-                state = e.state, version = s.version + 1, updated_at = o_at,
-                ends_at = case when e.state > 0 then o_at end,
-                token = case when not v_sweeps then s.token end,
-                result = case when e.state = 4 then i.result end,
-                attempts = case when s.cancel_requested then s.attempts when i.kind = 2 then coalesce(i.attempts, s.attempts + 1)
-                                when i.kind = 3 then s.attempts + 1 else s.attempts end,
-                stalls = case when i.kind = 6 and not s.cancel_requested then s.stalls + 1 else s.stalls end,
-                eligible_at = case when e.state > 0 then s.eligible_at else coalesce(e.run_at, j.created_at) end,
-                is_timed = case when e.state > 0 then s.is_timed else e.run_at is not null end
-            from (
-                select a.id, a.lease, a.result, a.ord, coalesce(o.kind, case when v_sweeps then 6 else 1 end) as kind,
-                       o.delay, o.run_at, o.attempts
-                from unnest(v_ids, p_leases, p_results) with ordinality as a(id, lease, result, ord)
-                left join json_to_recordset(p_others)
-                     as o(ord integer, kind smallint, delay bigint, run_at timestamptz, attempts integer) on o.ord = a.ord
-                order by a.ord offset 0) i
-            cross join lateral (select k.created_at, k.max_stalls, k.type, k.queue from job k where k.id = i.id offset 0) j
-            cross join lateral (
-                select c.state, case i.kind
-                    when 2 then coalesce(i.run_at, case when i.delay > 0 then after(o_at, i.delay) end)
-                    when 4 then case when i.delay is null then case when c.is_timed then c.eligible_at end
-                                     when i.delay > 0 then after(o_at, i.delay) end
-                    end as run_at
-                from (
-                    select case when k.cancel_requested or i.kind = 5 then 6 when i.kind = 1 then 4 when i.kind = 3 then 5
-                                when i.kind = 6 and j.max_stalls > 0 and k.stalls + 1 >= j.max_stalls then 5 else 0 end as state,
-                           k.is_timed, k.eligible_at
-                    from job_state k where k.id = i.id offset 0) c) e
-            where s.id >= i.id and s.id <= i.id and s.state = 3 and s.link_flags & 12 = 0 and s.updated_at <= v_until
-              and case when v_sweeps then s.ends_at <= o_at else
-                  s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > o_at
-                  and s.worker = coalesce(p_workers[coalesce(i.lease, 1)], s.worker)
-                  and (s.key is not null) = p_marks[coalesce(i.lease, 1)]
-                  end
-              -- A cancel that came since this statement began: it is looked at again.
-              and s.cancel_requested = (select k.cancel_requested from job_state k where k.id = i.id)
-              and not (v_has_settings and e.state = 5 and j.type <> 'taskharbor.failed' and exists (
-                  select from queue_settings r where r.fail_queue is not null and r.queue in (j.queue, '*')))
-            returning i.ord, s.version
-        )
-        select array_agg(u.ord::integer) into o_done from u;
-        v_ended := p_ids;
-    end if;
-    if o_done is null then
-        o_done := '{}';
-        return;
-    end if;
-
-    select array_agg(d.ord) as ords, array_agg(s.state) as states, array_agg(s.version) as versions,
-           array_agg(s.id) filter (where s.state >= 4) as ended, array_agg(s.id) filter (where s.state = 0) as again,
-           bool_or(s.link_flags & 2 <> 0 and s.state >= 4) as is_remembered, bool_or(s.state <> 4 or s.starts > 1) as has_history
-    into v_ends from unnest(o_done) as d(ord) cross join lateral (select * from job_state k where k.id = p_ids[d.ord] offset 0) s;
-    o_done := v_ends.ords;
-    o_states := v_ends.states;
-    o_versions := v_ends.versions;
-    if v_ended is null then  -- only the versions differ
-        return;
-    end if;
-    v_ended := v_ends.ended;
-    v_again := v_ends.again;
-    if v_ends.has_history then
-        perform write_history(o_at, p_ids, o_done, p_others, v_sweeps);
-    end if;
-    if v_has_settings then
-        delete from slot where ctid = any (array(
-            select t.ctid from unnest(o_done) as d(ord)
-            cross join lateral (select k.queue, k.id from job_state k where k.id = p_ids[d.ord] offset 0) s
-            cross join lateral (select k.ctid from slot k where k.queue = s.queue and k.id = s.id offset 0) t));
-    end if;
-    if v_ends.is_remembered then
-        update idempotency k set ends_at = o_at + interval '24 hours' from unnest(v_ended) as i(id) where k.job_id >= i.id and k.job_id <= i.id;
-    end if;
-    if v_key_ids is not null then
-        select array_agg(k.row) filter (where s.state >= 4) as rows, array_agg(k.next) filter (where s.state >= 4) as nexts,
-               array_agg(k.row) filter (where s.state = 0 and k.next is not null) as merged,
-               array_agg(k.next) filter (where s.state = 0 and k.next is not null) as mates,
-               array_agg(k.id) filter (where s.state = 0 and k.next is not null) as ids,
-               array_agg(d.ord) filter (where s.state = 0 and k.next is not null) as ords
-        into v_ends from unnest(o_done, o_states) as d(ord, state)
-        join unnest(v_key_ids, v_key_rows, v_nexts) as k(id, row, next) on k.id = p_ids[d.ord]
-        cross join lateral (select d.state) s;
-        if v_ends.rows is not null then
-            perform leave_keys(o_at, v_ends.rows, v_ends.nexts);
-        end if;
-        if v_ends.merged is not null then
-            update job_key set next = null, next_seq = null where ctid = any (v_ends.merged);
-            perform merge_blocked(o_at, v_ends.ids, v_ends.mates);
-            o_merged := v_ends.ords;
         end if;
     end if;
-    if v_ended is not null then
-        perform ended(o_at, v_ended);
+    select r.o_done, r.o_states, r.o_versions, r.o_merged into o_done, o_states, o_versions, o_merged
+    from settle_rest(o_at, v_until, v_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, v_has_settings,
+                     v_key_ids, v_key_rows, v_nexts) r;
+    if v_acked is not null then
+        o_done := o_done || v_places;
+        o_states := o_states || array_fill(4::smallint, array[cardinality(v_places)]);
+        o_versions := o_versions || array_fill(3, array[cardinality(v_places)]);
     end if;
-    if v_again is not null then
-        perform line_up(v_again, o_at);
-        perform wake(array(
-            select distinct s.queue from unnest(v_again) as i(id)
-            cross join lateral (select k.queue from job_state k where k.id = i.id and k.eligible_at <= o_at offset 0) s));
-    end if;
-    if v_again is not null then  -- as they read, after the merges
-        o_states := array(
-            select case when d.state > 0 then d.state else (
-                select case when k.is_timed and k.eligible_at > o_at then 0 else 1 end from job_state k where k.id = p_ids[d.ord]) end
-            from unnest(o_done, o_states) with ordinality as d(ord, state, no) order by d.no);
-    end if;
-    if not v_sweeps then
+    if not v_sweeps and cardinality(o_done) > 0 then
         perform drop_hints(p_leases, p_tokens, o_done);
     end if;
 end $$;

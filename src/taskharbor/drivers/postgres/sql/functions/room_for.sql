@@ -1,5 +1,6 @@
--- room: how many jobs the settings of one level, a queue or the harbor, let out now. The caller has its gate.
-create or replace function {schema}.room(p_level text, p_now timestamptz) returns integer
+-- room_for: how many jobs the settings of one level, a queue or the harbor, let out now, when p_wanted are wanted. The caller
+-- has its gate.
+create or replace function {schema}.room_for(p_level text, p_now timestamptz, p_wanted integer) returns integer
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
     v_rule queue_settings;
@@ -13,6 +14,12 @@ begin
         return 0;
     end if;
     if v_rule.max_running is not null then
+        -- Every running job has a hint. While there are few of them, nobody has to count.
+        v_room := v_rule.max_running - case when p_level = '*'
+            then (select coalesce(sum(cardinality(h.ids)), 0) from lease h)
+            else (select coalesce(sum(cardinality(h.ids)), 0) from lease h where h.queue = p_level) end;
+    end if;
+    if v_rule.max_running is not null and v_room < p_wanted then
         -- A lease that has run out does not count. It is locked until the end of this step, so that nobody revives it. One
         -- that somebody else has locked counts: it may be under extension this moment, by a clock that was read before ours.
         v_room := v_rule.max_running + (
