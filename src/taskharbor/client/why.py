@@ -14,7 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import MAX_PAGE, Query, QueueInfo
+from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.errors import JobNotFound
 from taskharbor.model.duration import shown
 from taskharbor.model.job import JobRecord
@@ -23,7 +23,8 @@ from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
 from taskharbor.model.schedule import SCHEDULE_HEADER
 from taskharbor.model.state import JobState
 
-_PAGES_EXAMINED = 5
+_LOOKED_AT = 200
+"""Ready jobs of a queue that are looked at to count who is ahead: a page may have thousands of viewers."""
 
 
 class Reason(StrEnum):
@@ -118,15 +119,9 @@ async def _ahead(driver: Driver, job: JobRecord, now: datetime | None) -> tuple[
     """How many ready jobs of the same queue and lane a claim prefers; counted up to a bound."""
     if job.state is not JobState.READY:
         return 0, True
-    query = Query(queue=job.queue, states=(JobState.READY,), limit=MAX_PAGE, payloads=False)
-    count = 0
-    for _ in range(_PAGES_EXAMINED):
-        page = await driver.find(query, now=now)
-        count += sum(_goes_before(other, job) for other in page.jobs)
-        if page.next_cursor is None:
-            return count, True
-        query = msgspec.structs.replace(query, cursor=page.next_cursor)
-    return count, False
+    query = Query(queue=job.queue, states=(JobState.READY,), limit=_LOOKED_AT, payloads=False)
+    page = await driver.find(query, now=now)
+    return sum(_goes_before(other, job) for other in page.jobs), page.next_cursor is None
 
 
 def _goes_before(other: JobRecord, job: JobRecord) -> bool:
@@ -310,10 +305,9 @@ def _busy(at: Situation) -> Why | None:
 
 
 def _in_line(at: Situation) -> Why:
-    if at.ahead == 0:
+    if at.ahead == 0 and at.ahead_is_exact:
         return _answer(at, Reason.IN_LINE, "is ready and first in line: the next claim takes it")
-    least = "" if at.ahead_is_exact else "at least "
-    return _answer(at, Reason.IN_LINE, f"is ready; {least}{_jobs(at.ahead)} ahead of it")
+    return _answer(at, Reason.IN_LINE, f"is ready; {_ahead_text(at)}")
 
 
 def _answer(
@@ -362,9 +356,13 @@ def _notices(at: Situation) -> tuple[str, ...]:
 
 
 def _line(at: Situation) -> tuple[str, ...]:
-    if not at.ahead:
-        return ("it is first in line",)
-    return (f"{'' if at.ahead_is_exact else 'at least '}{_jobs(at.ahead)} ahead of it",)
+    return ("it is first in line",) if at.ahead == 0 and at.ahead_is_exact else (_ahead_text(at),)
+
+
+def _ahead_text(at: Situation) -> str:
+    if at.ahead == 0:
+        return "none of the oldest jobs of its queue is ahead of it"
+    return f"{'' if at.ahead_is_exact else 'at least '}{_jobs(at.ahead)} ahead of it"
 
 
 def _takes(worker: WorkerInfo, job: JobRecord) -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from taskharbor.client.why import Reason, Situation, look_into, why
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.messages import Claim, Counts, QueueInfo
+from taskharbor.drivers.messages import Claim, Counts, Page, Query, QueueInfo
 from taskharbor.errors import JobNotFound
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import AttemptRecord, JobRecord, NewJob, Progress
@@ -237,6 +237,31 @@ async def test_the_jobs_ahead_are_counted_in_the_order_of_claims(driver: MemoryD
 
     assert answer.reason is Reason.IN_LINE
     assert "2 jobs are ahead" in answer.text
+
+
+async def test_the_jobs_ahead_are_counted_up_to_a_bound(driver: MemoryDriver) -> None:
+    """However long the queue is: one page of 200, without payloads."""
+    await driver.enqueue(
+        [NewJob(id=Entropy().job_id(NOW), type="render", queue="media") for _ in range(900)], now=NOW
+    )
+    mine, urgent = await put(driver), await put(driver, priority=9)
+    await driver.report_worker(
+        WorkerReport(worker_id="w", queues=("media",), lanes=("any",), concurrency=1), now=NOW
+    )
+    asked: list[Query] = []
+    find = driver.do_find
+
+    async def watched(query: Query, now: datetime | None) -> Page:
+        asked.append(query)
+        page = await find(query, now)
+        assert page.examined <= 200
+        return page
+
+    driver.do_find = watched  # type: ignore[method-assign]
+
+    assert "at least 200 jobs are ahead" in (await look_into(driver, mine, now=NOW)).text
+    assert "none of the oldest jobs of its queue is ahead" in (await look_into(driver, urgent, now=NOW)).text
+    assert [(query.limit, query.payloads) for query in asked] == [(200, False)] * 2
 
 
 async def test_a_blocked_job_finds_its_holder_in_the_store(driver: MemoryDriver) -> None:
