@@ -21,7 +21,7 @@ from taskharbor.model.cause import cause_of_job
 from taskharbor.model.codec import CODEC_HEADER, MAX_DEPTH
 from taskharbor.model.job import NO_TIME, JobRecord, Progress
 from taskharbor.model.limits import RateLimit
-from taskharbor.model.presence import WorkerInfo
+from taskharbor.model.presence import GpuUse, Machine, WorkerInfo
 from taskharbor.model.queue import QueueRules, Retention
 from taskharbor.model.schedule import Misfire, StoredSchedule, is_undeclared
 from taskharbor.model.secrets import redacted
@@ -244,6 +244,9 @@ class WorkerView(View, frozen=True, kw_only=True):
     host: str
     pid: int
     labels: dict[str, str]
+    release: str
+    machine: Machine | None
+    gpus: list[GpuUse]
     is_quiet: bool
     latency_s: float | None
     samples: int

@@ -16,6 +16,7 @@ from typing import Any
 from taskharbor.drivers.messages import Settled
 from taskharbor.events import AttemptsAnswered, AttemptWentWrong, EventBus, JobGivenUp, JobsClaimed
 from taskharbor.model.cause import Cause, cause_of
+from taskharbor.model.checks import MAX_TEXT
 from taskharbor.model.clock import Clock, micros
 from taskharbor.model.job import FailureKind, JobRecord
 from taskharbor.model.job_batches import alike_claims, alike_ends, stalled_before, waited_since
@@ -36,7 +37,8 @@ _cause_of: Callable[..., Cause] = lru_cache(256)(cause_of)
 
 def release_of(labels: dict[str, str] | None) -> str:
     """The release that a worker runs: its label of that name, else TASKHARBOR_RELEASE."""
-    return (labels or {}).get(RELEASE_LABEL) or os.environ.get(RELEASE_VARIABLE, "")[:255]
+    given = (labels or {}).get(RELEASE_LABEL) or os.environ.get(RELEASE_VARIABLE, "")
+    return "".join(filter(str.isprintable, given))[:MAX_TEXT]
 
 
 class _Minute:

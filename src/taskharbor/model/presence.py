@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -12,6 +13,7 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import (
     MAX_BATCH,
     check_count,
+    check_id,
     check_ids,
     check_instant,
     check_labels,
@@ -27,8 +29,40 @@ ALPHA = 0.2
 """The weight of the newest sample in every average."""
 
 MAX_PID = 2**31 - 1
+_MAX_BYTES = 2**60
 MAX_REPORT_NAMES = 256 * 1024
 """Characters in all names of queues, lanes and types together: 2,000 queues with long names fit."""
+
+
+MAX_GPUS = 64
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of a worker. None: not known there."""
+
+    cores: int | None = None
+    """Processors that the worker may use."""
+    load: float | None = None
+    """Runnable processes of the whole machine, averaged over a minute."""
+    memory: int | None = None
+    """In bytes, like `memory_used`."""
+    memory_used: int | None = None
+    store_s: float | None = None
+    """How long the store took to answer the last report."""
+
+
+class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of a worker, now. None: not known."""
+
+    id: str
+    name: str | None = None
+    memory: int | None = None
+    memory_used: int | None = None
+    use: float | None = None
+    """The share of the last moments in which it worked, from 0 to 1."""
+    celsius: float | None = None
+    job: str | None = None
+    """The job that has it."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +82,10 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     is_quiet: bool = False
     """It stays for what it runs and claims nothing more: it was asked to, or is about to end."""
+    release: str = ""
+    """What it runs: its label of that name, else TASKHARBOR_RELEASE."""
+    machine: Machine | None = None
+    gpus: tuple[GpuUse, ...] = ()
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -72,9 +110,42 @@ def check_report(report: WorkerReport) -> None:
     if report.started_at is not None:
         check_instant(report.started_at, "started_at")
     check_labels(report.labels)
+    check_text(report.release, "release")
+    _check_machine(report.machine)
+    _check_gpus(report.gpus)
     size = sum(map(len, (*report.queues, *report.lanes, *report.types)))
     if size > MAX_REPORT_NAMES:
         raise InvalidArgument(f"the names in a report have {size} letters; {MAX_REPORT_NAMES} are allowed")
+
+
+def _check_machine(machine: Machine | None) -> None:
+    if machine is None:
+        return
+    for name in ("cores", "memory", "memory_used"):
+        if getattr(machine, name) is not None:
+            check_count(getattr(machine, name), name, most=_MAX_BYTES)
+    _check_number(machine.load, "load")
+    _check_number(machine.store_s, "store_s")
+
+
+def _check_gpus(gpus: Sequence[GpuUse]) -> None:
+    if len(gpus) > MAX_GPUS:
+        raise InvalidArgument(f"{len(gpus)} gpus in a report; {MAX_GPUS} are allowed")
+    for gpu in gpus:
+        check_text(gpu.id, "id of a gpu")
+        check_text(gpu.name or "", "name of a gpu")
+        for name in ("memory", "memory_used"):
+            if getattr(gpu, name) is not None:
+                check_count(getattr(gpu, name), name, most=_MAX_BYTES)
+        _check_number(gpu.use, "use")
+        _check_number(gpu.celsius, "celsius")
+        if gpu.job is not None:
+            check_id(gpu.job)
+
+
+def _check_number(value: object, what: str) -> None:
+    if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+        raise InvalidArgument(f"{what} must be a number")
 
 
 def check_samples(samples: Sequence[Sample]) -> None:

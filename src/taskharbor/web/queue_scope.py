@@ -188,7 +188,9 @@ def visible_workers(principal: Principal, workers: Sequence[WorkerInfo]) -> list
 
 def _partly(worker: WorkerInfo, own: tuple[str, ...]) -> WorkerInfo:
     """Without where it runs and what else it does."""
-    report = replace(worker.report, queues=own, running=(), host="", pid=0, labels={})
+    report = replace(
+        worker.report, queues=own, running=(), host="", pid=0, labels={}, release="", machine=None, gpus=()
+    )
     return replace(worker, report=report)
 
 

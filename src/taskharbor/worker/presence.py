@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -10,9 +11,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.log_recorder import release_of
 from taskharbor.errors import Forbidden, InvalidArgument
-from taskharbor.model.presence import Sample, WorkerReport
+from taskharbor.model.presence import GpuUse, Machine, Sample, WorkerReport
 from taskharbor.worker.gpus import gpu_labels
+from taskharbor.worker.machine import gpus_now, machine_now
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
@@ -37,6 +40,8 @@ class PresenceReporter:
         self._last = float("-inf")
         self._is_refused = False  # this token may not write to the logbook
         self._failed_writes = 0
+        self._store_s: float | None = None
+        self._release = release_of(run.options.labels)
 
     def next_due(self) -> float:
         return self._last + self._every.total_seconds()
@@ -46,10 +51,13 @@ class PresenceReporter:
 
     async def report(self) -> None:
         self._last = self._timing.monotonic()
+        machine, gpus = await self._look_around()
+        sent = self._timing.monotonic()
         call = self._driver.report_worker(
-            self._new_report(), self._samples(), self._every * 4, now=self._timing.stated()
+            self._new_report(machine, gpus), self._samples(), self._every * 4, now=self._timing.stated()
         )
         await self._timing.within(self._every.total_seconds() * 3, call)
+        self._store_s = round(self._timing.monotonic() - sent, 6)
         await self._write_log()
 
     async def leave(self) -> None:
@@ -74,7 +82,17 @@ class PresenceReporter:
             self._failed_writes += 1
             self._run.announcer.trouble("write_log", error, self._failed_writes)
 
-    def _new_report(self) -> WorkerReport:
+    async def _look_around(self) -> tuple[Machine | None, tuple[GpuUse, ...]]:
+        """The machine and its GPUs. A driver that hangs holds up this report, never a lease."""
+        if self._timing.is_virtual:  # a simulation is the same on every machine
+            return None, ()
+        jobs = {gpu.id: job.record.id for job in self._run.leased_jobs if (gpu := job.attempt.gpu)}
+        if not self._run.gpus:
+            return machine_now(self._store_s), ()
+        gpus = await asyncio.to_thread(gpus_now, self._run.gpus, jobs)
+        return machine_now(self._store_s), gpus
+
+    def _new_report(self, machine: Machine | None, gpus: tuple[GpuUse, ...]) -> WorkerReport:
         run, options = self._run, self._run.options
         return WorkerReport(
             worker_id=run.worker_id,
@@ -90,6 +108,9 @@ class PresenceReporter:
             started_at=self._started_at,
             labels={**gpu_labels(run.gpus), **(options.labels or {})},
             is_quiet=run.is_quiet,
+            release=self._release,
+            machine=machine,
+            gpus=gpus,
         )
 
     def _samples(self) -> list[Sample]:

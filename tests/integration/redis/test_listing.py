@@ -6,6 +6,7 @@ from typing import Any
 
 import redis
 
+from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.model.settlement import Ack, Fail
@@ -17,7 +18,7 @@ QUEUES = [f"queue-{number:02}" for number in range(40)]
 PER_QUEUE = 120
 
 
-async def filled(driver: RedisDriver) -> None:
+async def filled(driver: Driver) -> None:
     """Every queue with ready, completed and failed jobs, far more than a page shows."""
     for queue in QUEUES:
         await driver.enqueue(new_jobs(PER_QUEUE, queue=queue), now=START)

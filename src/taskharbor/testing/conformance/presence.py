@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.presence import Sample, WorkerReport
+from taskharbor.model.presence import GpuUse, Machine, Sample, WorkerReport
 from taskharbor.testing.conformance.kit import LEASE, MICROSECOND, START, new_id, row
 
 
@@ -44,6 +44,12 @@ async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
         started_at=START - LEASE,
         labels={"zone": "a", "ü": "🐍 é"},
         is_quiet=True,
+        release="4f2a9c1 é",
+        machine=Machine(cores=16, load=11.25, memory=2**36, memory_used=2**35 + 1, store_s=0.0009),
+        gpus=(
+            GpuUse(id="0", name="H100", memory=2**36, memory_used=5, use=0.97, celsius=68.0, job=new_id()),
+            GpuUse(id="GPU-1"),
+        ),
     )
 
     await driver.report_worker(said, ttl=LEASE, now=START)
@@ -66,6 +72,9 @@ ENDLESS: dict[str, Any] = {
     "pid": 2**31,
     "started_at": datetime(1, 1, 1, tzinfo=UTC),
     "labels": {"a": "x" * 1001},
+    "release": "x" * 256,
+    "machine": Machine(memory=2**62),
+    "gpus": tuple(GpuUse(id=str(number)) for number in range(65)),
 }
 
 
