@@ -91,6 +91,20 @@ async def test_nothing_is_done_before_the_hold_is_over(api: BulkApi) -> None:
     assert await api.states(ids) == {"ready"}
 
 
+async def test_the_book_of_changes_has_the_question_and_the_end(api: BulkApi) -> None:
+    await api.dead(2)
+    bulk = await api.bulk("delete", q="type:send")
+    await api.after_hold(bulk)
+    async with asyncio.timeout(GENEROUS_SECONDS):
+        while len(seen := (await api("GET", "/api/audit")).json()["items"]) < 2:
+            await asyncio.sleep(0)
+
+    ended, asked = seen
+    assert (asked["did"], asked["what"]) == ("bulk", bulk["id"])
+    assert asked["details"] == {"action": "delete", "jobs": 2, "q": "type:send"}
+    assert (ended["did"], ended["details"]) == ("bulk_ended", {"done": 2, "skipped": {}})
+
+
 async def test_a_held_action_can_be_undone(api: BulkApi) -> None:
     ids = await api.dead(2)
     bulk = await api.bulk("delete", q="state:failed")

@@ -10,6 +10,7 @@ import pytest
 from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.messages import Claim
 from taskharbor.errors import DriverUnavailable, Forbidden
+from taskharbor.model.cause import cause_of_job
 from taskharbor.model.log_cells import CauseNumbers, Numbers, sum_of_causes, sum_of_numbers, unpacked
 from taskharbor.model.log_series import MINUTE, floor
 from taskharbor.model.logbook import CAUSES, NUMBERS
@@ -78,6 +79,10 @@ async def test_why_attempts_failed_is_in_its_cells(harness):
     assert row.title == "ValueError: no user …"
     assert row.frame is not None
     assert row.frame.endswith("in fail")
+    for record in await harness.driver.get(ids, now=harness.clock.now()):
+        found = cause_of_job(record)  # worked out from what the store kept
+        assert found is not None
+        assert found.id == row.cause
     assert (row.sample in ids, row.release, row.first_at <= row.last_at) == (True, "4f2a9c1", True)
 
 

@@ -176,6 +176,15 @@ class _Change:
         self._asked_at = self._service.now() or (await driver.info()).at
 
     async def work(self, action: BulkAction) -> None:
+        """Do it, and write down how far it went. Raises what `_work` raises."""
+        try:
+            await self._work(action)
+        finally:
+            skipped = dict(action.skipped)
+            self._request.audited = {"bulk": action.id, "done": action.done, "skipped": skipped}
+            self._service.audit_book.note(self._request, "bulk_ended", 200)
+
+    async def _work(self, action: BulkAction) -> None:
         """Raises Problem `unauthenticated` if the caller may not do this any more."""
         await self._access.check()
         if self._ids and not action.is_to_stop:
