@@ -22,8 +22,8 @@ const KINDS = { timeout: "it ran longer than its timeout", stalled: "lease ran o
 export const kindText = (kind) => KINDS[kind] ?? kind ?? "";
 
 /** `#/failures/<cause>`: the permalink. */
-export function CausePage({ id, session }) {
-  const { data, problem, ask } = useAsk(`failures/${encodeURIComponent(id)}`, {}, { every: 15, on: "failures" });
+export function CausePage({ id, session, window }) {
+  const { data, problem, ask } = useAsk(`failures/${encodeURIComponent(id)}`, { window }, { every: 15, on: "failures" });
   useKeys({ Esc: () => go(href("failures")) });
   return html`
     <div class="head"><div class="grow"><p class="crumb"><a class="link" href=${href("failures")}>Failures</a> / <span class="dim mono">${id.slice(0, 8)}</span></p>
@@ -34,8 +34,8 @@ export function CausePage({ id, session }) {
 }
 
 /** The same below its row in the list. */
-export function Cause({ id, item, session, changed }) {
-  const { data, problem, ask } = useAsk(`failures/${encodeURIComponent(id)}`, {}, { every: 15, on: "failures" });
+export function Cause({ id, item, session, window, changed }) {
+  const { data, problem, ask } = useAsk(`failures/${encodeURIComponent(id)}`, { window }, { every: 15, on: "failures" });
   if (problem && !data) return html`<div class="open one"><${Trouble} problem=${problem} onAgain=${ask}/></div>`;
   return html`<${Inside} found=${{ ...data, ...item }} isComplete=${data !== null} session=${session} changed=${() => { ask(); changed(); }}/>`;
 }
@@ -44,20 +44,20 @@ function Inside({ found, isComplete = true, session, changed }) {
   const [plan, ready] = useState(null); // the preview of "retry all"
   useTick(5);
   const q = `state:failed cause:${found.cause}`;
-  const dead = found.dead_now ?? found.dead;
+  const dead = found.dead_now?.count ?? found.dead, many = `${number(dead)}${found.dead_now?.exact === false ? "+" : ""}`;
   const retryAll = async () => {
     try { ready(await preview({ action: "retry", q })); } catch (problem) { sayProblem(problem, "Nothing was retried"); }
   };
   const first = found.jobs?.find((job) => job.state === "failed");
   const deeds = [
     may(session, "retry") && dead > 0 && ["Retry one to see", () => retryOne(first ?? { id: found.sample, type: found.type }, {}, changed), "main"],
-    may(session, "retry") && dead > 0 && [`Retry all ${dead > 1 ? number(dead) : ""}…`, retryAll],
+    may(session, "retry") && dead > 0 && [`Retry all ${dead > 1 ? many : ""}…`, retryAll],
     ...(may(session, "configure") ? statusDeeds(found, changed) : []),
   ].filter(Boolean);
   useCommands(deeds.map(([label, act]) => [label, act]));
   useKeys(may(session, "retry") && dead > 0 ? { r: deeds[0][1] } : {});
   return html`<div class="open" role="region" aria-label=${`Cause: ${found.title}`}>
-    <div><p>${began(found)}</p><p class="soft gap1">${left(found, dead)}</p>
+    <div><p>${began(found)}</p><p class="soft gap1">${left(found, dead, many)}</p>
       ${deeds.length > 0 && html`<div class="acts gap2">${deeds.map(([label, act, kind]) => html`<${Button} key=${label} kind=${kind} onClick=${act}>${label}<//>`)}</div>`}
       ${isComplete && html`<${Latest} jobs=${found.jobs}/>`}</div>
     <div>${isComplete ? html`<${Common} found=${found}/>` : html`<${Loading} rows=${3}/>`}</div>
@@ -73,8 +73,8 @@ function began(found) {
   return html`<b>Since ${since(found.first_at)}</b>, last ${ago(found.last_at)}.`;
 }
 
-function left(found, dead) {
-  const used = dead === 0 ? "None of its jobs is dead." : dead === 1 ? "One job has used up its attempts." : `${number(dead)} jobs have used up their attempts.`;
+function left(found, dead, many) {
+  const used = dead === 0 ? "None of its jobs is dead." : dead === 1 ? "One job has used up its attempts." : `${many} jobs have used up their attempts.`;
   const more = found.attempts - found.dead;
   return `${plural(found.attempts, "attempt")} failed${more > 0 && dead === 0 ? "; the jobs try again by themselves" : ""}. ${used}`;
 }

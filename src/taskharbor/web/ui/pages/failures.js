@@ -25,13 +25,15 @@ const SORTS = {
 
 export default function Failures({ route, session }) {
   return route.path.length
-    ? html`<${CausePage} key=${route.path[0]} id=${route.path[0]} session=${session}/>`
+    ? html`<${CausePage} key=${route.path[0]} id=${route.path[0]} session=${session} window=${windowOf(route)}/>`
     : html`<${Causes} route=${route} session=${session}/>`;
 }
 
+const windowOf = (route) => (SPANS[route.query.window] ? route.query.window : hasWindow);
+
 function Causes({ route, session }) {
   const { queue = "", release = "", sort = "dead", show = "open", open = "" } = route.query;
-  const window = SPANS[route.query.window] ? route.query.window : hasWindow;
+  const window = windowOf(route);
   const { data, problem, ask } = useAsk("failures", { window, queue, release }, { every: 15, on: "failures" });
   useRowKeys();
   useTick(5);
@@ -41,14 +43,14 @@ function Causes({ route, session }) {
   const segments = [["open", "Open"], ["snoozed", "Snoozed"], ["muted", "Muted"]].map(([name, word]) =>
     [name, html`${word} ${data ? by(name).length : ""}`, href("failures", [], { ...route.query, open: null, show: name === "open" ? null : name })]);
   return html`
-    <div class="head"><div class="grow"><h1>Failures</h1><p class="lede">${data && lede(by("open"), window)}</p></div>
+    <div class="head"><div class="grow"><h1>Failures</h1><p class="lede">${data && data.is_kept !== false && lede(by("open"), window)}</p></div>
       <div class="acts"><${Segments} label="Which" items=${segments} value=${show}/></div></div>
     ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${ask}/></div>`}
     ${data ? html`<${Filters} route=${route} items=${items} sort=${sort}/>
       ${shown.length ? html`<div class="card groups">
         <div class="group h" aria-hidden="true"><span></span><span>Cause</span><span>${window.replace(/(\d+)/, "$1 ")}</span><span class="num">Attempts</span><span class="num">Jobs</span><span class="num">Since</span></div>
         ${shown.map((item) => html`<${Row} key=${item.cause} item=${item} isOpen=${item.cause === open} route=${route} window=${window} session=${session} ask=${ask}/>`)}
-      </div>` : html`<${Nothing} show=${show} window=${window} isNarrowed=${Boolean(queue || release)}/>`}` : !problem && html`<${Loading}/>`}`;
+      </div>` : html`<${Nothing} show=${show} window=${window} isKept=${data.is_kept !== false} isNarrowed=${Boolean(queue || release)}/>`}` : !problem && html`<${Loading}/>`}`;
 }
 
 /** The answer of the page in one sentence: how much failed, for how many causes, and whether any is new. */
@@ -65,7 +67,7 @@ function lede(open, window) {
 function Filters({ route, items, sort }) {
   const { queue = "", release = "" } = route.query;
   const board = useBoard();
-  const queues = [...new Set([...(board?.queues ?? []).map((one) => one.name), queue])].filter(Boolean).sort();
+  const queues = [...new Set([...(board?.queues ?? []).map((one) => one.name), ...items.flatMap((item) => item.queues ?? []), queue])].filter(Boolean).sort();
   const releases = [...new Set([...items.map((item) => item.release), release])].filter(Boolean);
   const dead = board?.counts.failed ?? 0;
   const pick = (name, word, value, options) => html`<label class="chip line pick">${word}: <select value=${value} onChange=${(event) => route.set({ [name]: event.target.value, open: null })}>
@@ -89,10 +91,11 @@ function Row({ item, isOpen, route, window, session, ask }) {
       <div class="num"><b>${number(item.attempts)}</b><span class="dim blk" title=${instant(item.last_at)}>last ${ago(item.last_at)}</span></div>
       <div class="num hide">${number(item.dead)}<span class="dim blk">${item.dead ? "dead" : "none dead"}</span></div>
       <div class="num hide" title=${instant(item.first_at)}>${since(item.first_at)}<span class="dim blk">${item.is_new ? (item.release ? html`<code>${item.release}</code>` : "new") : NONE}</span></div>
-    </div>${isOpen && html`<${Cause} id=${item.cause} item=${item} session=${session} changed=${ask}/>`}`;
+    </div>${isOpen && html`<${Cause} id=${item.cause} item=${item} session=${session} window=${window} changed=${ask}/>`}`;
 }
 
-function Nothing({ show, window, isNarrowed }) {
+function Nothing({ show, window, isKept, isNarrowed }) {
+  if (!isKept) return html`<${Empty} title="This store keeps no history of failures" text="It has no logbook. Failed jobs are in the list of jobs." acts=${html`<a class="btn" href=${href("jobs", [], { q: "state:failed" })}>Failed jobs</a>`}/>`;
   if (isNarrowed) return html`<${Empty} title="Nothing matches" text="No cause of this queue and release." acts=${html`<a class="btn" href=${href("failures")}>Show all</a>`}/>`;
   if (show !== "open") return html`<${Empty} title=${`No cause is ${show}`} text=${`A cause that you ${show === "muted" ? "mute" : "snooze"} is listed here, and can be opened again.`}/>`;
   return html`<${Empty} title="Nothing failed" text=${`No attempt failed in ${SPANS[window]}. When one does, its cause appears here by itself.`}/>`;
