@@ -16,13 +16,12 @@ from typing import Any, ParamSpec, Self, TypeVar
 import msgspec
 
 from taskharbor.client.connections import LoopConnections
-from taskharbor.client.handle import JobHandle
+from taskharbor.client.handle import JobHandle, state_when_stored
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
     CancelResult,
     Enqueued,
-    EnqueueResult,
     Page,
     Query,
     Requeued,
@@ -37,7 +36,6 @@ from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
-from taskharbor.model.state import JobState
 from taskharbor.tasks.request import JobRequest, as_key, template_key, template_of
 
 P = ParamSpec("P")
@@ -221,7 +219,7 @@ class Client:
         if len(jobs) != len(answers):  # a middleware added or removed jobs
             return [JobHandle(self, answer.id, enqueued=answer) for answer in answers]
         return [
-            JobHandle(self, answer.id, enqueued=answer, stored_as=_stored_as(job, answer))
+            JobHandle(self, answer.id, enqueued=answer, stored_as=state_when_stored(job, answer))
             for job, answer in zip(jobs, answers, strict=True)
         ]
 
@@ -381,16 +379,6 @@ class Client:
     ) -> T:
         """The same, also inside an event loop, which it blocks: for tests."""
         return self._connections.portal.call(function, *args, **kwargs)
-
-
-def _stored_as(job: NewJob, answer: Enqueued) -> JobState | None:
-    """The state of a job that was just stored; None if it was merged into another or is a duplicate."""
-    if answer.result is EnqueueResult.BLOCKED:
-        return JobState.BLOCKED
-    if answer.result is not EnqueueResult.CREATED:
-        return None
-    waits = job.run_at > answer.at if job.run_at is not None else bool(job.delay)
-    return JobState.SCHEDULED if waits else JobState.READY
 
 
 def refuse_in_loop(verb: str) -> None:

@@ -6,11 +6,11 @@ from asyncio import _get_running_loop as running_loop
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from taskharbor.drivers.messages import CancelAnswer, Enqueued
+from taskharbor.drivers.messages import CancelAnswer, Enqueued, EnqueueResult
 from taskharbor.errors import JobFailed, JobNotFound
 from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.state import JobState
 
 if TYPE_CHECKING:
@@ -156,3 +156,13 @@ class JobHandle(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def state_when_stored(job: NewJob, answer: Enqueued) -> JobState | None:
+    """The state of a job that was just stored; None if it was merged into another or is a duplicate."""
+    if answer.result is EnqueueResult.BLOCKED:
+        return JobState.BLOCKED
+    if answer.result is not EnqueueResult.CREATED:
+        return None
+    waits = job.run_at > answer.at if job.run_at is not None else bool(job.delay)
+    return JobState.SCHEDULED if waits else JobState.READY

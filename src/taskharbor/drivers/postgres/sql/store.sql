@@ -46,11 +46,11 @@ select 'replication slots', case when count(*) = 0 then '0' else format(
 from pg_replication_slots
 
 -- name: watch
--- may this session be told of work?   $1 who waits for the same
+-- may this session listen for work?   $1 which work it waits for
 select {schema}.watch($1::text)
 
 -- name: unwatch
--- let another session be told of work.   $1 who waits for the same   $2 the place that was held
+-- let another session listen for work.   $1 which work   $2 the place that was held
 select {schema}.unwatch($1::text, $2::integer)
 
 -- name: mark_idle
