@@ -31,7 +31,6 @@ from taskharbor.model.logbook import NUMBERS
 from taskharbor.model.presence import WorkerInfo
 from taskharbor.model.queue import EVERY_QUEUE, NO_RULES, QueueRules
 from taskharbor.model.schedule import StoredSchedule
-from taskharbor.web.marks import release_of
 from taskharbor.web.queue_rates import WAITS_FOR, QueueRates, ended_rates
 
 _log = logging.getLogger("taskharbor.server")
@@ -224,7 +223,7 @@ class Board:
                     queues=report.queues,
                     seen_at=worker.seen_at,
                     running=report.running,
-                    release=release_of(report),
+                    release=report.release,
                 )
         kept = [
             (name, one)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from taskharbor.model.clock import Clock
-from taskharbor.model.presence import WorkerInfo, WorkerReport
+from taskharbor.model.presence import WorkerInfo
 from taskharbor.web.audit_book import AuditBook, AuditRecord
 from taskharbor.web.auth import Principal
 
@@ -26,11 +26,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
-def release_of(report: WorkerReport) -> str:
-    """The release of a worker: what it reports, or its label of that name."""
-    return str(getattr(report, "release", "") or report.labels.get("release", ""))
-
-
 class ChartMarks:
     """When each release was first at work, as far as this server has seen it, and the newest changes."""
 
@@ -43,7 +38,7 @@ class ChartMarks:
 
     def note(self, workers: Sequence[WorkerInfo]) -> None:
         for worker in workers:
-            release = release_of(worker.report)
+            release = worker.report.release
             started_at = worker.report.started_at or worker.seen_at
             if release and started_at < self._since.get(release, started_at):
                 self._since[release] = started_at

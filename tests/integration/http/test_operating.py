@@ -386,7 +386,7 @@ async def test_series_come_from_the_logbook_with_marks_for_what_was_changed(api:
     at = floor(api.harbor.client.clock.now(), MINUTE)
     cell = packed([Numbers("mail", "x", completed=7), Numbers("sms", "x", completed=2)])
     await driver.write_log([LogEntry(book=NUMBERS, at=at, by="w", data=cell, until=at + timedelta(hours=1))])
-    await driver.report_worker(WorkerReport(worker_id="w-1", started_at=at, labels={"release": "4f2a9c1"}))
+    await driver.report_worker(WorkerReport(worker_id="w-1", started_at=at, release="4f2a9c1"))
     await api("PATCH", "/api/queues/mail", {"max_running": 20})
     while not await api.app.service.audit_book.page(None, 1):  # it is written after the answer
         await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
 """Series for charts: equal to what the logbook says, with little reading, and only of the caller's queues."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,16 +8,18 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import connect
+from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.log_cells import Level, Numbers, packed
 from taskharbor.model.log_series import MINUTE, QUARTER, floor
 from taskharbor.model.logbook import LEVELS, NUMBERS, NUMBERS_QUARTERS, LogEntry
-from taskharbor.model.presence import WorkerReport
+from taskharbor.model.presence import WorkerInfo, WorkerReport
 from taskharbor.observe.logbook import LogReader
 from taskharbor.testing.clock import SimulatedClock
+from taskharbor.web.audit_book import AuditBook
 from taskharbor.web.auth import Principal
-from taskharbor.web.marks import changed_text, release_of, setting_marks
+from taskharbor.web.marks import ChartMarks, changed_text, setting_marks
 from taskharbor.web.queue_rates import ended_rates
 from taskharbor.web.series import TOTAL, SeriesReader
 
@@ -238,8 +241,23 @@ def test_marks_say_what_was_set_to_what_and_by_whom() -> None:
     )
 
 
-def test_a_release_is_a_label_of_a_worker() -> None:
-    report = WorkerReport(worker_id="w", labels={"release": "4f2a9c1"})
+def test_a_release_is_marked_where_its_first_worker_started() -> None:
+    clock = SimulatedClock()
+    marks = ChartMarks(AuditBook(NoLog()), clock)  # type: ignore[arg-type]
+    for started, release in ((2, "old"), (5, "new"), (4, "new"), (6, "old"), (9, "")):
+        report = WorkerReport(worker_id="w", release=release, started_at=NOON + started * MINUTE)
+        marks.note([WorkerInfo(report=report, seen_at=NOON, expires_at=NOON)])
 
-    assert release_of(report) == "4f2a9c1"
-    assert release_of(WorkerReport(worker_id="w")) == ""
+    found = asyncio.run(marks.seen_by(Principal(name="a", role="viewer")))
+    assert [(one.text, one.at, one.kind) for one in found] == [
+        ("old", NOON + 2 * MINUTE, "release"),
+        ("new", NOON + 4 * MINUTE, "release"),
+    ]
+
+
+class NoLog:
+    """A service whose store keeps no logbook."""
+
+    class harbor:  # noqa: N801 - as the attribute is called
+        class driver:  # noqa: N801
+            capabilities = Capabilities()
