@@ -108,10 +108,7 @@ async def _facts(driver: Driver, where: Search) -> Circumstances:
     """What the search needs to know; who may open the store may see every argument."""
     releases: dict[str, str] = {}
     if any(term.field == "release" for term in where.terms):
-        releases = {
-            worker.report.worker_id: worker.report.labels.get("release", "")
-            for worker in await driver.workers()
-        }
+        releases = {worker.report.worker_id: worker.report.release for worker in await driver.workers()}
     return Circumstances(
         now=driver.clock.now(), arguments=lambda job: payload_value(job, reveal=True), releases=releases
     )

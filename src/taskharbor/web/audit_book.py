@@ -77,14 +77,14 @@ class AuditBook:
         self._last_at: datetime | None = None
         self._warned = LogThrottle()
 
-    @property
-    def is_kept(self) -> bool:
-        return self._service.harbor.driver.capabilities.logbook
+    async def is_kept(self) -> bool:
+        """Whether the store has a logbook; one behind a server says so when it is open."""
+        return (await self._service.driver()).capabilities.logbook
 
     def note(self, request: Request, operation: str, status: int) -> None:
         """Write down a change, whether it succeeded or failed."""
         is_of_people = not operation.startswith("driver.") and operation not in _LEFT_OUT
-        if is_of_people and status not in REFUSALS and self.is_kept:
+        if is_of_people and status not in REFUSALS:
             self._gather(self._entry(self._instant(), _record(request, operation, status)))
 
     def note_undone(self, at: datetime, record: AuditRecord) -> None:
@@ -149,6 +149,8 @@ class AuditBook:
     async def _write(self, entries: list[LogEntry]) -> None:
         try:
             driver = await self._service.driver()
+            if not driver.capabilities.logbook:
+                return
             for start in range(0, len(entries), MAX_ENTRIES):
                 await driver.write_log(entries[start : start + MAX_ENTRIES], now=self._service.now())
         except TaskHarborError as error:

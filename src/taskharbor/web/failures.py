@@ -187,7 +187,7 @@ class Failures:
     def new_causes(self) -> tuple[NewCause, ...]:
         """Open causes that are new and have dead letters, as of the last half minute. Never waits."""
         now = self._service.clock.monotonic()
-        if now >= self._next_refresh and self._service.harbor.driver.capabilities.logbook:
+        if now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = asyncio.get_running_loop().create_task(self._refresh())
             self._service.background.add(task)
@@ -196,6 +196,8 @@ class Failures:
 
     async def _refresh(self) -> None:
         try:
+            if not (await self._service.driver()).capabilities.logbook:
+                return
             found, _ = await self.causes("24h", Principal(name="board", role="viewer"))
         except TaskHarborError:  # the board reports a store that does not answer
             return

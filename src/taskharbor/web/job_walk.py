@@ -177,7 +177,7 @@ class JobWalk:
         releases: dict[str, str] = {}
         if any(term.field == "release" for term in self._search.terms):
             releases = {
-                worker.report.worker_id: worker.report.labels.get("release", "")
+                worker.report.worker_id: worker.report.release
                 for worker in await driver.workers(now=self._service.now())
             }
         reveal = self._principal.sees_payloads

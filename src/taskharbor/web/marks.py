@@ -49,7 +49,7 @@ class ChartMarks:
 
     async def seen_by(self, principal: Principal) -> list[Mark]:
         """The marks that a caller may see; changes are read at most every few seconds."""
-        if self._book.is_kept and self._clock.monotonic() >= self._read + _KEPT_SECONDS:
+        if self._clock.monotonic() >= self._read + _KEPT_SECONDS and await self._book.is_kept():
             self._read = self._clock.monotonic()
             self._changes = await self._book.page(None, _MOST_CHANGES)
         releases = [Mark(at=at, kind="release", text=release) for release, at in self._since.items()]

@@ -25,8 +25,7 @@ from taskharbor.web.request import Request
 async def list_changes(request: Request) -> Response:
     asked: AuditQuery = request.query
     book = request.service.audit_book
-    await request.service.driver()  # what it can do is known once it is open
-    if not book.is_kept:
+    if not await book.is_kept():
         return json_answer(AuditOut(items=[], next_cursor=None, is_kept=False))
     before = None if not asked.before else read_instant("before", asked.before)
     found = await book.page(before, asked.limit)
@@ -41,9 +40,8 @@ def _item(at: datetime, record: AuditRecord) -> AuditItem:
 
 async def undo(request: Request) -> Response:
     """Change a setting back, if it still is what that change made it."""
-    await request.service.driver()
     book = request.service.audit_book
-    found = await book.find(request.parameter("request_id")) if book.is_kept else None
+    found = await book.find(request.parameter("request_id")) if await book.is_kept() else None
     if found is None:
         raise Problem("not-found", "the audit log knows no change under this request id")
     at, record = found
