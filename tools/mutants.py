@@ -4,6 +4,7 @@
     python tools/mutants.py --sample 0         every comparison of tokens and ends, and nothing else
     python tools/mutants.py --all              every mutant of every file: hours
     python tools/mutants.py --only retry       of these files only
+    python tools/mutants.py --narrow           of SQL only, judged by the cases of the kit about that file
     python tools/mutants.py --write            write docs/operations/mutation-results.md from what is known
 
 What was killed once is not run again while its file is unchanged; --again forgets that. The mutants that
@@ -40,7 +41,10 @@ def main() -> int:
     if not options.write:
         for suite, mutants in everything.items():
             if options.suite in suite.name:
-                _judge(suite, [mutant for mutant in mutants if mutant in chosen])
+                wanted = [mutant for mutant in mutants if mutant in chosen]
+                if options.narrow:
+                    wanted = [mutant for mutant in wanted if not mutant.is_python]
+                _judge(suite, wanted, is_narrow=options.narrow)
     known = _known()
     account = Account(everything, chosen, {one: known.get(one.stamp, "") for one in chosen}, options.seed)
     print(told(account))
@@ -65,7 +69,7 @@ def _lot(mutant: Mutant, seed: int) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _judge(suite: Suite, mutants: list[Mutant]) -> None:
+def _judge(suite: Suite, mutants: list[Mutant], *, is_narrow: bool) -> None:
     """Have the mutants of one suite judged in a process of their own, which writes down what it finds."""
     known = _known()
     mutants = [mutant for mutant in mutants if not _is_settled(mutant, known.get(mutant.stamp, ""))]
@@ -76,7 +80,7 @@ def _judge(suite: Suite, mutants: list[Mutant]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mutation.runner", suite.name, str(_FOLDER / f"answers-{suite.name}.jsonl")],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools"), "MUTANT_NARROW": "1" if is_narrow else ""},
         input="\n".join(mutant.key for mutant in mutants),
         text=True,
         check=False,
@@ -106,6 +110,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--suite", default="", help="one suite: " + ", ".join(SUITES))
     parser.add_argument("--only", default="", help="files with this in their path")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--narrow", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--write", action="store_true")
     return parser.parse_args()

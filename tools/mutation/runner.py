@@ -32,7 +32,7 @@ from typing import Any
 import pytest
 
 from mutation.changes import PACKAGE, ROOT, Mutant, mutated_code, mutated_text
-from mutation.suites import SUITES, Suite
+from mutation.suites import JUDGES, SUITES, Suite
 
 TESTS_AT_ONCE = int(os.environ.get("MUTANT_JOBS", "2"))
 # A mutant that has outlived so many tests counts as a survivor, unless it touches a token or an end:
@@ -40,6 +40,7 @@ TESTS_AT_ONCE = int(os.environ.get("MUTANT_JOBS", "2"))
 MOST_TESTS = 300
 _TOOL = 3  # of sys.monitoring: a number that no debugger, profiler or coverage takes
 _COLD = "MUTANT"  # the environment variable that names the one mutant of this process
+_IS_NARROW = bool(os.environ.get("MUTANT_NARROW"))
 Lines = dict[str, set[int]]
 
 
@@ -58,6 +59,9 @@ class Runner:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if self._suite.judges(item.nodeid)]
+        if _IS_NARROW:
+            wanted = {case for mutant in self._mutants for case in _judges_of(mutant) or ()}
+            items[:] = [item for item in items if _module_of(item) in wanted]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -124,7 +128,7 @@ class Runner:
                 return f"killed: {error!r} in {test.nodeid}"
             if self.failure is not None:
                 return f"killed: {self.failure}"
-        return "survived"
+        return "survived: the tests that --narrow chose" if _IS_NARROW else "survived"
 
     def _reap(self) -> None:
         """Take in one answer, or end a mutant that goes on for ever."""
@@ -192,6 +196,8 @@ class Reach:
         of any suite before, then the quickest."""
         usable = [name for name in self._items if self._known.get(name, {}).get("passes")]
         names = list(self._reaching(mutant, usable))
+        if _IS_NARROW and (judges := _judges_of(mutant)) is not None:
+            names = [name for name in names if _module_of(self._items[name]) in judges]
         stem = f"test_{Path(mutant.path).stem}.py"
         names.sort(
             key=lambda name: (
@@ -236,6 +242,14 @@ class Reach:
             )
         ]
         return reached or names
+
+
+def _judges_of(mutant: Mutant) -> tuple[str, ...] | None:
+    return None if mutant.is_python else JUDGES.get(Path(mutant.path).stem)
+
+
+def _module_of(item: pytest.Item) -> str:
+    return str(getattr(item, "function", item).__module__).rpartition(".")[2]
 
 
 def _killers(folder: Path) -> set[str]:
@@ -357,7 +371,7 @@ def _change_text(mutant: Mutant) -> None:
         schema.MIGRATIONS = schema.find_migrations("taskharbor.drivers.postgres")
         schema.FUNCTIONS = schema.read_functions()
     else:
-        from taskharbor.drivers.sqlite import statements as of_sqlite
+        from taskharbor.drivers.sqlite import step as of_sqlite
 
         of_sqlite._FILES.__init__("taskharbor.drivers.sqlite")  # type: ignore[misc]
 

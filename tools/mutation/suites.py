@@ -15,6 +15,32 @@ _PLUMBING = re.compile(
     "schema|scripts|server|statements|transactions|waking|wakeups"
 )
 
+# File of SQL → the modules of the kit that are about it. `--narrow` asks these alone.
+JUDGES: dict[str, tuple[str, ...]] = {
+    "admit": ("rates", "idempotency"),
+    "configure_queue": ("limits", "settings"),
+    "drop_hints": ("lease", "expiry"),
+    "enqueue": ("idempotency", "enqueue"),
+    "exchange": ("exchange", "expiry", "reserve_order", "clocks", "lease"),
+    "extend": ("lease", "expiry", "limits"),
+    "jobs": ("lease", "ack"),
+    "leave_finished": ("dead_letters", "retention"),
+    "limits": ("limits", "rates"),
+    "may_copy": ("head_starts", "speculation"),
+    "prune": ("retention", "idempotency", "rates"),
+    "put": ("idempotency", "retention"),
+    "registry": ("presence", "roles", "schedules"),
+    "reserve": ("expiry", "reserve_order", "lease", "clocks", "speculation"),
+    "room": ("limits",),
+    "settle": ("ack", "retry", "expiry", "lease", "exchange"),
+    "settle_or_leave": ("ack",),
+    "some_types": ("reserve_order", "lanes", "clocks"),
+    "steps": ("idempotency", "dead_letters"),
+    "sweep": ("expiry", "lease"),
+    "upkeep": ("expiry", "retention", "idempotency"),
+    "write_state": ("speculation", "cancel"),
+}
+
 
 @dataclass(frozen=True)
 class Suite:
