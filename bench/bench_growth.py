@@ -24,7 +24,6 @@ from results import table, write_section
 
 from taskharbor.drivers import Driver, connect
 from taskharbor.drivers.messages import Claim
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
@@ -32,6 +31,7 @@ from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.servers import PostgresServer, fresh_redis_url
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 DRIVERS = "memory,sqlite"
 BATCH = 100

@@ -27,10 +27,10 @@ from typing import Any
 from results import table, write_section
 
 from taskharbor import Harbor
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.limits import RateLimit
 from taskharbor.testing.http_server import HttpServer
 from taskharbor.testing.servers import PostgresServer, ValkeyServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 BATCH = 1000
 QUEUE = "default"

@@ -27,13 +27,13 @@ from results import table, write_section
 
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.schema import migrate_blocking
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME, JobRecord, NewJob
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.servers import PostgresServer
+from taskharbor.testing.servers.postgres import migrate_blocking
 
 BATCH = 200
 QUEUE = "default"
