@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from taskharbor.model.queue import IDEMPOTENCY_WINDOW, QueueRules
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import new_record, unblocked, waiting_state
 
-_DATA = (
+_data_of = attrgetter(
     "type", "requires", "priority", "payload", "headers", "timeout",
     "max_attempts", "max_stalls", "min_backoff", "max_backoff",
 )  # fmt: skip
@@ -149,7 +150,7 @@ class Records:
     def _put_again(self, before: JobRecord, after: JobRecord) -> None:
         """A job that does not run, in place of what it was."""
         self._leave(before)
-        if any(getattr(before, name) != getattr(after, name) for name in _DATA):
+        if _data_of(before) != _data_of(after):
             self._step.execute(
                 "put_job_again",
                 seq=after.seq,

@@ -53,6 +53,7 @@ def _rest(step: Step, settlements: Sequence[Settlement], done: Answers) -> Answe
     """The answers to all, after those that were settled by sets."""
     records = Records(step)
     known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
+    records.by_ids([item.lease.job_id for item in settlements if item.lease.job_id not in known])
     return [known.get(item.lease.job_id) or settle_one(records, item) for item in settlements]
 
 
