@@ -273,7 +273,7 @@ def _causes(now: HarborNow) -> Iterator[Need]:
             level="bad",
             queue=cause.queue,
             text=f"{cause.type} fails in a new way",
-            detail=f"{cause.title}. {_count(cause.dead, 'job is', 'jobs are')} dead.",
+            detail=f"{cause.title.rstrip('….')}. {_count(cause.dead, 'job is', 'jobs are')} dead.",
             actions=[Action("See cause", f"#/failures/{quote(cause.cause)}")],
         )
 

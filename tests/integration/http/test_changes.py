@@ -171,3 +171,11 @@ async def test_control_characters_do_not_reach_the_book(tmp_path: Path) -> None:
 
     assert change["who"] == "ana\\x1b[31m\\nbob"
     await api.aclose()
+
+
+async def test_a_preview_of_many_is_no_change(api: ChangesApi) -> None:
+    looked = await api.do("POST", "/api/bulk", {"action": "retry", "q": "state:failed", "dry_run": True})
+    held = await api.do("POST", "/api/bulk", {"action": "retry", "q": "state:failed"})
+
+    assert (looked.status_code, held.status_code) == (200, 202)
+    assert [(one["did"], one["status"]) for one in await api.changes()] == [("bulk", 202)]

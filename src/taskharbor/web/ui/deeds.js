@@ -5,7 +5,7 @@
  */
 
 import { api } from "./api.js";
-import { number, plural } from "./format.js";
+import { number, plural, shortId } from "./format.js";
 import { live } from "./live.js";
 import { say, sayProblem } from "./parts/toast.js";
 
@@ -42,7 +42,7 @@ export const resumeQueue = (name, done) => change(`Queue ${name} runs again`,
 export async function retryOne(job, edit = {}, done = () => {}) {
   try {
     await api.post(`jobs/${job.id}/retry`, edit);
-    say(`${job.type} ${job.id.slice(0, 8)} runs again`, { undo: () => unRetry(job, done) });
+    say(`${job.type} ${shortId(job.id)} runs again`, { undo: () => unRetry(job, done) });
     done();
     return true;
   } catch (problem) {
@@ -54,9 +54,9 @@ export async function retryOne(job, edit = {}, done = () => {}) {
 async function unRetry(job, done) {
   try {
     const now = await api.get(`jobs/${job.id}`);
-    if (!["ready", "scheduled", "blocked"].includes(now.state)) { say(`Too late: ${job.id.slice(0, 8)} is ${now.state}`); return; }
+    if (!["ready", "scheduled", "blocked"].includes(now.state)) { say(`Too late: ${shortId(job.id)} is ${now.state}`); return; }
     await api.post(`jobs/${job.id}/cancel`);
-    say(`Taken back: ${job.id.slice(0, 8)} is cancelled and did not run`);
+    say(`Taken back: ${shortId(job.id)} is cancelled and did not run`);
   } catch (problem) { sayProblem(problem, "It was not taken back"); }
   done();
 }

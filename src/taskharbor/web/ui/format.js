@@ -120,5 +120,6 @@ export const instant = (at) => (at ? `${day(at)}, ${time(at, "ms")} ${zoneName()
 /** A time of today, or the day with it. */
 export const when = (at) => (!at ? NONE : day(at) === day(clock.now()) ? time(at) : `${day(at)} ${time(at, "min")}`);
 
-export const shortId = (id) => (id || "").slice(0, 8);
+/** The last digits, as in the tables of the command line: the first ones are a time, which jobs of one minute share. */
+export const shortId = (id) => (id || "").slice(-8);
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { may } from "../deeds.js";
-import { NONE, ago, instant } from "../format.js";
+import { NONE, ago, instant, number, shortId } from "../format.js";
 import { live, useTick } from "../live.js";
 import { Button } from "../parts/controls.js";
 import { html, useCallback, useEffect, useState } from "../parts/html.js";
@@ -40,8 +40,10 @@ export function Audit({ session }) {
 }
 
 const WORDS = { configure_queue: "set", pause_queue: "paused queue", resume_queue: "resumed queue", retry: "retried", cancel: "cancelled", delete_dead: "deleted", retry_dead: "retried dead letters",
+  stop_bulk: "stopped", start_bulk: "began at once", mute_cause: "muted", snooze_cause: "snoozed", open_cause: "opened again", create_token: "made a token", revoke_token: "revoked a token",
   pause_schedule: "paused schedule", resume_schedule: "resumed schedule", run_schedule: "ran schedule", put_schedule: "stored schedule", delete_schedule: "deleted schedule" };
-const verb = (entry) => WORDS[entry.did] ?? entry.did.replaceAll("_", " ");
+const MANY = { retry: "retry", cancel: "cancel", delete: "delete" };
+const verb = (entry) => (entry.did === "bulk" ? `asked to ${MANY[entry.details?.action] ?? "change"} ${number(entry.details?.jobs)} jobs` : WORDS[entry.did] ?? entry.did.replaceAll("_", " "));
 const sentence = (entry) => `${verb(entry)} ${entry.what ?? ""}`.trim();
 
 function Row({ entry, undo, mayUndo }) {
@@ -51,12 +53,13 @@ function Row({ entry, undo, mayUndo }) {
     <td class="num">${entry.undo === "done" ? html`<span class="dim">undone</span>` : entry.undo === "open" && mayUndo && html`<${Button} kind="small" aria-label=${`Undo: ${sentence(entry)}`} onClick=${() => undo(entry)}>Undo<//>`}</td></tr>`;
 }
 
-const What = ({ text }) => (!text ? null : ID.test(text) ? html`<a class="link mono" href=${href("jobs", [text])}>${text.slice(0, 8)}</a>` : html`<b class="cut">${text}</b>`);
+const What = ({ text }) => (!text ? null : ID.test(text) ? html`<a class="link mono" href=${href("jobs", [text])}>${shortId(text)}</a>` : html`<b class="cut">${text}</b>`);
 
 /** max_running 40 → 20 */
-function changes({ before, after }) {
+function changes(entry) {
+  const { before, after } = entry;
   const names = Object.keys(after ?? {});
-  if (!names.length) return html`<span class="dim">${NONE}</span>`;
+  if (!names.length) return entry.details?.q ? html`<code>${entry.details.q}</code>` : html`<span class="dim">${NONE}</span>`;
   return names.map((name) => html`<span key=${name} class="blk">${name} <span class="dim">${shown(before?.[name])} →</span> ${shown(after[name])}</span>`);
 }
 

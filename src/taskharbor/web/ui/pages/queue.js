@@ -50,7 +50,8 @@ export function verdict(queue) {
   const begun = `${waits}${oldest}${isLate ? `; the target is ${span(queue.target_s)}` : ""}.`;
   if (queue.workers === 0) return `${begun} No live worker takes jobs of this queue.`;
   if (queue.arrived_per_s == null || queue.done_per_s == null) return begun;
-  const flow = `${perSecond(queue.arrived_per_s)} arrive a second, ${perSecond(queue.done_per_s)} are done`;
+  const fail = queue.failed_per_s > 0 ? `, ${perSecond(queue.failed_per_s)} fail` : "";
+  const flow = `${perSecond(queue.arrived_per_s)} arrive a second, ${perSecond(queue.done_per_s)} are done${fail}`;
   if (queue.ready && queue.empty_in_s == null && queue.arrived_per_s > queue.done_per_s) return `${begun} ${flow}: it falls behind${isFull(queue) ? ", all its slots are taken" : ""}.`;
   if (queue.ready && queue.empty_in_s > 1) return `${begun} ${flow}: empty in ${span(queue.empty_in_s)}.`;
   return `${begun} ${flow}: it keeps up.`;

@@ -42,10 +42,12 @@ function Everything({ route, session }) {
         <tbody>${queues.map((queue) => html`<${Row} key=${queue.name} queue=${queue} need=${needs.get(queue.name)} waiting=${waiting.get(queue.name)} mayChange=${mayChange}/>`)}</tbody></table></div>`}`;
 }
 
+const BEHIND = ["behind", "unserved"];
+
 /** The answer of the page: which fall behind, which are paused, and whether the rest keeps up. */
 function lede(queues, needs) {
   if (!queues.length) return "";
-  const behind = queues.filter((queue) => !queue.paused && (isLate(queue) || needs.has(queue.name)));
+  const behind = queues.filter((queue) => !queue.paused && (isLate(queue) || BEHIND.includes(needs.get(queue.name)?.kind)));
   const paused = queues.filter((queue) => queue.paused);
   const good = queues.length - behind.length - paused.length;
   const list = (some) => some.slice(0, 3).map((queue) => queue.name).join(", ") + (some.length > 3 ? ` and ${number(some.length - 3)} more` : "");

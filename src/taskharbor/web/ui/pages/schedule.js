@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { may } from "../deeds.js";
-import { NONE, ago, instant, when, zoneName } from "../format.js";
+import { NONE, ago, instant, shortId, when, zoneName } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useTick } from "../live.js";
 import { useAsk } from "../parts/data.js";
@@ -75,7 +75,7 @@ function formatter(zone) {
 function Last({ item }) {
   if (!item.runs?.length) return html`<ul class="card list"><li class="dim">No run is known. They are remembered for seven days.</li></ul>`;
   return html`<ul class="card list">${item.runs.map((run) => html`<li key=${run.tick}><${State} name=${run.state ?? "cancelled"} word=${run.state ?? "not kept"} tone=${run.state ?? ""}/>
-    <span title=${instant(run.tick)}>${when(run.tick)}</span><a class="end link mono" href=${href("jobs", [run.job])}>${run.job.slice(0, 8)}</a></li>`)}</ul>`;
+    <span title=${instant(run.tick)}>${when(run.tick)}</span><a class="end link mono" href=${href("jobs", [run.job])}>${shortId(run.job)}</a></li>`)}</ul>`;
 }
 
 /** Try a cron line before it goes into the code. What is typed is in the address. */

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { change, may } from "../deeds.js";
-import { NONE, ago, instant, number, plural, secondsSince, span, when } from "../format.js";
+import { NONE, ago, instant, number, plural, secondsSince, shortId, span, when } from "../format.js";
 import { useTick } from "../live.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
@@ -83,7 +83,7 @@ export const setPaused = (item, isPaused, done) => change(`${item.name} is ${isP
 export async function runNow(item, done) {
   try {
     const made = await api.post(`schedules/${encodeURIComponent(item.name)}/run`);
-    say(`${item.type} ${made.id.slice(0, 8)} is enqueued`, { undo: () => takeBack(made.id, done) });
+    say(`${item.type} ${shortId(made.id)} is enqueued`, { undo: () => takeBack(made.id, done) });
     done();
   } catch (problem) { sayProblem(problem, "No job was made"); }
 }

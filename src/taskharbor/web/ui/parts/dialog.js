@@ -1,6 +1,6 @@
 /** Dialogs: the browser's own, so that focus stays inside and Escape closes. */
 
-import { number } from "../format.js";
+import { number, shortId } from "../format.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 
 /** @param {{ label: string, onClose: Function, className?: string }} props */
@@ -31,7 +31,7 @@ export function Confirm({ title, verb, count, isExact = true, children, samples 
     <h2>${title}</h2>${children}
     ${skipped.length > 0 && html`<p class="soft gap1">${skippedText(skipped)}</p>`}
     ${samples.length > 0 && html`<ul class="lines gap1">${samples.map((job) => html`
-      <li key=${job.id}><code class="dim">${job.id.slice(0, 8)}</code><span class="nowrap">${job.type}</span>
+      <li key=${job.id}><code class="dim">${shortId(job.id)}</code><span class="nowrap">${job.type}</span>
         <span class="cut soft">${job.last_error ?? job.args ?? ""}</span></li>`)}</ul>`}
     ${mustType && html`<p class="gap1"><label>Type <b>${count}</b> to go on<br/>
       <input class="field" inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => type(event.target.value)}/></label></p>`}

@@ -1,5 +1,6 @@
 /** Dialogs about jobs: edit and retry, a new job, help for the search, a name for a view. */
 
+import { shortId } from "../format.js";
 import { api } from "../api.js";
 import { retryOne } from "../deeds.js";
 import { FIELDS } from "../query.js";
@@ -53,7 +54,7 @@ export function EditRetry({ job, count = 1, onRetry, onClose, onDone }) {
     } catch (found) { refuse(found); }
   };
   return html`<${Dialog} label="Edit and retry" className="large" onClose=${onClose}><form class="pad" onSubmit=${submit}>
-    <h2>Edit and retry ${job ? `${job.type} ${job.id.slice(0, 8)}` : `${count} jobs`}</h2>
+    <h2>Edit and retry ${job ? `${job.type} ${shortId(job.id)}` : `${count} jobs`}</h2>
     <p class="soft gap1">What is left empty stays as it is.</p>
     ${job && "payload" in job && html`<${Field} id="edit-payload" label="Arguments" error=${errors.payload ?? problemAt(problem, "payload")}
       hint=${isHidden ? "Some values are hidden from you, so the arguments stay as they are." : ""}>
@@ -81,7 +82,7 @@ export function NewJob({ types, queues, onClose, onDone }) {
       const made = await api.post("jobs", { type: values.type.trim(), payload, ...(values.queue.trim() && { queue: values.queue.trim() }),
         ...(values.delay_s && { delay_s: Number(values.delay_s) }) });
       onClose();
-      say(`${values.type} ${made.id.slice(0, 8)} is in the queue`, { undo: () => api.post(`jobs/${made.id}/cancel`).then(() => { say("It is cancelled"); onDone(); },
+      say(`${values.type} ${shortId(made.id)} is in the queue`, { undo: () => api.post(`jobs/${made.id}/cancel`).then(() => { say("It is cancelled"); onDone(); },
         (found) => sayProblem(found, "It was not taken back")) });
       onDone();
     } catch (found) { refuse(found); }
