@@ -22,6 +22,10 @@ from pathlib import Path
 PACKAGE, VERSION = "@sparticuz/chromium", "153.0.0"
 SHA512 = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 
+MONO = ("dejavu-fonts-ttf", "2.37.3", "package/ttf/DejaVuSansMono.ttf")
+MONO_SHA512 = "f1hd7jJbeQa1VWcw+K2KrTXS50zTMaHpVC4XIKJpNcDeYR5ajMtj/iLlQDYNvLOKamUB3ARVVCf79lNwNVztSQ=="
+"""A font for code: the package of the browser has none."""
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -59,7 +63,7 @@ def find() -> Found | None:
 def pinned() -> Found | None:
     """The fetched browser: the only one whose pictures are compared; None if it was not fetched."""
     folder = _folder()
-    if not (folder / "chromium").exists():
+    if not (folder / "fonts" / "mono.ttf").exists():
         return None
     libraries, fonts = folder / "al2023" / "lib", folder / "fonts.conf"
     return str(folder / "chromium"), {"LD_LIBRARY_PATH": str(libraries), "FONTCONFIG_FILE": str(fonts)}
@@ -102,6 +106,7 @@ def fetch() -> None:
                 if member is None:
                     raise SystemExit(f"{PACKAGE} {VERSION} has no file {name}")
                 _unpack(brotli.decompress(member.read()), name.removesuffix(".br"), unpacked)
+        _add_font(npm.fetch(*MONO[:2], MONO_SHA512, Path(work)), unpacked)
         _write_font_settings(unpacked, folder)
         shutil.rmtree(folder, ignore_errors=True)
         unpacked.rename(folder)
@@ -118,6 +123,14 @@ def _unpack(data: bytes, name: str, folder: Path) -> None:
     with tarfile.open(path) as packed:
         packed.extractall(target, filter="data")
     path.unlink()
+
+
+def _add_font(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as packed:
+        member = packed.extractfile(MONO[2])
+        if member is None:
+            raise SystemExit(f"{MONO[0]} has no file {MONO[2]}")
+        (folder / "fonts" / "mono.ttf").write_bytes(member.read())
 
 
 def _write_font_settings(unpacked: Path, folder: Path) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -50,8 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """The browser of all tests. Without one they skip, and fail where CI is set."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=_SLOW_MS)  # five seconds are too few on a busy machine
     found = browsers.find()
     if found is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(browsers.HOW)
@@ -83,14 +85,24 @@ class Pages:
         context.set_default_timeout(_SLOW_MS)
         self.contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self._note(str(error)))
+        page.on("console", self._noticed)
+        page.on("response", self._answered)
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.goto(url)
         page.wait_for_selector("main h1")
         return page
 
-    def _note(self, text: str) -> None:
-        self.trouble.append(text)
+    def expect(self, *refused: str) -> None:
+        """Forget these refusals, each as `422 /api/jobs`: the test asked for them."""
+        self.trouble[:] = [text for text in self.trouble if text not in refused]
+
+    def _noticed(self, message: Any) -> None:
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            self.trouble.append(message.text)
+
+    def _answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self.trouble.append(f"{response.status} {urlsplit(response.url).path}")
 
     def close(self) -> None:
         for context in self.contexts:

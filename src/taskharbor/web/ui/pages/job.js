@@ -91,7 +91,8 @@ function Lease({ job }) {
 
 function Why({ job, why }) {
   const known = useAsk(job.state === "failed" ? "jobs" : null, { q: `id:${job.id}` }).data?.items[0]?.cause;
-  const { data: cause } = useAsk(known ? `failures/${known}` : null);
+  const causes = useAsk(known ? "failures" : null, { window: "24h" }).data;
+  const cause = causes?.items.find((item) => item.cause === known);
   if (!why) return null;
   const isBad = job.state === "failed" || why.reason === "lease_over";
   return html`<div class=${`why${isBad ? " bad" : ""}`}><${Icon} name=${isBad ? "bad" : "help"} width=${1.5}/><div>

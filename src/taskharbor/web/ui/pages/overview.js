@@ -1,6 +1,6 @@
 /** The overview: a verdict in words, then the numbers that explain it. */
 
-import { ago, number, percent, rate, span, three, time, zoneName } from "../format.js";
+import { ago, clock, number, percent, rate, span, three, time, zoneName } from "../format.js";
 import { useBoard, useTick } from "../live.js";
 import { Bar, Columns, marksOf, onLogScale, Plot, Spark } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
@@ -22,6 +22,7 @@ export default function Overview({ route, session }) {
   const seen = board ?? first.data;
   const window = route.query.window ?? "1h";
   const total = useAsk("series", { window, by: "total" }, { every: 15 });
+  const measured = useMemo(() => whole(total.data), [total.data]);
   const byQueue = useAsk("series", { window, by: "queue" }, { every: 30 });
   const waiting = useMemo(() => byQueue.data && new Map(byQueue.data.series.map((one) => [one.name, one.waiting])), [byQueue.data]);
   if (!seen) {
@@ -31,11 +32,20 @@ export default function Overview({ route, session }) {
   if (isUnused(seen)) return html`<${Unused}/>`;
   const words = (WINDOWS.find(([value]) => value === window) ?? [window, window])[1].replace(" m", " min");
   return html`<${Verdict} board=${seen} session=${session}/>
-    <section><${Stats} board=${seen} series=${total.data?.series[0]}/></section>
-    <section class="two"><${Rates} series=${total.data} route=${route} problem=${total.problem}/><${Waits} board=${seen}/></section>
+    <section><${Stats} board=${seen} series=${measured}/></section>
+    <section class="two"><${Rates} series=${measured} route=${route} problem=${total.problem}/><${Waits} board=${seen}/></section>
     <section id="queues"><div class="cap"><h2>Queues</h2><span class="dim">worst first</span><a class="end link" href="#/queues">All queues</a></div>
       <${QueueTable} board=${seen} waiting=${waiting} window=${words}/></section>
     <div class="three"><${Failing} window=${window} words=${words}/><${Slots} board=${seen}/><${Next}/></div>`;
+}
+
+/** The series of all jobs without the step that is not over yet: half a minute would look like a fall. */
+function whole(data) {
+  if (!data?.series.length) return null;
+  const { name, ...numbers } = data.series[0];
+  const count = Math.floor((Math.min(Date.parse(data.to), clock.now()) - Date.parse(data.from)) / (data.step_s * 1000));
+  const cut = Object.fromEntries(Object.entries(numbers).map(([key, values]) => [key, values.slice(0, Math.max(count, 1))]));
+  return { ...cut, from: Date.parse(data.from), step_s: data.step_s, marks: data.marks ?? [] };
 }
 
 const isUnused = (board) => board.queues.length === 0 && Object.values(board.counts).every((count) => !count);
@@ -58,7 +68,8 @@ const sum = (queues, name) => queues.reduce((total, queue) => (queue[name] == nu
 
 function Stats({ board, series }) {
   const { queues, counts } = board;
-  const [arrived, arrivedUnit] = rate(sum(queues, "arrived_per_s")), [done, doneUnit] = rate(sum(queues, "done_per_s"));
+  const last = series?.arrived.findLast((value) => value !== null);
+  const [arrived, arrivedUnit] = rate(sum(queues, "arrived_per_s") ?? (last == null ? null : last / series.step_s)), [done, doneUnit] = rate(sum(queues, "done_per_s"));
   const failed = sum(queues, "failed_per_s"), ended = sum(queues, "done_per_s");
   const slots = Object.values(board.slots ?? {}).reduce((total, slot) => total + slot.total, 0);
   const oldest = queues.filter((queue) => !queue.paused && queue.oldest_s !== null).sort((a, b) => b.oldest_s - a.oldest_s)[0];
@@ -78,25 +89,25 @@ function Stats({ board, series }) {
 const Stat = ({ name, value, unit, values, tone }) => html`<div class="stat"><dt>${name}</dt><dd class="cut">${value}<small>${unit}</small></dd>
   ${values && html`<${Spark} values=${values} tone=${tone}/>`}</div>`;
 
-/** Jobs per second, and failed attempts a minute below. */
+/** Jobs per second (a minute where few are done), and failed attempts a minute below. */
 function Rates({ series, route, problem }) {
   const shown = useMemo(() => {
-    const one = series?.series[0];
-    if (!one) return null;
-    const per = (values) => values.map((value) => (value === null ? null : value / series.step_s));
-    return { arrived: per(one.arrived), done: per(one.done), failed: one.failed.map((value) => (value === null ? null : (value * 60) / series.step_s)) };
+    if (!series) return null;
+    const most = Math.max(...series.arrived, ...series.done, 0) / series.step_s, unit = most < 1 ? 60 : 1;
+    const per = (values, seconds) => values.map((value) => (value === null ? null : (value * seconds) / series.step_s));
+    return { arrived: per(series.arrived, unit), done: per(series.done, unit), failed: per(series.failed, 60), word: unit === 1 ? "second" : "minute" };
   }, [series]);
-  const from = series && Date.parse(series.from);
-  const at = (index) => new Date(from + index * series.step_s * 1000);
+  const at = (index) => new Date(series.from + index * series.step_s * 1000);
   const last = (values) => values.findLast((value) => value !== null) ?? null;
+  const marks = (series?.marks ?? []).map((mark) => ({ at: mark.at, text: `${mark.kind === "release" ? `release ${mark.text}` : mark.text}${mark.by ? `, ${mark.by}` : ""}` }));
   const zoom = (first, end) => route.set({ window: fitting((end - first) * series.step_s) });
-  return html`<div class="col"><div class="cap"><h2>Jobs per second</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span>
+  return html`<div class="col"><div class="cap"><h2>Jobs per ${shown?.word ?? "second"}</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span>
     <span class="key"><i></i>done</span><span class="key bad"><i></i>failed a minute</span></span></div>
     ${!shown ? html`<div class="card empty">${problem ? html`<b>No history</b><span class="soft">${problem.message}</span>` : html`<span class="dim">Nothing was measured yet.</span>`}</div>`
-      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marksOf(series)} read=${three} onWindow=${zoom}
+      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marks} read=${three} onWindow=${zoom}
         lines=${[{ name: "arrived", values: shown.arrived, tone: "ink" }, { name: "done", values: shown.done, tone: "acc", isFilled: true }]}
         columns=${{ name: "failed a minute", values: shown.failed, tone: "bad" }}
-        label=${`About ${three(last(shown.arrived))} jobs arrive and ${three(last(shown.done))} are done a second. At most ${number(Math.max(0, ...shown.failed))} attempts failed in a minute.`}/>`}</div>`;
+        label=${`About ${three(last(shown.arrived))} jobs arrive and ${three(last(shown.done))} are done a ${shown.word}. At most ${number(Math.max(0, ...shown.failed))} attempts failed in a minute.`}/>`}</div>`;
 }
 
 /** The smallest window that holds so many seconds. */

@@ -6,7 +6,7 @@
  *     <Plot …/>                             the large one, with gridlines, marks, a cursor and a table
  */
 
-import { NONE, number, span, time } from "../format.js";
+import { NONE, number, span, three, time } from "../format.js";
 import { html, useMemo, useReducer, useEffect, useRef, useState } from "./html.js";
 
 const fixed = (value) => Math.round(value * 10) / 10;
@@ -125,7 +125,7 @@ export function Plot({ at, count, lines, columns, marks = [], label, read, onWin
   return html`<div class="card pad plotcard" ref=${box}>
     <svg class="plot" width="100%" height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label} ...${moving}>
       ${levels.map((level) => html`<line key=${`l${level}`} x1=${LEFT} x2=${width} y1=${y(level)} y2=${y(level)} class="grid"/>
-        <text key=${`t${level}`} x="0" y=${y(level) + 4}>${number(level)}</text>`)}
+        <text key=${`t${level}`} x="0" y=${y(level) + 4}>${Number.isInteger(level) ? number(level) : three(level)}</text>`)}
       ${columns && html`<${Below} ...${columns} x=${x} width=${width} count=${count}/>`}
       ${hours(count, at, width).map(([position, anchor, text]) => html`
         <text key=${`h${position}`} x=${x(position)} y=${height - 2} text-anchor=${anchor}>${text}</text>`)}

@@ -29,7 +29,7 @@ export function Life({ job, attempts }) {
   return html`<section><div class="cap"><h2>Life</h2><span class="dim">${span(total, 2)}, to scale</span></div><div class="card">
     <div class="pad wide"><svg class="plot life" width="100%" viewBox=${`0 0 ${WIDTH} 104`} role="img" aria-label=${words}>
       <line x1="0" x2=${WIDTH} y1="46" y2="46" class="grid" stroke-width="2"/>
-      ${attempts.map((one, index) => html`<${Box} key=${one.number} attempt=${one} x=${x} next=${attempts[index + 1] ? x(attempts[index + 1].started_at) : WIDTH + 40}/>`)}
+      ${attempts.map((one, index) => html`<${Box} key=${one.number} attempt=${one} x=${x} next=${attempts[index + 1] ? x(attempts[index + 1].started_at) : WIDTH}/>`)}
       <text x="0" y="82" class="flag">${time(job.created_at, "ms")}</text><text x="0" y="97">enqueued${attempts[0] ? `, waited ${span((Date.parse(attempts[0].started_at) - begin) / 1000)}` : ""}</text>
       <text x=${WIDTH} y="82" text-anchor="end" class="flag">${time(endOf(job), "ms")}</text><text x=${WIDTH} y="97" text-anchor="end">${job.finished_at ? job.state : job.state === "scheduled" ? "runs next" : "now"}</text></svg></div>
     ${attempts.length > 0 && html`<${Attempts} job=${job} attempts=${attempts}/>`}</div></section>`;

@@ -1,0 +1,104 @@
+"""Script in every field that a job, a worker, a schedule or an error can carry stays text on every page."""
+
+import asyncio
+import json
+
+import pytest
+
+from taskharbor.drivers.messages import Claim
+from taskharbor.harbor import Harbor
+from taskharbor.model.clock import SystemClock
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob, Progress
+from taskharbor.model.presence import WorkerReport
+from taskharbor.model.settlement import Ack, Fail
+from taskharbor.web.app import create_app
+from taskharbor.web.config import ServerConfig
+from tests.browser.test_pages import wait_until_calm
+from tests.integration.http.api import served
+
+SCRIPT = "<img src=x onerror=\"window.struck='FIELD'\"><script>window.struck='FIELD'</script>${1}'\"`"
+URL = "javascript:window.struck='FIELD'"
+
+
+def script(field):
+    return SCRIPT.replace("FIELD", field)
+
+
+async def fill(url):
+    """Jobs whose every free text is a script; names of queues, types and workers cannot be."""
+    harbor, entropy, now = Harbor(url), Entropy(3), SystemClock().now()
+    try:
+        driver = await harbor.client.adriver()
+        jobs = [
+            NewJob(
+                id=entropy.job_id(now),
+                type="strike",
+                queue="mail",
+                key=f"{script('key')}{number}".encode(),
+                idempotency_key=f"{script('idempotency')}{number}".encode(),
+                payload=json.dumps({script("name"): script("value"), "link": URL}).encode(),
+                headers={"tags": script("tag"), "traceparent": f"00-{script('trace')}-1-1", "x": URL},
+            )
+            for number in range(4)
+        ]
+        await driver.enqueue(jobs)
+        claim = Claim(queues=("mail",), worker_id="web-1", limit=3)
+        failed, done, running = (await driver.reserve(claim)).jobs
+        frame = f'  File "{script("file")}", line 1, in {script("function")}\n    x'
+        trace = f"Traceback:\n{frame}\n{script('error')}"
+        await driver.settle([Fail(failed.lease, script("reason"), "error", trace=trace)])
+        await driver.settle([Ack(done.lease, json.dumps(script("result")).encode())])
+        await driver.extend_leases(
+            [running.lease], claim.lease_for, progress={running.id: Progress(0.5, script("progress")[:90])}
+        )
+        await driver.report_worker(
+            WorkerReport(
+                worker_id="web-1",
+                name=script("worker")[:90],
+                host=script("host")[:90],
+                labels={"note": script("label")[:90]},
+                concurrency=1,
+            ),
+            ttl=claim.lease_for * 100,
+        )
+        return [failed.id, done.id, running.id]
+    finally:
+        await harbor.aclose()
+
+
+@pytest.fixture(scope="module")
+def struck(tmp_path_factory):
+    """The address of a server with such a store, and the ids of three jobs."""
+    store = f"sqlite:///{tmp_path_factory.mktemp('struck')}/jobs.db"
+    ids = asyncio.run(fill(store))
+    app = create_app(Harbor(store), ServerConfig(any_type=True), local_callers_are_admin=True)
+    with served(app) as port:
+        yield f"http://127.0.0.1:{port}/ui/#/", ids
+
+
+def test_no_script_runs_on_any_page(pages, struck):
+    url, ids = struck
+    page = pages(url)
+    wait_until_calm(page)
+
+    places = ["jobs", *(f"jobs/{one}" for one in ids), "failures", "queues", "queues/mail", "workers"]
+    for place in [*places, "schedules", "system", f"jobs?q={SCRIPT.replace('#', '')}"]:
+        page.evaluate("place => { location.hash = '#/' + place; }", place)
+        page.wait_for_selector("main h1")
+        page.wait_for_timeout(300)
+
+    assert page.evaluate("window.struck ?? null") is None
+    assert page.locator("main img, main script").count() == 0
+    assert page.locator('a[href^="javascript"]').count() == 0
+    pages.expect("422 /api/jobs", "422 /api/jobs/count")
+
+
+def test_the_texts_are_shown_as_they_are(pages, struck):
+    url, ids = struck
+    page = pages(f"{url}jobs/{ids[0]}")
+
+    page.locator(".trace em").wait_for()
+
+    assert script("error") in page.locator(".trace").inner_text()
+    assert script("key") in page.locator("aside").inner_text()

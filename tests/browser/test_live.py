@@ -1,0 +1,199 @@
+"""Live updates: new jobs wait to be asked for, a lost stream is announced and mended, viewers agree."""
+
+import json
+import time
+import urllib.request
+
+import pytest
+from playwright.sync_api import expect
+
+from taskharbor.harbor import Harbor
+from taskharbor.web.app import create_app
+from taskharbor.web.config import ServerConfig
+from tests.browser.test_pages import wait_until_calm
+from tests.integration.http.api import served
+
+AWAY = {
+    "type": "urn:taskharbor:problem:store-unavailable",
+    "title": "Store unavailable",
+    "status": 503,
+    "detail": "the store does not answer",
+    "request_id": "r-17",
+    "retryable": True,
+}
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """A server with an empty store, and a function that puts jobs in."""
+    app = create_app(
+        Harbor(f"sqlite:///{tmp_path}/jobs.db"), ServerConfig(any_type=True), local_callers_are_admin=True
+    )
+    with served(app) as port:
+
+        def put(count):
+            body = json.dumps(
+                {"jobs": [{"type": "ping", "payload": {"n": n}} for n in range(count)]}
+            ).encode()
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/api/jobs/batch", body, {"Content-Type": "application/json"}
+            )
+            urllib.request.urlopen(request).close()
+
+        yield f"http://127.0.0.1:{port}/ui/", put
+
+
+def test_an_empty_store_says_how_to_begin(pages, empty):
+    url, put = empty
+    page = pages(url)
+
+    expect(page.locator("h1")).to_have_text("No jobs yet")
+    expect(page.locator("pre").first).to_contain_text(".enqueue(")
+    put(1)
+
+    expect(page.locator("h1")).not_to_have_text("No jobs yet")
+
+
+def test_new_jobs_gather_and_the_focus_stays(pages, empty):
+    url, put = empty
+    put(5)
+    page = pages(f"{url}#/jobs")
+    expect(page.locator(".jobs tbody tr")).to_have_count(5)
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    focused = page.evaluate("document.activeElement.getAttribute('href')")
+
+    put(37)
+    pill = page.locator(".pillnew")
+    expect(pill).to_have_text("37 new")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == focused
+    expect(page.locator(".bulk b")).to_have_text("1 selected")
+    expect(page.locator(".jobs tbody tr")).to_have_count(5)
+    pill.click()
+
+    expect(page.locator(".jobs tbody tr")).to_have_count(42)
+    expect(pill).to_have_count(0)
+
+
+@pytest.mark.long
+def test_ten_thousand_new_jobs_a_second_move_nothing(pages, empty):
+    url, put = empty
+    put(50)
+    page = pages(f"{url}#/jobs")
+    expect(page.locator(".jobs tbody tr")).to_have_count(50)
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    focused = page.evaluate("document.activeElement.getAttribute('href')")
+    meter = page.context.new_cdp_session(page)
+    meter.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy_s():
+        metrics = {one["name"]: one["value"] for one in meter.send("Performance.getMetrics")["metrics"]}
+        return metrics["TaskDuration"]
+
+    before, begun = busy_s(), time.monotonic()
+    for turn in range(150):
+        put(1000)
+        page.wait_for_timeout(max((begun + (turn + 1) * 0.1 - time.monotonic()) * 1000, 0))
+    share = (busy_s() - before) / (time.monotonic() - begun)
+
+    expect(page.locator(".pillnew")).to_have_text("50+ new")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == focused
+    expect(page.locator(".bulk b")).to_have_text("1 selected")
+    assert share <= 0.15
+
+
+def test_two_viewers_see_what_one_does(pages, server):
+    one, other = pages(server.url), pages(server.url)
+    wait_until_calm(other)
+
+    one.keyboard.press("Control+k")
+    one.keyboard.type("pause webhooks")
+    one.keyboard.press("Enter")
+    expect(other.locator("#queues tr", has_text="webhooks")).to_contain_text("paused")
+    one.keyboard.press("u")
+
+    expect(other.locator("#queues tr", has_text="webhooks")).not_to_contain_text("paused")
+
+
+def test_a_lost_stream_is_announced_and_mended(pages, server):
+    page = pages(server.url)
+    wait_until_calm(page)
+
+    page.context.set_offline(True)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.route("**/api/events*", lambda route: route.abort())
+    page.keyboard.press("p")
+    page.keyboard.press("p")
+    expect(page.locator(".banner").first).to_contain_text("The live stream was lost")
+    expect(page.locator(".live")).to_contain_text("Not live")
+    expect(page.locator("#queues tbody tr").first).to_be_visible()
+    page.context.set_offline(False)
+    page.unroute("**/api/events*")
+
+    expect(page.locator(".live")).to_have_text("Live")
+    expect(page.locator(".banner")).to_have_count(0)
+    pages.trouble.clear()  # the browser reports every refused connection
+
+
+def test_a_hidden_page_closes_its_stream_and_catches_up(pages, server):
+    page, other = pages(server.at("jobs")), pages(server.at("jobs"))
+    wait_until_calm(page)
+    hide = """isHidden => {
+      Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    streams = []
+    page.on("request", lambda request: streams.append(request.url) if "/api/events?" in request.url else None)
+
+    page.evaluate(hide, True)
+    other.evaluate("fetch('../api/queues/exports/pause', {method: 'POST'})")
+    page.evaluate(hide, False)
+    wait_until_calm(page)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("resume exports")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".toast")).to_contain_text("Queue exports runs again")
+    assert len(streams) == 1
+
+
+def test_live_can_be_paused(pages, server):
+    page = pages(server.url)
+    wait_until_calm(page)
+
+    page.keyboard.press("p")
+    expect(page.locator(".banner")).to_contain_text("Live updates are paused")
+    page.keyboard.press("p")
+
+    expect(page.locator(".banner")).to_have_count(0)
+    expect(page.locator(".live")).to_have_text("Live")
+
+
+def test_no_request_leaves_the_server(pages, server):
+    page = pages(server.url)
+    hosts = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+
+    for place in ("jobs", f"jobs/{server.ids['failed']}", "failures", "queues", "workers", "system", ""):
+        page.evaluate("place => { location.hash = '#/' + place; }", place)
+        page.wait_for_selector("main h1")
+        page.wait_for_timeout(200)
+
+    assert hosts == {f"127.0.0.1:{server.port}"}
+
+
+def test_the_store_away_keeps_the_last_numbers(pages, tmp_path):
+    harbor = Harbor(f"sqlite:///{tmp_path}/jobs.db")
+    app = create_app(harbor, ServerConfig(any_type=True), local_callers_are_admin=True)
+    with served(app) as port:
+        page = pages(f"http://127.0.0.1:{port}/ui/")
+        page.route("**/api/jobs?*", lambda route: route.fulfill(status=503, body=json.dumps(AWAY)))
+        page.evaluate("location.hash = '#/jobs'")
+
+        expect(page.locator(".card.empty")).to_contain_text("The jobs could not be listed")
+        expect(page.locator(".card.empty")).to_contain_text("r-17")
+        page.unroute("**/api/jobs?*")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator(".card.empty")).to_contain_text("No jobs yet")
+    pages.trouble.clear()  # the 503, and the server that went away
