@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
+from taskharbor.client.needs import HarborNow, QueueNow, Rates, needs, verdict
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import DriverInfo, Query, QueueInfo
 from taskharbor.model.cause import cause_of, cause_of_job
 from taskharbor.model.job import JobRecord
 from taskharbor.model.presence import WorkerInfo
-from taskharbor.model.queue import EVERY_QUEUE
+from taskharbor.model.queue import EVERY_QUEUE, NO_RULES
+from taskharbor.model.schedule import StoredSchedule
 from taskharbor.model.state import JobState
 from taskharbor.views import instant_text, plain, queue_view, store_view, worker_view
 
@@ -48,6 +52,7 @@ class Look:
     workers: list[WorkerInfo]
     failing: list[Failing]
     monotonic: float
+    schedules: list[StoredSchedule] = field(default_factory=list)
 
     @property
     def at(self) -> datetime:
@@ -66,6 +71,7 @@ async def look_at(driver: Driver) -> Look:
         queues=await driver.queues(),
         workers=await driver.workers(),
         failing=failing_among(await _troubled(driver)),
+        schedules=await driver.schedules(),
         monotonic=driver.clock.monotonic(),
     )
 
@@ -157,8 +163,12 @@ def total(rates: dict[str, Rate] | None) -> Rate | None:
 
 def snapshot(look: Look, rates: dict[str, Rate] | None) -> dict[str, Any]:
     """A look as plain JSON data."""
+    now = _harbor_now(look, rates)
+    found = needs(now)
     return {
         "at": instant_text(look.at),
+        "verdict": msgspec.to_builtins(verdict(now, found)),
+        "needs": msgspec.to_builtins(found),
         "store": plain(store_view(look.store)),
         "throughput": _rate_view(total(rates)),
         "queues": [
@@ -179,6 +189,17 @@ def snapshot(look: Look, rates: dict[str, Rate] | None) -> dict[str, Any]:
             for group in look.failing
         ],
     }
+
+
+def _harbor_now(look: Look, rates: dict[str, Rate] | None) -> HarborNow:
+    """The look as the sentences of the dashboard need it. One process cannot see who was lost."""
+    harbor = next((queue.rules for queue in look.queues if queue.queue == EVERY_QUEUE), NO_RULES)
+    queues = []
+    for info in look.listed:
+        rate = (rates or {}).get(info.queue)
+        known = Rates() if rate is None else Rates(arrived_per_s=rate.arrived, done_per_s=rate.ended)
+        queues.append(QueueNow(info=info, rates=known))
+    return HarborNow(at=look.at, queues=queues, harbor=harbor, workers=look.workers, schedules=look.schedules)
 
 
 def _rate_view(rate: Rate | None) -> dict[str, float] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from taskharbor.cli.columns import NARROW_STATES, ago, counted, settings_of, span_text
 from taskharbor.cli.tables import Column, fitted_table, plain_table, rich_table, wrapped
 from taskharbor.cli.terminal import one_line
+from taskharbor.client.needs import MOST
 
 Item = Mapping[str, Any]
 
@@ -20,7 +21,7 @@ WIDE = 110
 def lines_of(shot: Mapping[str, Any], width: int | None = None) -> list[str]:
     """The snapshot as plain lines: everything, fitted to a width if there is one."""
     now = datetime.fromisoformat(shot["at"])
-    parts: list[str] = [*_headlines(shot, width), ""]
+    parts: list[str] = [*_headlines(shot, width), *_verdict(shot, width), ""]
     for title, columns, items in _tables(shot, now, is_wide=True):
         parts += [title, *(_table_lines(columns, items, width) if items else [_nothing(title)]), ""]
     return parts[:-1]
@@ -30,6 +31,15 @@ def _table_lines(columns: Sequence[Column], items: Sequence[Item], width: int | 
     if width is None:
         return plain_table(columns, items)
     return ("".join(text for text, _ in line) for line in fitted_table(columns, items, width))
+
+
+def _verdict(shot: Mapping[str, Any], width: int | None) -> list[str]:
+    """What needs a person, in the words of the dashboard."""
+    lines = [shot["verdict"]["text"]]
+    lines += [one_line(f"- {need['text']}: {need['detail']}") for need in shot["needs"][:MOST]]
+    if len(shot["needs"]) > MOST:
+        lines.append(f"- {len(shot['needs']) - MOST} more")
+    return lines if width is None else [part for line in lines for part in wrapped(line, width)]
 
 
 def _headlines(shot: Mapping[str, Any], width: int | None) -> list[str]:
@@ -47,6 +57,9 @@ def screen(shot: Mapping[str, Any], width: int, height: int, trouble: str | None
         text = f"no answer since {shot['at'][11:19]} UTC: {one_line(trouble)}"
         rows.append(Text(text, style="bold red", no_wrap=True, overflow="ellipsis"))
     tables = _tables(shot, now, is_wide=width >= WIDE)
+    style = {"bad": "red", "warn": "yellow"}.get(shot["verdict"]["level"], "green")
+    spare = max(height - len(rows) - 4 * len(tables) - 1, 0)  # each table keeps a row
+    rows += [Text(line, style=style) for line in _verdict(shot, width)[:spare]]
     room = _room([len(items) for _, _, items in tables], height - len(rows) - 3 * len(tables) - 1)
     for (title, columns, items), fits in zip(tables, room, strict=True):
         rows.append(Text(""))

@@ -186,3 +186,32 @@ def test_once_prints_a_look_and_json_the_same_as_data(shell: Shell) -> None:
     assert data.json["queues"][0]["name"] == "mail"
     assert data.json["throughput"] == {"arrived_per_s": 0.0, "ended_per_s": 0.0}
     assert data.json["workers"] == data.json["failing"] == []
+
+
+def test_it_says_in_the_words_of_the_dashboard_what_needs_a_person() -> None:
+    calm = snapshot(look(workers=1, mail=Counts(completed=3)), None)
+    held = look(workers=1)
+    rules = QueueRules(paused=True)
+    old = NOW - timedelta(hours=3)
+    held.queues.append(QueueInfo(queue="mail", rules=rules, counts=Counts(ready=120), oldest_ready_at=old))
+    shot = snapshot(held, None)
+
+    assert (calm["verdict"]["text"], calm["needs"]) == ("All calm", [])
+    assert [need["kind"] for need in shot["needs"]] == ["paused"]
+    text = "\n".join(lines_of(shot))
+    assert "One thing needs you\n- mail is paused: 120 jobs are ready, the oldest for 3 h." in text
+    assert "mail is paused" in "\n".join(rendered(shot, 100, 40))
+
+
+def test_more_than_five_needs_are_counted() -> None:
+    many = look(workers=1)
+    old = NOW - timedelta(hours=3)
+    for number in range(7):
+        info = QueueInfo(
+            queue=f"q{number}", rules=QueueRules(paused=True), counts=Counts(ready=1), oldest_ready_at=old
+        )
+        many.queues.append(info)
+
+    lines = lines_of(snapshot(many, None))
+    assert lines[1] == "Seven things need you"
+    assert lines[7] == "- 2 more"
