@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -289,6 +288,8 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _unknown_field(name: str, at: int) -> SearchError:
+    from difflib import get_close_matches
+
     close = get_close_matches(name[:_MOST_SHOWN].lower(), FIELDS, n=3, cutoff=0.6)
     shown = name if len(name) <= _MOST_SHOWN else name[: _MOST_SHOWN - 1] + "…"
     expected = [f"{field}:" for field in close or FIELDS if field != "args"]

@@ -30,6 +30,8 @@ HISTORY = timedelta(days=7)
 NEW_FOR = timedelta(hours=24)
 STATUS_KEPT = timedelta(days=365)
 _REFRESH_SECONDS = 30.0
+_SETTLED_AFTER = timedelta(hours=1)
+_MOST_CAUSES = 10_000
 # Cells of one book at one instant: every store reads all of them in one step.
 _STATUS_AT = datetime(2020, 1, 1, tzinfo=UTC)
 _MOST_STATUSES = 1000
@@ -76,6 +78,7 @@ class Failures:
         self._service = service
         self._reader: LogReader | None = None
         self._first_seen: dict[str, int] = {}
+        self._learned = EPOCH
         self._new: tuple[NewCause, ...] = ()
         self._next_refresh = float("-inf")
 
@@ -136,8 +139,13 @@ class Failures:
         return list(found.values())
 
     async def _learn_first(self, reader: LogReader, now: datetime) -> None:
-        for _, rows in await reader.causes(now - HISTORY, now, now, QUARTER):
-            for row in rows:
+        """When each cause was first seen. What was learned an hour ago or earlier does not change."""
+        cells = await reader.causes(now - HISTORY, now, now, QUARTER)
+        if len(self._first_seen) > _MOST_CAUSES:
+            self._first_seen, self._learned = {}, EPOCH
+        learned, self._learned = self._learned, now - _SETTLED_AFTER
+        for at, rows in cells:
+            for row in rows if at >= learned else ():
                 known = self._first_seen.get(row.cause, row.first_at)
                 self._first_seen[row.cause] = min(known, row.first_at)
 

@@ -79,6 +79,8 @@ class JobWalk:
         self._query, self._is_possible = narrowed(query, search, self._service.clock.now())
         self._facts = Circumstances(now=self._service.clock.now())
         self._has_one_thread: bool | None = None
+        self._took = 0.0
+        """How long the last look took, if no pause has followed it."""
         self._is_filtered = bool(self._lookup.walked_in_server) or also is not None or self._hides_queues
 
     @property
@@ -109,10 +111,11 @@ class JobWalk:
         found: list[JobRecord] = []
         looked_at, back_to = 0, None
         size = max(limit, FIRST_LOOK) if self._is_filtered else limit
+        await self._rest(driver)
         while True:
             began = self._service.clock.monotonic()
             page = await self._ask(driver, size, cursor)
-            took = self._service.clock.monotonic() - began
+            self._took = self._service.clock.monotonic() - began
             self._left_jobs -= max(page.examined, len(page.jobs))
             looked_at += self._visible(page)
             back_to = self._instant(page.jobs[-1]) if page.jobs else back_to
@@ -124,7 +127,7 @@ class JobWalk:
                 break
             if cursor is None or len(found) == limit:
                 break
-            await self._rest(driver, took)
+            await self._rest(driver)
             if self.is_spent:
                 break
             size = 5 * FIRST_LOOK if self._is_filtered else limit - len(found)
@@ -156,7 +159,10 @@ class JobWalk:
             await driver.find(plain, now=self._service.now())
             raise not_ours() from None
 
-    async def _rest(self, driver: Driver, took: float) -> None:
+    async def _rest(self, driver: Driver) -> None:
+        took, self._took = self._took, 0.0
+        if not took:
+            return
         if self._has_one_thread is None:
             self._has_one_thread = "redis" in (await driver.info()).driver
         if self._has_one_thread:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from taskharbor.drivers.messages import Page, Query
@@ -158,38 +159,39 @@ async def test_a_cursor_of_another_search_is_refused(api: Api) -> None:
     assert answer.status_code == 400
 
 
+@pytest.mark.parametrize("path", ["/api/jobs?q=type:y*&limit=1", "/api/jobs/count?q=type:x*"])
 async def test_a_search_leaves_redis_alone_four_times_as_long_as_it_used_it(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     driver = await api.harbor.client.adriver()
-    seconds: list[float] = []
     for _ in range(12):
         await api.put({"type": "x"})
-    monkeypatch.setattr(job_walk, "FIRST_LOOK", 1)
-    monkeypatch.setattr(job_walk, "WALK_SECONDS", 600.0)
-    times = iter(range(1000))
+    looks: list[Query] = []
+    pauses: list[float] = []
     whole_find, info = driver.find, await driver.info()
 
-    async def slow_find(query: Query, **options: Any) -> Page:
-        next(times)
+    async def counted_find(query: Query, **options: Any) -> Page:
+        looks.append(query)
         return await whole_find(query, **options)
 
     async def as_redis() -> Any:
-        return type(info)(
-            **{name: getattr(info, name) for name in info.__struct_fields__} | {"driver": "redis"}
-        )
+        return msgspec.structs.replace(info, driver="redis")
 
-    async def pause(for_seconds: float) -> None:
-        seconds.append(for_seconds)
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
 
-    monkeypatch.setattr(driver, "find", slow_find)
+    monkeypatch.setattr(job_walk, "FIRST_LOOK", 1)
+    monkeypatch.setattr(job_walk, "WALK_SECONDS", 600.0)
+    monkeypatch.setattr("taskharbor.web.api.jobs.MAX_PAGE", 4)
+    monkeypatch.setattr(driver, "find", counted_find)
     monkeypatch.setattr(driver, "info", as_redis)
     monkeypatch.setattr(api.app.service, "pause", pause)
 
-    await api("GET", "/api/jobs?q=type:y*&limit=1")
+    await api("GET", path)
 
-    assert len(seconds) == next(times) - 1  # after every look but the last
-    assert all(one > 0 for one in seconds)
+    assert len(looks) > 2
+    assert len(pauses) == len(looks) - 1  # after every look but the last
+    assert all(seconds > 0 for seconds in pauses)
 
 
 async def test_counts_by_queue_and_state_need_no_walk(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,11 @@ async def list_failures(request: Request) -> Response:
     asked: FailuresQuery = request.query
     if asked.queue is not None:
         request.require_queue(asked.queue)
+    question = ("failures", request.scope["query_string"], request.principal.queues)
+    return await request.service.shared_answers.get(question, lambda: _listed(request, asked))
+
+
+async def _listed(request: Request, asked: FailuresQuery) -> Reply:
     driver = await request.service.driver()
     if not driver.capabilities.logbook:
         return json_answer(FailuresOut(items=[], step_s=None, is_kept=False))
