@@ -41,6 +41,7 @@ POLL_SECONDS = 1.0
 KEPT_SECONDS = 300.0
 MAX_KEPT = 10_000
 MAX_UNREAD = 1000
+MAX_AUDIENCES = 100
 MAX_SHARE = 5.0
 """After following jobs, wait at least so many times as long as that took."""
 _MOST_DIGITS = 18
@@ -123,7 +124,7 @@ class Feed:
         self._queues: dict[str, QueueView] = {}
         self._seen: BoardLook | None = None
         self._boards: dict[Audience, BoardOut] = {}
-        """What was sent last, to each audience that listens."""
+        """What was sent last to each audience, also to those that may come back; the latest last."""
         self._workers: dict[Audience, object] = {}
         self._jobs_seconds = 0.0
         self.find_bulk: Callable[[], Iterable[tuple[Audience, str, Any]]] = tuple
@@ -213,21 +214,22 @@ class Feed:
     def _compare_boards(self, look: BoardLook, newcomer: FeedSubscription | None) -> None:
         everyone = self._subscriptions if newcomer is None else {newcomer, *self._subscriptions}
         listening = {one.principal.queues: one.principal for one in everyone if one.topics - {"queues"}}
-        boards, workers = self._boards, self._workers
-        self._boards, self._workers = {}, {}
         for audience, principal in listening.items():
+            before, there = self._boards.pop(audience, None), self._workers.get(audience)
             board = self._boards[audience] = board_view(self._board, look, principal)
             here = self._workers[audience] = _workers_shown(look, principal)
-            before = boards.get(audience)
             if before is None:  # the first listener gets the whole in a snapshot
                 continue
             delta = board_delta(before, board)
             self._happened("board", delta, topic="board", audience=audience)
-            if workers[audience] != here:
+            if there != here:
                 self._happened("workers", {}, topic="workers", audience=audience)
             if before.counts.failed != board.counts.failed:
                 failed = {"failed": board.counts.failed}
                 self._happened("failures", failed, topic="failures", audience=audience)
+        while len(self._boards) > max(MAX_AUDIENCES, len(listening)):
+            gone = next(iter(self._boards))  # the longest without a listener
+            del self._boards[gone], self._workers[gone]
 
     def _compare_bulk(self) -> None:
         before, self._bulk = self._bulk, {}

@@ -365,3 +365,29 @@ async def test_an_action_on_many_jobs_is_followed_to_its_end(api: Api) -> None:
     assert (held["id"], held["state"], held["done"]) == (action["id"], "held", 0)
     assert (told["done"], told["of"]) == (1, 1)
     assert told == (await api("GET", f"/api/bulk/{action['id']}")).json()
+
+
+async def test_who_comes_back_gets_the_newest_board_though_others_listened_meanwhile(
+    tmp_path: Path,
+) -> None:
+    file = token_file(tmp_path)
+    whole, narrow = make_token(file, "viewer"), make_token(file, "viewer", ("mail",))
+    api = Api(tokens=tmp_path / "tokens.json")
+    client = api.harbor.client
+    mine = {"Authorization": f"Bearer {narrow}"}
+    async with stream(api, "topics=board", {"Authorization": f"Bearer {whole}"}) as others:
+        await others.next()
+        async with stream(api, "topics=board", mine) as events:
+            last_id, _, _ = await events.next()
+        await client._aenqueue_job(client._new_job(request("mail")))
+        seen: dict[str, Any] = {}
+        while "queues" not in seen:  # the change is on its way to the others
+            seen |= (await others.next("board"))[2]
+        async with stream(api, "topics=board", {**mine, "Last-Event-ID": last_id}) as again:
+            assert (await again.next())[1] == "resumed"
+            told: dict[str, Any] = {}
+            while "queues" not in told:
+                told |= (await again.next("board"))[2]
+
+    assert [(row["name"], row["ready"]) for row in told["queues"]] == [("mail", 1)]
+    await api.aclose()
