@@ -75,8 +75,11 @@ def provide() -> Found | None:
         return found
     if sys.platform == "linux" and os.geteuid() == 0 and shutil.which("apt-get"):
         _install()
-    elif can_fetch():
-        fetch()
+    if find() is None and can_fetch():
+        try:
+            fetch()
+        except (OSError, SystemExit) as error:  # no network, say: the tests name what is missing
+            print(f"no browser was fetched: {error}", file=sys.stderr)
     return find()
 
 
