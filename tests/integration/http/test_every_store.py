@@ -97,7 +97,7 @@ async def test_a_person_mutes_a_cause_and_takes_a_setting_back(api: Api) -> None
     undone = await api("POST", f"/api/audit/{configured['request_id']}/undo")
 
     assert seen == ["open", "muted", "open"]
-    assert (muted["did"], opened["did"]) == ("mute_failure", "open_failure")
+    assert (muted["did"], opened["did"]) == ("mute_cause", "open_cause")
     assert undone.status_code == 200, undone.text
     assert (await api("GET", "/api/queues/mail")).json()["max_running"] is None
     assert [one["undo"] for one in await changes(api)] == [None, "done", None, None]

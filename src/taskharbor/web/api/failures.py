@@ -212,7 +212,7 @@ OPERATIONS = [
         Operation(
             method="POST",
             path=f"/api/failures/{{cause}}/{verb}",
-            name=f"{verb}_failure",
+            name=f"{verb}_cause",
             handler=handler,
             summary=summary,
             body=body,
