@@ -13,6 +13,7 @@ from taskharbor.errors import InvalidArgument, RateLimited
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.settlement import Ack, Release, Retry
+from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import (
     HOUR,
     LEASE,
@@ -26,6 +27,7 @@ from taskharbor.testing.conformance.kit import (
     WORKER,
     enqueue_one,
     get_one,
+    in_state,
     new_job,
     new_jobs,
     requires,
@@ -132,6 +134,19 @@ async def test_a_batch_over_the_whole_budget_can_never_pass(driver: Driver) -> N
         await driver.enqueue(new_jobs(4), now=START)
 
     assert await accepted(driver, 5) == 3
+
+
+async def test_a_repeat_after_its_key_has_expired_spends_as_a_new_job(driver: Driver) -> None:
+    """M06 A13: from the instant on at which the key is free."""
+    await in_state(driver, JobState.COMPLETED, idempotency_key=b"once")
+    await limit(driver, enqueue_rate=RateLimit(1, MINUTE))
+    free_at = START + timedelta(hours=24)
+
+    again = await enqueue_one(driver, now=free_at, idempotency_key=b"once")
+
+    assert again.result is EnqueueResult.CREATED
+    with pytest.raises(RateLimited):
+        await enqueue_one(driver, now=free_at)
 
 
 async def test_duplicates_spend_nothing_and_pass_at_any_time(driver: Driver) -> None:
