@@ -8,11 +8,12 @@ from __future__ import annotations
 
 COMMANDS = (
     "select", "info", "time", "evalsha", "script|load",
-    "get", "set", "del", "expire",
-    "hget", "hmget", "hset", "hsetnx", "hdel", "hexists", "hincrby", "hvals",
+    "get", "set", "del", "exists", "expire", "expireat", "ttl",
+    "hget", "hgetall", "hmget", "hset", "hsetnx", "hdel", "hexists", "hincrby", "hvals",
     "sadd", "srem", "smembers",
     "lpush", "rpush", "llen", "lrange", "lrem", "blpop",
-    "zadd", "zrem", "zcard", "zcount", "zrange", "zrangebylex", "zrangebyscore", "zrevrangebyscore",
+    "zadd", "zrem", "zcard", "zcount", "zrange", "zrangebylex", "zrangebyscore", "zrevrangebylex",
+    "zrevrangebyscore",
     "zremrangebylex", "zremrangebyrank", "zremrangebyscore",
 )  # fmt: skip
 ON_CLUSTERS = ("cluster|slots",)
