@@ -21,6 +21,7 @@ from taskharbor.drivers.wire import Role
 from taskharbor.harbor import Harbor
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
+from tests.browser import observed
 from tests.browser.filled import fill
 from tests.integration.http.api import make_token, served, token_file
 from tools import browser as browsers
@@ -162,3 +163,13 @@ def token_server(server: Server, tmp_path_factory: pytest.TempPathFactory) -> It
     )
     with served(app) as port:
         yield TokenServer(f"http://127.0.0.1:{port}/ui/", tokens)
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server on a store with a past: causes of failures, workers of different speed, runs of a schedule."""
+    store = f"sqlite:///{tmp_path_factory.mktemp('watched')}/jobs.db"
+    ids = asyncio.run(observed.fill(store))
+    app = create_app(Harbor(store), ServerConfig(name="prod", any_type=True), local_callers_are_admin=True)
+    with served(app) as port:
+        yield Server(port, store, ids)

@@ -39,7 +39,7 @@ export function Audit({ session }) {
       ${next && html`<div class="more"><${Button} kind="bare end" onClick=${() => ask(next)}>Older<//></div>`}</div>`}</section>`;
 }
 
-const WORDS = { configure_queue: "set", pause_queue: "paused queue", resume_queue: "resumed queue", retry: "retried", cancel: "cancelled", delete_dead: "deleted", retry_dead: "retried dead letters",
+const WORDS = { configure_queue: "set", pause_queue: "paused queue", resume_queue: "resumed queue", retry: "retried", cancel: "cancelled", delete_dead: "deleted", retry_dead: "retried dead letters", bulk_ended: "ended",
   stop_bulk: "stopped", start_bulk: "began at once", mute_cause: "muted", snooze_cause: "snoozed", open_cause: "opened again", create_token: "made a token", revoke_token: "revoked a token",
   pause_schedule: "paused schedule", resume_schedule: "resumed schedule", run_schedule: "ran schedule", put_schedule: "stored schedule", delete_schedule: "deleted schedule" };
 const MANY = { retry: "retry", cancel: "cancel", delete: "delete" };

@@ -6,7 +6,7 @@ import { Icon } from "./icons.js";
 /** @param {{ title: string, text?: any, code?: string[], acts?: any }} props */
 export const Empty = ({ title, text, code = [], acts }) => html`<div class="card empty"><b>${title}</b>
   ${text && html`<span class="soft">${text}</span>`}
-  ${code.map((line) => html`<pre key=${line} tabindex="0" role="region" aria-label="To paste">${line}</pre>`)}
+  ${code.map((line, index) => html`<pre key=${line} tabindex="0" role="region" aria-label=${code.length > 1 ? `To paste, ${index + 1}` : "To paste"}>${line}</pre>`)}
   ${acts && html`<span class="acts">${acts}</span>`}</div>`;
 
 const WIDTHS = [[20, 26, 10], [24, 18, 14], [17, 30, 9], [22, 22, 12]];
