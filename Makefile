@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-more test-long chaos coverage mutants check fix bench alerts constraints clean
+.PHONY: help env demo test test-fast test-more test-long chaos coverage mutants check fix bench pictures alerts constraints clean
 
 export PYTHON
 ARGS ?=
@@ -28,7 +28,7 @@ test-fast: env  ## Run the unit tests only, in a few seconds
 	@$(python) -m pytest tests/unit $(ARGS)
 
 test-more: env  ## Run the rest of what CI runs: all tables, long series, slow tests
-	@$(python) tools/browser.py --provide >/dev/null
+	@$(python) tools/browser.py --provide --fetch >/dev/null
 	@$(python) -m pytest -n $(JOBS) --dist loadgroup -m 'more and not long' $(ARGS)
 
 test-long: env  ## Run what CI does not: hours of properties, simulation and load
@@ -73,6 +73,10 @@ bench: env  ## Run the benchmarks in bench/
 	@set -e; for file in bench/bench_*.py; do \
 	    echo "== $$file"; $(python) "$$file" $(ARGS); \
 	done
+
+pictures: env  ## Draw the pictures of the dashboard again: for the docs, and for the tests to compare with
+	@$(python) tools/browser.py --fetch >/dev/null
+	@$(python) tools/pictures.py
 
 alerts:  ## Check the alert rules and run their tests (needs promtool)
 	@command -v promtool >/dev/null || { echo "promtool is missing: it comes with Prometheus"; exit 1; }

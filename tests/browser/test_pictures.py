@@ -1,0 +1,76 @@
+"""The pages look as they did: compared pixel by pixel with pictures of the pinned browser.
+
+A change that is meant needs `make pictures`; the pull request then shows both.
+"""
+
+import base64
+
+import pytest
+
+from tests.browser.conftest import inside
+from tools import browser as browsers
+from tools import pictures
+
+MOST_DIFFERENT = 0.001
+"""The share of pixels that may differ, by more than 16 of 255 in one colour."""
+COMPARE = """async ([one, other]) => {
+  const pixels = async (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const image = await createImageBitmap(new Blob([bytes]));
+    const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    context.drawImage(image, 0, 0);
+    return context.getImageData(0, 0, image.width, image.height);
+  };
+  const [a, b] = [await pixels(one), await pixels(other)];
+  if (a.width !== b.width || a.height !== b.height) return 1;
+  let different = 0;
+  for (let at = 0; at < a.data.length; at += 4) {
+    if ([0, 1, 2].some((colour) => Math.abs(a.data[at + colour] - b.data[at + colour]) > 16)) different += 1;
+  }
+  return different / (a.data.length / 4);
+}"""
+
+pytestmark = pytest.mark.more("builds an hour of simulated jobs and draws ten pages")
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    """The pinned browser, and a dashboard whose time stands still."""
+    found = browsers.pinned()
+    if found is None:
+        pytest.skip("the pinned browser is not here: python tools/browser.py --fetch")
+    with pictures.dashboard() as url:
+        manager = pictures.drawing(found)
+        chromium = inside(manager.__enter__)
+        yield chromium, url
+        inside(manager.__exit__, None, None, None)
+
+
+def difference(chromium, one, other):
+    page = chromium.new_page()
+    try:
+        return page.evaluate(COMPARE, [base64.b64encode(data).decode() for data in (one, other)])
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize(("width", "theme"), pictures.FORMS)
+@pytest.mark.parametrize("name", pictures.PLACES)
+def test_a_page_looks_as_it_did(drawing, tmp_path, name, width, theme):
+    chromium, url = drawing
+    kept = pictures.GOLDENS / f"{name}-{theme}-{width}.png"
+
+    now = pictures.drawn(chromium, url, name, width, theme)
+    (tmp_path / kept.name).write_bytes(now)
+
+    assert difference(chromium, kept.read_bytes(), now) <= MOST_DIFFERENT, f"see {tmp_path / kept.name}"
+
+
+def test_a_small_change_is_noticed(drawing):
+    chromium, url = drawing
+
+    light = pictures.drawn(chromium, url, "workers", 390, "light")
+    dark = pictures.drawn(chromium, url, "workers", 390, "dark")
+
+    assert difference(chromium, light, light) == 0
+    assert difference(chromium, light, dark) > MOST_DIFFERENT
