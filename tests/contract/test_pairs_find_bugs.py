@@ -36,10 +36,10 @@ class Bug(NamedTuple):
 
 BUGS = {
     "an ack asks for no token": Bug(
-        "settle",
-        "and s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > o_at\n              and s.worker = "
+        "settle_rest",
+        "s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > p_at\n              and s.worker = "
         "coalesce(p_workers[coalesce(i.lease, 1)], s.worker)",
-        "and s.ends_at > o_at",
+        "s.ends_at > p_at",
         "ack",
         "extend",
         ("claimed_again",),
@@ -53,7 +53,7 @@ BUGS = {
         ("ready", "keyed"),
     ),
     "a retry does not look again for a cancel": Bug(
-        "settle",
+        "settle_rest",
         "and s.cancel_requested = (select k.cancel_requested from job_state k where k.id = i.id)",
         "",
         "retry",
