@@ -258,6 +258,8 @@ def test_a_release_is_marked_where_its_first_worker_started() -> None:
 class NoLog:
     """A service whose store keeps no logbook."""
 
-    class harbor:  # noqa: N801 - as the attribute is called
-        class driver:  # noqa: N801
-            capabilities = Capabilities()
+    clock = SimulatedClock()
+    capabilities = Capabilities()
+
+    async def driver(self) -> "NoLog":
+        return self
