@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.log_pages import each_entry
+from taskharbor.model.clock import SystemClock
 from taskharbor.model.log_cells import (
     CauseNumbers,
     Fire,
@@ -69,7 +70,8 @@ class Book(Generic[Row]):
 
     async def _fetch(self, since: datetime, until: datetime, now: datetime) -> dict[datetime, list[Row]]:
         cells: dict[datetime, list[list[Row]]] = {}
-        async for entry in each_entry(self._driver, self._book, since, until, now=now):
+        given = _given(self._driver, now)
+        async for entry in each_entry(self._driver, self._book, since, until, now=given):
             cells.setdefault(entry.at, []).append(unpacked(entry.data, self._kind))
         return {
             at: self._summed(parts) if self._summed is not None else parts[-1] for at, parts in cells.items()
@@ -126,13 +128,17 @@ class LogReader:
     async def fires(self, now: datetime, *, limit: int = 1000) -> dict[str, list[tuple[datetime, str]]]:
         """The last runs of every schedule, newest first: tick and job id."""
         found: dict[str, list[tuple[datetime, str]]] = {}
-        entries = await self._driver.read_log(
-            FIRES, now - KEPT[FIRES], now + timedelta(days=1), limit=limit, newest_first=True, now=now
-        )
+        since, until, given = now - KEPT[FIRES], now + timedelta(days=1), _given(self._driver, now)
+        entries = await self._driver.read_log(FIRES, since, until, limit=limit, newest_first=True, now=given)
         for entry in entries:
             for fire in unpacked(entry.data, Fire):
                 found.setdefault(entry.by, []).append((entry.at, fire.job_id))
         return found
+
+
+def _given(driver: Driver, now: datetime) -> datetime | None:
+    """What to pass to a verb as `now`: in real time the store's own clock decides, as everywhere."""
+    return None if isinstance(driver.clock, SystemClock) else now
 
 
 def _pair(driver: Driver, books: tuple[str, str], kind: Any, summed: Any) -> tuple[Book[Any], Book[Any]]:
