@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
 from taskharbor.drivers.messages import Settled
@@ -19,7 +20,7 @@ from taskharbor.model.cause import Cause, cause_of
 from taskharbor.model.checks import MAX_TEXT
 from taskharbor.model.clock import Clock, micros
 from taskharbor.model.job import FailureKind, JobRecord
-from taskharbor.model.job_batches import alike_claims, alike_ends, stalled_before, waited_since
+from taskharbor.model.job_batches import stalled_before, waited_since
 from taskharbor.model.log_cells import MAX_CAUSES, MAX_PAIRS, OTHER, CauseNumbers, Numbers, packed
 from taskharbor.model.log_series import MINUTE, floor
 from taskharbor.model.logbook import CAUSES, KEPT, NUMBERS, LogEntry
@@ -28,8 +29,11 @@ from taskharbor.model.state import JobState
 
 RELEASE_LABEL = "release"
 RELEASE_VARIABLE = "TASKHARBOR_RELEASE"
-LATEST = timedelta(seconds=100)
-"""So long after its minute a cell may still be written: the leader merges it when it is two minutes old."""
+LATEST_SECONDS = 110.0
+"""So long after its first job a cell may be written: the leader merges it two minutes after its end."""
+
+_SAMPLES = 8  # of a batch of equal jobs that are looked at one by one
+_MOST_NOTED = 2000  # batches, or single jobs
 
 _FAILED = frozenset({"retried", "failed", "stalled"})
 _cause_of: Callable[..., Cause] = lru_cache(256)(cause_of)
@@ -44,10 +48,11 @@ def release_of(labels: dict[str, str] | None) -> str:
 class _Minute:
     """What happened within one minute."""
 
-    __slots__ = ("at", "causes", "is_dirty", "numbers")
+    __slots__ = ("at", "began", "causes", "is_dirty", "numbers")
 
-    def __init__(self, at: datetime) -> None:
+    def __init__(self, at: datetime, began: float) -> None:
         self.at = at
+        self.began = began
         self.numbers: dict[tuple[str, str], Numbers] = {}
         self.causes: dict[tuple[str, str], CauseNumbers] = {}
         self.is_dirty = False
@@ -86,13 +91,28 @@ class _Minute:
 
 
 class LogRecorder:
-    """The cells of one writer. Safe from any thread."""
+    """The cells of one writer. Safe from any thread.
 
-    def __init__(self, writer: str, clock: Clock, *, release: str = "") -> None:
+    What happens to batches is only noted, and counted when cells are taken: the loop that runs jobs goes on.
+    """
+
+    def __init__(
+        self,
+        writer: str,
+        clock: Clock,
+        *,
+        release: str = "",
+        queues: Sequence[str] = (),
+        types: Sequence[str] = (),
+    ) -> None:
+        """`queues` and `types` are all that this writer can meet; empty: there may be others."""
         self._writer = writer
         self._clock = clock
         self._release = release
+        self._has_one_queue = len(queues) == 1
+        self._has_one_type = len(types) == 1
         self._lock = threading.Lock()
+        self._noted: deque[Callable[[], None]] = deque()
         self._minutes: list[_Minute] = []
         self._has_copies = False
 
@@ -114,12 +134,13 @@ class LogRecorder:
 
     def take(self) -> list[LogEntry]:
         """The cells that changed since the last time, whole. A minute that is long over is forgotten."""
-        now = self._clock.now()
         with self._lock:
+            self._count_noted()
             changed = [minute for minute in self._minutes if minute.is_dirty]
             for minute in changed:
                 minute.is_dirty = False
-            self._minutes = [one for one in self._minutes if now < one.at + MINUTE + LATEST]
+            over = self._clock.monotonic() - LATEST_SECONDS
+            self._minutes = [one for one in self._minutes if one.began > over]
             entries = [minute.entries(self._writer) for minute in changed if minute in self._minutes]
         return [entry for part in entries for entry in part]
 
@@ -130,15 +151,24 @@ class LogRecorder:
             for minute in self._minutes:
                 minute.is_dirty |= minute.at in instants
 
-    def _minute(self) -> _Minute:
-        at = self._clock.now()
+    def _note(self, count: Callable[[], None]) -> None:
+        self._noted.append(count)
+        if len(self._noted) >= _MOST_NOTED:  # nothing takes cells: keep no more than that
+            with self._lock:
+                self._count_noted()
+
+    def _count_noted(self) -> None:
+        while self._noted:
+            self._noted.popleft()()
+
+    def _minute(self, at: datetime) -> _Minute:
         if self._minutes and self._minutes[-1].at <= at < self._minutes[-1].at + MINUTE:
             return self._minutes[-1]
         start = floor(at, MINUTE)
-        for minute in self._minutes:  # a clock that was set back
+        for minute in self._minutes:  # batches are noted in the order of their answers, not of their instants
             if minute.at == start:
                 return minute
-        self._minutes.append(_Minute(start))
+        self._minutes.append(_Minute(start, self._clock.monotonic()))
         return self._minutes[-1]
 
     # ------------------------------------------------------------------ what happens
@@ -147,37 +177,86 @@ class LogRecorder:
         jobs = event.jobs
         if event.worker_id != self._writer or not jobs:
             return
-        first, since = jobs[0], alike_claims(jobs)
-        with self._lock:
-            minute = self._minute()
-            if since is not None and first.started_at is not None:
-                minute.of(first.queue, first.type).waited(since, first.started_at)
-                return
-            for record in jobs:
-                self._claimed_one(minute.of(record.queue, record.type), record)
+        if self._are_new(jobs):
+            first = jobs[0]
+            since = [job.run_at or job.created_at for job in _some(jobs)]
+            self._note(
+                partial(self._count_claim, first.queue, first.type, since, first.started_at, len(jobs))
+            )
+            return
+        for job in jobs:
+            self._has_copies |= job.speculates_on is not None
+            waits = (job.queue, job.type, [waited_since(job)], job.started_at, 1)
+            self._note(partial(self._count_claim, *waits, stalled=stalled_before(job)))
 
-    def _claimed_one(self, numbers: Numbers, record: JobRecord) -> None:
-        since = waited_since(record)
-        numbers.waited([since], record.started_at or since)
-        numbers.stalled += stalled_before(record)
-        self._has_copies |= record.speculates_on is not None
+    def _count_claim(
+        self,
+        queue: str,
+        type_name: str,
+        since: list[datetime],
+        at: datetime | None,
+        total: int,
+        stalled: bool = False,
+    ) -> None:
+        at = at or since[0]
+        numbers = self._minute(at).of(queue, type_name)
+        numbers.waited(since, at, total)
+        numbers.stalled += stalled
 
     def _answered(self, event: AttemptsAnswered) -> None:
         jobs, answers = event.jobs, event.answers
         if event.worker_id != self._writer or not jobs:
             return
-        runs = None if self._has_copies else alike_ends(jobs, answers)
-        with self._lock:
-            minute = self._minute()
-            if runs is not None:
-                record = jobs[0].record
-                numbers = minute.of(record.queue, record.type)
-                numbers.completed += len(runs)
-                numbers.ran(runs)
-                return
-            for job, answer in zip(jobs, answers, strict=True):
-                if type(answer) is Settled:
-                    _count_end(minute.of(job.record.queue, job.record.type), job, answer)
+        runs = None if self._has_copies else self._sampled_runs(jobs, answers)
+        if runs is not None:
+            record = jobs[0].record
+            self._note(partial(self._count_done, record.queue, record.type, runs, answers[0].at, len(jobs)))
+            return
+        for job, answer in zip(jobs, answers, strict=True):
+            if type(answer) is Settled:
+                self._note(partial(self._count_end, *_end_of(job, answer)))
+
+    def _count_done(self, queue: str, type_name: str, runs: list[float], at: datetime, total: int) -> None:
+        numbers = self._minute(at).of(queue, type_name)
+        numbers.completed += total
+        numbers.ran(runs, total)
+
+    def _count_end(
+        self, queue: str, type_name: str, run: float | None, outcomes: Sequence[str], at: datetime
+    ) -> None:
+        numbers = self._minute(at).of(queue, type_name)
+        if run is not None:
+            numbers.ran([run])
+        for outcome in outcomes:
+            setattr(numbers, outcome, getattr(numbers, outcome) + 1)
+
+    def _are_new(self, jobs: Sequence[JobRecord]) -> bool:
+        """Whether these are of one queue and type, claimed for the first time, and no copies."""
+        size, first = len(jobs), jobs[0]
+        return (
+            [job.starts for job in jobs].count(1) == size
+            and [job.speculates_on for job in jobs].count(None) == size
+            and (self._has_one_type or [job.type for job in jobs].count(first.type) == size)
+            and (self._has_one_queue or [job.queue for job in jobs].count(first.queue) == size)
+        )
+
+    def _sampled_runs(self, jobs: Sequence[Any], answers: Sequence[Any]) -> list[float] | None:
+        """How long some of these handlers ran; None unless all succeeded and are of one queue and type.
+
+        To look at each record once more, long after its claim, costs more than everything else here: what can
+        only have one value is not asked for, and times are read from a few.
+        """
+        size, first = len(jobs), jobs[0].record
+        try:
+            if [answer.state for answer in answers].count(JobState.COMPLETED) != size:
+                return None
+            if not self._has_one_type and [job.record.type for job in jobs].count(first.type) != size:
+                return None
+            if not self._has_one_queue and [job.record.queue for job in jobs].count(first.queue) != size:
+                return None
+            return [(one := job.attempt).ended - one.started for job in _some(jobs)]
+        except (AttributeError, TypeError):  # a lease error has no state, a handler that never ran no start
+            return None
 
     def _went_wrong(self, event: AttemptWentWrong) -> None:
         is_job_failure = event.outcome in _FAILED and event.state != JobState.CANCELLED and not event.is_copy
@@ -197,7 +276,7 @@ class LogRecorder:
         if event.found_by != self._writer:
             return
         with self._lock:
-            numbers = self._minute().of(event.queue, event.type)
+            numbers = self._minute(self._clock.now()).of(event.queue, event.type)
             numbers.failed += 1
             numbers.stalled += 1
         cause = _cause_of(event.type, "", None, FailureKind.STALLED)
@@ -206,27 +285,37 @@ class LogRecorder:
     def _failed(
         self, cause: Cause, queue: str, type_name: str, kind: str | None, is_dead: bool, job_id: str
     ) -> None:
-        at = micros(self._clock.now())
+        now = self._clock.now()
+        at = micros(now)
         row = CauseNumbers(
             *(cause.id, queue, type_name, cause.title, cause.frame, kind or FailureKind.ERROR),
             *(int(not is_dead), int(is_dead), at, at, job_id, self._release),
         )
         with self._lock:
-            self._minute().failed(row)
+            self._minute(now).failed(row)
 
 
-def _count_end(numbers: Numbers, job: Any, answer: Settled) -> None:
+def _some(jobs: Sequence[Any]) -> Sequence[Any]:
+    """A few of a batch of equal jobs, from its beginning to its end."""
+    return jobs[:: len(jobs) // _SAMPLES or 1]
+
+
+def _end_of(job: Any, answer: Settled) -> tuple[str, str, float | None, Sequence[str], datetime]:
+    """What is counted of one attempt; nothing of the batch is kept."""
+    record, attempt = job.record, job.attempt
+    run = None if attempt.started is None else attempt.ended - attempt.started
+    return record.queue, record.type, run, _outcomes(job, answer.state), answer.at
+
+
+def _outcomes(job: Any, state: JobState) -> Sequence[str]:
     """How one attempt ended. Of a copy only its success counts: its original goes on."""
-    attempt, asked = job.attempt, type(job.end.value)
-    if attempt.started is not None:
-        numbers.ran([attempt.ended - attempt.started])
-    if answer.state is JobState.COMPLETED:
-        numbers.completed += 1
-    elif job.record.speculates_on is not None:
-        return
-    elif answer.state is JobState.CANCELLED:
-        numbers.cancelled += 1
-    else:
-        numbers.retried += asked is Retry
-        numbers.stalled += asked is Stalled
-        numbers.failed += asked is Fail or (asked is Stalled and answer.state is JobState.FAILED)
+    if state is JobState.COMPLETED:
+        return ("completed",)
+    if job.record.speculates_on is not None:
+        return ()
+    if state is JobState.CANCELLED:
+        return ("cancelled",)
+    asked = type(job.end.value)
+    if asked is Stalled:
+        return ("stalled", "failed") if state is JobState.FAILED else ("stalled",)
+    return ("retried",) if asked is Retry else ("failed",) if asked is Fail else ()

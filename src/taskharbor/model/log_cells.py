@@ -61,31 +61,25 @@ class Numbers(msgspec.Struct, array_like=True):
         self.wait = [one + more for one, more in zip(self.wait, other.wait, strict=True)]
         self.run = [one + more for one, more in zip(self.run, other.run, strict=True)]
 
-    def waited(self, since: Sequence[datetime], claimed_at: datetime) -> None:
-        """Jobs that could run since these instants were claimed."""
-        first = since[0]
-        if since[-1] == first and since.count(first) == len(since):  # enqueued in one call
-            seconds = (claimed_at - first).total_seconds()
-            self.wait[bisect_left(BOUNDS, seconds)] += len(since)
-            self.wait_sum += seconds * len(since)
-        else:
-            waits = [(claimed_at - instant).total_seconds() for instant in since]
-            self.wait_sum += _counted(self.wait, waits)
+    def waited(self, since: Sequence[datetime], claimed_at: datetime, total: int | None = None) -> None:
+        """Jobs that could run since these instants were claimed. `total`: these are a sample of so many."""
+        waits = [(claimed_at - instant).total_seconds() for instant in since]
+        self.wait_sum += _counted(self.wait, waits, len(waits) if total is None else total)
 
-    def ran(self, seconds: Sequence[float]) -> None:
-        """Handlers took so long, whatever came of it."""
-        self.run_sum += _counted(self.run, seconds)
+    def ran(self, seconds: Sequence[float], total: int | None = None) -> None:
+        """Handlers took so long, whatever came of it. `total`: these are a sample of so many."""
+        self.run_sum += _counted(self.run, seconds, len(seconds) if total is None else total)
 
 
-def _counted(buckets: list[int], seconds: Sequence[float]) -> float:
-    """Count these in their buckets; their sum. Most batches fall into one bucket."""
-    first = bisect_left(BOUNDS, min(seconds))
+def _counted(buckets: list[int], seconds: Sequence[float], total: int) -> float:
+    """Count these in their buckets, as `total` in all; their sum. Most batches fall into one bucket."""
+    first, size = bisect_left(BOUNDS, min(seconds)), len(seconds)
     if first == bisect_left(BOUNDS, max(seconds)):
-        buckets[first] += len(seconds)
+        buckets[first] += total
     else:
-        for value in seconds:
-            buckets[bisect_left(BOUNDS, value)] += 1
-    return sum(seconds)
+        for place, value in enumerate(seconds):
+            buckets[bisect_left(BOUNDS, value)] += total * (place + 1) // size - total * place // size
+    return sum(seconds) * total / size
 
 
 class CauseNumbers(msgspec.Struct, array_like=True):

@@ -176,7 +176,13 @@ class WorkerRun:
     def _new_recorder(self) -> LogRecorder | None:
         if not (self.options.logbook and self.driver.capabilities.logbook):
             return None
-        return LogRecorder(self.worker_id, self.timing.clock, release=release_of(self.options.labels))
+        return LogRecorder(
+            self.worker_id,
+            self.timing.clock,
+            release=release_of(self.options.labels),
+            queues=self.options.claimed_queues,
+            types=self.types if self.options.unknown_types == "skip" else (),
+        )
 
     def _new_executors(self, handlers: dict[str, Handler]) -> dict[Where, Executor]:
         """One executor per place that some handler needs; in virtual time everything runs in the loop."""

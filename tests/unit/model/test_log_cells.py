@@ -68,6 +68,16 @@ def test_a_value_is_in_the_bucket_whose_bound_it_does_not_pass():
     assert [high / low for low, high in pairwise(BOUNDS)] == [2.0] * (BUCKETS - 2)
 
 
+@pytest.mark.parametrize("total", [3, 4, 10, 1000])
+def test_a_sample_stands_for_all(total):
+    row = Numbers("q", "t")
+    row.ran([0.001, 0.5, 70.0], total)
+
+    assert sum(row.run) == total
+    assert max(row.run) - min(filter(None, row.run)) <= 1
+    assert row.run_sum == pytest.approx(70.501 / 3 * total)
+
+
 def test_jobs_of_one_call_are_counted_like_single_ones():
     since = [AT - timedelta(milliseconds=number % 7) for number in range(50)]
     together, alone, same = Numbers("q", "t"), Numbers("q", "t"), Numbers("q", "t")

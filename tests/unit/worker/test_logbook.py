@@ -8,13 +8,19 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers.log_pages import each_entry
+from taskharbor.drivers.log_recorder import LogRecorder
 from taskharbor.drivers.messages import Claim
 from taskharbor.errors import DriverUnavailable, Forbidden
+from taskharbor.events import EventBus, JobsClaimed
 from taskharbor.model.cause import cause_of_job
+from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
 from taskharbor.model.log_cells import CauseNumbers, Numbers, sum_of_causes, sum_of_numbers, unpacked
 from taskharbor.model.log_series import MINUTE, floor
 from taskharbor.model.logbook import CAUSES, NUMBERS
 from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.transitions import claimed, new_record
+from taskharbor.testing.clock import SimulatedClock
 
 HOUR = timedelta(hours=1)
 
@@ -205,3 +211,39 @@ async def test_a_job_that_was_given_up_counts_as_failed_and_stalled(harness):
     row = (await numbers(harness))["default", "work"]
     assert (row.failed, row.stalled, row.completed) == (1, 1, 0)
     assert [(one.failure_kind, one.dead) for one in await causes(harness)] == [("stalled", 1)]
+
+
+async def test_jobs_of_several_queues_and_types_are_counted_apart(harness):
+    async def work(ctx, job):
+        return None
+
+    expected = {}
+    for place, (queue, type_name) in enumerate([("q1", "a"), ("q1", "b"), ("q2", "a"), ("q2", "b")], 1):
+        await harness.put_many(5 * place, type_name, queue=queue)
+        expected[queue, type_name] = 5 * place
+    worker = harness.worker({"a": work, "b": work}, queues=["q1", "q2"], concurrency=100)
+
+    await harness.run_until_idle(worker)
+
+    found = await numbers(harness)
+    assert {pair: row.completed for pair, row in found.items()} == expected
+    assert {pair: (sum(row.wait), sum(row.run)) for pair, row in found.items()} == {
+        pair: (count, count) for pair, count in expected.items()
+    }
+
+
+async def test_what_nobody_takes_is_counted_and_bounded():
+    recorder, events, clock = LogRecorder("w", SimulatedClock()), EventBus(), SimulatedClock()
+    recorder.listen(events)
+    record = new_record(NewJob(id=Entropy(1).job_id(clock.now()), type="t"), 1, clock.now())
+    job = claimed(record, "0" * 32, "w", clock.now() + HOUR, clock.now())
+
+    for _ in range(5000):
+        events.emit(JobsClaimed(worker_id="w", kind="any", jobs=[job]))
+        events.emit(JobsClaimed(worker_id="another", kind="any", jobs=[job]))
+
+    assert len(recorder._noted) < 5000
+    [entry] = recorder.take()
+    [row] = unpacked(entry.data, Numbers)
+    assert sum(row.wait) == 5000
+    assert recorder.take() == []
