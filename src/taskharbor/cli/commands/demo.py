@@ -199,7 +199,7 @@ class Demo:
         """One more worker, in which everything takes longer: the dashboard shows which one it is."""
         from taskharbor.cli.demo_app import TIMES_SLOWER
 
-        slow = {**os.environ, TIMES_SLOWER: "4"}
+        slow = {**os.environ, TIMES_SLOWER: "8"}
         with (self._folder / "slow-worker.log").open("wb") as log:
             words = [*_WORKER, "--name", "laptop", "--concurrency", "4"]
             worker = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=slow)
