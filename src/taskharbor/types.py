@@ -48,7 +48,7 @@ from taskharbor.model.duration import Duration
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import AttemptRecord, Avoid, FailureKind, Lease, NewJob, Progress
-from taskharbor.model.presence import WorkerInfo, WorkerReport
+from taskharbor.model.presence import GpuUse, Machine, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.schedule import Misfire, Schedule, StoredSchedule
 
@@ -77,6 +77,7 @@ __all__ = [
     "Event",
     "EventBus",
     "FailureKind",
+    "GpuUse",
     "HandlerAbandoned",
     "JobEnqueued",
     "JobGivenUp",
@@ -85,6 +86,7 @@ __all__ = [
     "LeaseWasLost",
     "LeasesExtended",
     "LoopBlocked",
+    "Machine",
     "Misfire",
     "NewJob",
     "Page",
