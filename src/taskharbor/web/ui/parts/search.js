@@ -3,19 +3,20 @@
 import { completions, isWhole, join, words } from "../query.js";
 import { href } from "../route.js";
 import { IconButton } from "./controls.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 
 /** @param {{ q: string, onSearch: (q: string) => void, known: object, problem: any, views: any[], onHelp: Function, onDropView: Function }} props */
 export function SearchField({ q, onSearch, known, problem, views, onHelp, onDropView }) {
-  const [draft, write] = useState("");
+  const [draft, setDraft] = useState("");
   const [at, move] = useState(-1);
   const [isOpen, open] = useState(false);
   const field = useRef(null);
   const chips = words(q);
   const offered = isOpen ? completions(draft, known) : [];
   const texts = chips.map((chip) => chip.text);
-  useEffect(() => move(-1), [draft]);
+  // With the draft, not after it: a key pressed at once would lose its choice.
+  const write = (text) => { setDraft(text); move(-1); };
   const search = (next, left = "") => { write(left); open(left !== ""); onSearch(join(next)); };
   const commit = () => { if (draft.trim()) search([...texts, ...words(draft).map((word) => word.text)]); };
   const accept = (text) => {
