@@ -359,3 +359,17 @@ async def test_the_one_job_form_acknowledges_or_raises(driver: Driver) -> None:
         await driver.ack(job.id, job.token, START)
 
     assert (answer.id, answer.state) == (job.id, JobState.COMPLETED)
+
+
+@pytest.mark.parametrize("wrong", ["token", "worker_id"])
+async def test_acks_of_several_claims_are_each_judged_by_their_own_lease(driver: Driver, wrong: str) -> None:
+    """D04: one call, two leases; what is wrong with one says nothing of the other."""
+    first = await running(driver)
+    second = await running(driver, worker_id=OTHER_WORKER)
+    stolen = msgspec.structs.replace(first.lease, **{wrong: getattr(second.lease, wrong)})
+
+    of_first, of_second = await driver.settle([Ack(stolen), Ack(second.lease)], now=START)
+
+    assert isinstance(of_first, LeaseMismatch)
+    assert isinstance(of_second, Settled)
+    assert await state_of(driver, first.id) is JobState.RUNNING
