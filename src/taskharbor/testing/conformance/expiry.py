@@ -416,3 +416,16 @@ async def test_a_sweep_of_no_sensible_size_is_refused(driver: Driver, limit: int
         await sweep(driver, limit)
 
     assert await snapshot(driver, job.id, now=END) == before
+
+
+async def test_a_sweep_at_the_end_of_one_lease_does_not_lose_sight_of_another(driver: Driver) -> None:
+    """G13: in another queue, extended since: it is found there when its own time comes."""
+    await running(driver, lease_for=LEASE)
+    other = await running(driver, queue=OTHER_QUEUE, lease_for=LEASE)
+    await extend_one(driver, other.lease, 2 * LEASE)
+
+    [swept] = await driver.reclaim(now=START + LEASE)
+    taken = await reserve(driver, queues=(OTHER_QUEUE,), now=START + 2 * LEASE)
+
+    assert swept.queue == QUEUE
+    assert [job.id for job in taken] == [other.id]
