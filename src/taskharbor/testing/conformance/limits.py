@@ -314,3 +314,13 @@ async def test_an_expired_job_of_a_paused_queue_waits_for_the_resume(driver: Dri
     await limit(driver, paused=False)
     assert [again.id for again in await reserve(driver, now=then)] == [job.id]
     assert (await get_one(driver, job.id, now=then)).stalls == 1
+
+
+async def test_an_extended_lease_counts_until_its_new_end(driver: Driver) -> None:
+    """W03: a place is not free because the first end of a lease is over."""
+    await limit(driver, max_running=1)
+    job = await running(driver)
+    await driver.extend_leases([job.lease], 3 * LEASE, now=START)
+    await enqueue_one(driver)
+
+    assert await reserve(driver, now=START + 2 * LEASE) == []
