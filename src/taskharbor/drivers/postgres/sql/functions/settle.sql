@@ -27,7 +27,7 @@ declare
     v_part record;
     v_acked uuid[];         -- what the usual way has done,
     v_places integer[];     -- and where it stands in p_ids
-    v_place integer;
+    v_free uuid[];          -- of the others, those that nobody has locked
 begin
     if v_sweeps or true = any (p_marks) then
         select array_agg(x.id), array_agg(k.ctid), array_agg(k.next) into v_key_ids, v_key_rows, v_nexts
@@ -94,9 +94,11 @@ begin
     end if;
     if v_acked is not null then
         v_places := array(select width_bucket(i.id, p_ids) from unnest(v_acked) as i(id));
-        foreach v_place in array v_places loop
-            v_ids[v_place] := null;
-        end loop;
+        -- Rows are locked by rising id everywhere, and what is left may come before what was done: it is not waited for.
+        v_free := array(
+            select s.id from job_state s where s.id = any (v_ids) and s.id <> all (v_acked) for no key update skip locked);
+        v_ids := array(
+            select case when i.id = any (v_free) then i.id end from unnest(v_ids) with ordinality as i(id, ord) order by i.ord);
         if v_key_ids is not null then
             select array_agg(k.row) as rows, array_agg(k.next) as nexts into v_part
             from unnest(v_key_ids, v_key_rows, v_nexts) as k(id, row, next) where k.id = any (v_acked);
