@@ -18,6 +18,7 @@ const ALWAYS = ["board", "bulk"];
 const ON_DEMAND = ["workers", "failures"];
 const EVENTS = ["snapshot", "resumed", "board", "queue", "queue_gone", "workers", "failures", "bulk", "job", "job_gone", "notice", "overflow"];
 const LONGEST_PAUSE = 30;
+const OPENS_WITHIN = 10; // seconds until the first event: a connection that hangs reports no error by itself
 
 class Live {
   board = null;
@@ -32,6 +33,7 @@ class Live {
   #jobs = [];
   #failures = 0;
   #timer = null;
+  #opening = null;
   #isStarted = false;
 
   start() {
@@ -91,6 +93,7 @@ class Live {
   }
 
   #close() {
+    clearTimeout(this.#opening);
     this.#source?.close();
     this.#source = null;
     this.#stream = null;
@@ -109,7 +112,9 @@ class Live {
     for (const kind of EVENTS) {
       source.addEventListener(kind, (event) => { if (source === this.#source) this.#take(kind, JSON.parse(event.data)); });
     }
-    source.onerror = () => { if (source === this.#source) this.#failed(); };
+    const failed = () => { if (source === this.#source) this.#failed(); };
+    source.onerror = failed;
+    this.#opening = setTimeout(failed, OPENS_WITHIN * 1000);
   }
 
   #failed() {
@@ -125,6 +130,7 @@ class Live {
 
   #take(kind, data) {
     this.#failures = 0;
+    clearTimeout(this.#opening);
     if (kind === "notice") { this.#become("live", data.text); return; }
     if (kind === "overflow") { this.#reconnect(); return; }
     if (kind === "snapshot") this.#takeSnapshot(data);
