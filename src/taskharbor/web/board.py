@@ -86,7 +86,7 @@ class Board:
         self.least_seconds, self.share = LEAST_SECONDS, SHARE
         self.last: BoardLook | None = None
         self.rates = QueueRates()
-        self.find_causes: Callable[[], Sequence[NewCause]] = tuple
+        self.find_causes: Callable[[], Awaitable[Sequence[NewCause]]] = _no_causes
         """The causes that are new and have dead letters; set by who counts them."""
         self._lost: dict[str, LostWorker] = {}
         self._wants: tuple[float, list[Want]] = (float("-inf"), [])
@@ -182,7 +182,7 @@ class Board:
             wants=wants,
             rates={name: self.rates.of(name) for name in found},
             lost=tuple(self._lost.values()),
-            causes=self.find_causes(),
+            causes=await self.find_causes(),
         )
 
     async def _read_log(self, driver: Driver, at: datetime) -> None:
@@ -248,3 +248,7 @@ def _saw_it_lapse(worker: WorkerInfo, last: BoardLook | None) -> bool:
 def _is_late(info: QueueInfo, before: datetime) -> bool:
     oldest = info.oldest_ready_at
     return not info.rules.paused and bool(info.counts.ready) and oldest is not None and oldest <= before
+
+
+async def _no_causes() -> Sequence[NewCause]:
+    return ()

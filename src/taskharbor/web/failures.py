@@ -192,14 +192,19 @@ class Failures:
 
     # ------------------------------------------------------------------ what needs a person
 
-    def new_causes(self) -> tuple[NewCause, ...]:
-        """Open causes that are new and have dead letters, as of the last half minute. Never waits."""
-        now = self._service.clock.monotonic()
+    async def new_causes(self) -> tuple[NewCause, ...]:
+        """Open causes that are new and have dead letters, as of the last half minute.
+
+        Only the first call waits for them: no verdict may say that all is calm before it has looked.
+        """
+        now, is_first = self._service.clock.monotonic(), self._next_refresh == float("-inf")
         if now >= self._next_refresh:
             self._next_refresh = now + _REFRESH_SECONDS
             task = asyncio.get_running_loop().create_task(self._refresh())
             self._service.background.add(task)
             task.add_done_callback(self._service.background.discard)
+            if is_first:
+                await asyncio.wait([task])
         return self._new
 
     async def _refresh(self) -> None:

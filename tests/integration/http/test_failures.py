@@ -88,6 +88,15 @@ async def test_causes_are_added_up_over_queues_and_steps(api: FailuresApi) -> No
     assert (second["cause"], second["attempts"]) == (OTHER.id, 1)
 
 
+async def test_the_first_verdict_knows_of_a_new_cause(api: FailuresApi) -> None:
+    await api.failed(dead=1)
+
+    board = (await api("GET", "/api/board")).json()
+
+    assert [need["kind"] for need in board["needs"]] == ["cause"]
+    assert board["verdict"]["text"] != "All calm"
+
+
 async def test_a_window_a_queue_and_a_release_narrow_it(api: FailuresApi) -> None:
     await api.failed(dead=1, ago=timedelta(hours=3))
     await api.failed(OTHER, dead=1, queue="push", release="r2")
