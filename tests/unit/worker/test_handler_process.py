@@ -131,6 +131,8 @@ class Pair:
     def __init__(self) -> None:
         self.worker, theirs = socket.socketpair()
         self.process = HandlerProcess(theirs)
+        # What the process of the tests has open is not what a handler left behind.
+        self.process._threads, self.process._files = threading.active_count(), handler_process._open_files()
         self._frames = Frames()
         self._heard: list[Any] = []
 
