@@ -149,7 +149,7 @@ async def test_every_stall_runs_again_at_once(driver: Driver) -> None:
 
 @pytest.mark.parametrize("max_stalls", [1, 2, 3])
 async def test_the_last_allowed_expiry_fails_the_job(driver: Driver, max_stalls: int) -> None:
-    """G09: the N-th stall of max_stalls = N, kind `stalled`, attempts untouched, no matter which call finds it."""
+    """G09: the N-th stall of max_stalls = N, kind `stalled`, attempts untouched, by any call."""
     for way in ("sweep", "reserve"):
         clock = Moment()
         queue = f"kit-{way}"
