@@ -112,6 +112,29 @@ def test_completion_knows_queues_and_states(pages, server):
     expect(page.locator(".jobs tbody tr")).to_contain_text("call_webhook")
 
 
+def test_the_search_has_the_focus_before_the_next_key(pages, server):
+    page = pages(server.at("jobs"))
+    wait_until_calm(page)
+
+    focused = page.evaluate(
+        """() => {
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+            return document.activeElement.id;
+        }"""
+    )
+
+    assert focused == "q"
+
+
+def test_the_search_is_reached_from_another_page(pages, server):
+    page = pages(server.at("queues"))
+    wait_until_calm(page)
+
+    page.keyboard.press("/")
+
+    expect(page.locator("#q")).to_be_focused()
+
+
 def test_edit_and_retry_never_sends_back_what_was_hidden(pages, server):
     page = pages(server.at(f"jobs/{server.ids['failed-2']}"))
 

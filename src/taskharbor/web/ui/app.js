@@ -79,9 +79,10 @@ function Frame({ session, onLogout: leave }) {
   const [open, show] = useState(null); // "palette" | "keys"
   const place = useRef(placeOf(route));
   setZone(route.query.zone ?? prefs.get("zone"));
+  const isSearching = useRef(false); // the search was asked for on another page
   const search = () => {
-    if (name !== "jobs") go("#/jobs");
-    setTimeout(() => document.querySelector("#q")?.focus(), name === "jobs" ? 0 : 150);
+    if (name === "jobs") document.querySelector("#q")?.focus(); // at once: the next key is part of the search
+    else { isSearching.current = true; go("#/jobs"); }
   };
   useKeys({
     "/": search, "?": () => show("keys"), "Ctrl K": () => show(open === "palette" ? null : "palette"), t: nextTheme,
@@ -96,6 +97,10 @@ function Frame({ session, onLogout: leave }) {
     place.current = now;
     scrollTo(0, 0);
     document.querySelector("#main")?.focus({ preventScroll: true }); // the new page is read from its beginning
+  });
+  useEffect(() => {
+    const field = isSearching.current && document.querySelector("#q");
+    if (field) { isSearching.current = false; field.focus(); }
   });
   return html`<a class="skip" href="#main" onClick=${toMain}>Skip to content</a>
     <${Rail} route=${name === "job" ? { ...route, name: "jobs" } : route} session=${session} onLogout=${leave}/>

@@ -8,7 +8,7 @@ import { live, useBoard } from "../live.js";
 import { BulkBar } from "../parts/bulkbar.js";
 import { Button, copy, Menu } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
-import { html, useCallback, useEffect, useMemo, useRef, useState } from "../parts/html.js";
+import { html, useCallback, useEffect, useRef, useState } from "../parts/html.js";
 import { Icon } from "../parts/icons.js";
 import { NewJob, SaveView, SearchHelp } from "../parts/jobdialogs.js";
 import { JobTable } from "../parts/joblist.js";
@@ -54,7 +54,7 @@ export default function Jobs({ route, session }) {
   useJobKeys({ list, at, picked, onPick: mayPick ? onPick : () => {}, clear, session, q });
   useCommands([may(session, "enqueue") && ["New job", () => show("new"), "", "plus"], ["Save this search", () => show("save"), "", "star"],
     ["Failed jobs of the last hour", () => search("state:failed ended:<1h"), "", "jobs"]]);
-  const known = useMemo(() => ({ types, queues: (board?.queues ?? []).map((queue) => queue.name), states: STATES, workers: board?.worker_names ?? [] }), [types.length, board?.queues.length]);
+  const known = { types, queues: (board?.queues ?? []).map((queue) => queue.name), states: STATES, workers: board?.worker_names ?? [] };
   return html`<div class="head"><div class="grow"><h1>Jobs</h1></div><div class="acts">
       <${Menu} label="Copy as" text="Copy as" items=${[["CLI", () => copy(queryAsCli(q), "the command")], ["curl", () => copy(queryAsCurl(api.url("jobs", { q, sort }).href), "the request")]]}/>
       <${Button} onClick=${() => show("save")}><${Icon} name="star" size=${14}/>Save view<//>
