@@ -69,7 +69,8 @@ class WakeupListener:
         self.outage = Outage(clock)
 
     def listen(self, queues: tuple[str, ...], worker_id: str) -> Subscription:
-        subscription = Subscription(self, queues, worker_id)
+        inbox = self._keys.inbox(worker_id).encode()
+        subscription = Subscription(self, queues, worker_id, inbox)
         self._subscriptions.append(subscription)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-wakeups")
@@ -157,20 +158,19 @@ class WakeupListener:
 
     async def _listen_once(self, connection: Connection) -> None:
         await self._wait_for_claim()
-        workers = {subscription.worker_id for subscription in self._subscriptions}
         queues = sorted({queue for subscription in self._subscriptions for queue in subscription.queues})
         seconds = await self._until_due(connection, queues)
         if seconds <= 0:
             await self._move_due(queues)
             seconds = _SHORTEST_BLOCK
-        keys = {self._keys.inbox(worker).encode(): worker for worker in workers}
+        inboxes = {subscription.inbox: subscription.worker_id for subscription in self._subscriptions}
         wakes = {self._keys.queue(queue).wake.encode(): queue for queue in queues}
-        popped, parked = await self._block(connection, (self._interrupt_key, *keys, *wakes), seconds)
+        popped, parked = await self._block(connection, (self._interrupt_key, *inboxes, *wakes), seconds)
         queue = wakes.get(popped[0]) if popped is not None else None
         if popped is not None and queue is not None:
             self.forwarder.received(queue, popped[1])
-        elif popped is not None and popped[0] in keys:
-            self._notify_cancel(popped[1].decode(), keys[popped[0]])
+        elif popped is not None and popped[0] in inboxes:
+            self._notify_cancel(popped[1].decode(), inboxes[popped[0]])
         if parked is not None:
             await self._notify_claim(parked, queue)
         elif queue is not None:
@@ -255,12 +255,15 @@ class WakeupListener:
 
 
 class Subscription(Inbox):
-    """The wake-ups of one worker for some queues."""
+    """The wake-ups of one worker for some queues. `inbox` is the key of its cancel requests."""
 
-    def __init__(self, wakeups: WakeupListener, queues: tuple[str, ...], worker_id: str) -> None:
+    def __init__(
+        self, wakeups: WakeupListener, queues: tuple[str, ...], worker_id: str, inbox: bytes
+    ) -> None:
         super().__init__()
         self.queues = queues
         self.worker_id = worker_id
+        self.inbox = inbox
         self._wakeups = wakeups
 
     def look(self) -> None:
