@@ -40,7 +40,9 @@ def load_app(reference: str, url: str | None = None, include: Sequence[str] | No
     module, attribute, found = _named(reference, url, Harbor)
     if not isinstance(found, Harbor):
         raise ConfigurationError(_not_there(module, attribute, found))
-    if url is not None and was_given("url"):
+    if url is not None and not found.is_attached:
+        found.attach(url)
+    elif url is not None and was_given("url"):
         _refuse_two_stores(reference, found, store_url(url))
     found.import_tasks(*chosen_include(include))
     return found

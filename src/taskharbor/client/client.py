@@ -17,6 +17,7 @@ import msgspec
 
 from taskharbor.client.connections import LoopConnections
 from taskharbor.client.handle import JobHandle, state_when_stored
+from taskharbor.client.notebook import blocks_async_code
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
@@ -190,6 +191,8 @@ class Client:
             return self._handles(jobs, driver.enqueue_blocking(jobs, now=self._now(), tx=tx))
         if tx is None:
             return self._handles(jobs, self._connections.portal.call(self._through_layers, jobs, tx))
+        if running_loop() is not None:  # a notebook's, which cannot run a second one in this thread
+            raise _would_block("enqueue")
         self._connections.for_blocking(tx)
         # In this thread: the connection behind tx may be bound to it.
         return self._handles(jobs, asyncio.run(self._through_layers(jobs, tx)))
@@ -384,13 +387,19 @@ class Client:
 def refuse_in_loop(verb: str) -> None:
     """Refuse a blocking verb inside a running event loop, which it would block.
 
+    The loop of a notebook is no such loop: nothing else waits for a cell.
+
     Raises:
         InvalidArgument: names the async verb to use.
     """
-    if running_loop() is not None:
-        raise InvalidArgument(
-            f"{verb}() would block the running event loop: use `await a{verb}()`; nothing was done"
-        )
+    if blocks_async_code():
+        raise _would_block(verb)
+
+
+def _would_block(verb: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{verb}() would block the running event loop: use `await a{verb}()`; nothing was done"
+    )
 
 
 _JSON = JsonCodec()

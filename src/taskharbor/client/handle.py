@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop as running_loop
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from taskharbor.client.notebook import blocks_async_code, html_of
 from taskharbor.drivers.messages import CancelAnswer, Enqueued, EnqueueResult
-from taskharbor.errors import JobFailed, JobNotFound
+from taskharbor.errors import JobFailed, JobNotFound, TaskHarborError
 from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.job import JobRecord, NewJob
@@ -55,7 +56,7 @@ class JobHandle(Generic[R]):
 
     @property
     def state(self) -> JobState:
-        if self._record is None and self._stored_as is not None and running_loop() is not None:
+        if self._record is None and self._stored_as is not None and blocks_async_code():
             return self._stored_as  # a blocking read is not possible here
         return self.record.state
 
@@ -150,6 +151,13 @@ class JobHandle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<job {self.id}{f' {self._record.state}' if self._record is not None else ''}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the job as it is now, or as last read if it cannot be read here."""
+        if not blocks_async_code():
+            with suppress(TaskHarborError):
+                self.refresh()
+        return html_of(self.id, self._record, self._client.result_of)
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, JobHandle) and self.id == other.id

@@ -13,6 +13,7 @@ from taskharbor.client.task import AsyncTask, Task
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import CancelAnswer
+from taskharbor.drivers.unattached import UnattachedDriver
 from taskharbor.errors import ConfigurationError
 from taskharbor.events import EventBus
 from taskharbor.harbor.decorator import TaskMaker, TaskOptions
@@ -48,8 +49,12 @@ class Harbor:
     """The object that a program holds: it makes tasks, puts jobs in, and builds workers.
 
     The store is opened at first use, once per event loop; blocking calls share a handle of their
-    own. `with` and `async with` close it; so does the end of the program.
+    own. `with` and `async with` close it; so does the end of the program. With `lazy=True` the store is
+    named later, by `attach`.
     """
+
+    _missing_call = "harbor.attach(URL)"
+    """What a lazy harbor without a store asks for."""
 
     def __init__(
         self,
@@ -62,14 +67,22 @@ class Harbor:
         default_queue: str = DEFAULT_QUEUE,
         include: Sequence[str] = (),
         driver: Driver | None = None,
+        lazy: bool = False,
     ) -> None:
         if isinstance(include, str):
             raise ConfigurationError(f"include must be a list: include=[{include!r}]")
         if url is not None and not isinstance(url, str):
             raise ConfigurationError(f"Harbor expects the URL of a store as a string, not {url!r:.80}")
+        if lazy and (url is not None or driver is not None):
+            raise ConfigurationError(
+                "lazy=True means that the store is named later: leave out the URL and the driver"
+            )
         self.clock = clock
-        self.url = None if driver is not None else store_url(url)
-        """Where the store is; None for a driver that was handed in."""
+        self._entropy = entropy
+        self.url = None if lazy or driver is not None else store_url(url)
+        """Where the store is; None for a driver that was handed in, and until a store is named."""
+        if lazy:
+            driver = UnattachedDriver(self._missing_call)
         self.driver = driver or connect(self.url or "", clock=clock, entropy=entropy)
         """The store, not opened: `another()` gives a handle for a loop of your own."""
         self.retry = retry
@@ -89,15 +102,27 @@ class Harbor:
         )
         self.schedules = Schedules(self.client)
 
-    def attach(self, driver: Driver, *, clock: Clock | None = None) -> None:
-        """Use another store from now on: `harbor.attach(connect(url))`, with a driver that is not open.
+    @property
+    def is_attached(self) -> bool:
+        """Whether its store is known; only a lazy harbor starts without one."""
+        return not isinstance(self.driver, UnattachedDriver)
+
+    def attach(self, store: Driver | str, *, clock: Clock | None = None) -> None:
+        """Use this store from now on: a URL, or a driver that is not open.
 
         Tasks, client, queues and schedules of this harbor follow. Declared schedules are stored there again.
-        For tests, and for programs that learn their store after their tasks were imported.
+        For programs that learn their store after their tasks were imported (`Harbor(lazy=True)`), and for
+        tests. `env:NAME` borrows a variable, as everywhere.
+
+        Raises:
+            ConfigurationError: the URL names no store that could be used.
         """
-        self.driver = driver
-        self.clock = clock
-        self.client._attach(driver, clock=clock, opens=True)
+        url = None
+        if isinstance(store, str):
+            url = store_url(store)
+            store = connect(url, clock=clock, entropy=self._entropy)
+        self.url, self.driver, self.clock = url, store, clock
+        self.client._attach(store, clock=clock, opens=True)
         self.schedules.forget_stored()
 
     # ------------------------------------------------------------------ tasks

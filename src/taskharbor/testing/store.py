@@ -16,10 +16,11 @@ def in_memory(harbor: Harbor, *, clock: Clock | None = None) -> Iterator[Harbor]
 
     Its tasks go with it: `send_welcome.enqueue(7)` inside the block touches nothing outside it.
     """
-    before, clock_before = harbor.driver, harbor.clock
+    before, url_before, clock_before = harbor.driver, harbor.url, harbor.clock
     harbor.attach(MemoryDriver(clock=clock), clock=clock)
     try:
         yield harbor
     finally:
         harbor.client._close_anywhere()
         harbor.attach(before, clock=clock_before)
+        harbor.url = url_before

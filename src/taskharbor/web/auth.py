@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from starlette.requests import HTTPConnection
 
@@ -66,6 +66,9 @@ class Principal:
     queues: frozenset[str] | None = None
     """The queues they may use; None for all."""
 
+    NO_ACCESS: ClassVar[Principal]
+    """A user whom the host application knows and who may do nothing here: 403, not a request to log in."""
+
     def may(self, permission: Permission) -> bool:
         return self.role is not None and permission in GRANTS[self.role]
 
@@ -77,6 +80,8 @@ class Principal:
         """Whether payloads and results are shown in full; viewers do not see secrets."""
         return self.role is not None and self.role != "viewer"
 
+
+Principal.NO_ACCESS = Principal(name="no-access", role=None)
 
 NOBODY = Principal(name="nobody", role="viewer", queues=frozenset())
 """The caller before authentication, and on routes that need none."""

@@ -551,6 +551,17 @@ async def test_somebody_who_is_known_and_has_no_rights_is_forbidden_and_audited_
     assert {one["principal"] for one in audited(caplog)} == {"ann"}
 
 
+async def test_no_access_is_forbidden_and_not_asked_to_log_in() -> None:
+    api = Api()
+    api.app = create_app(api.harbor, authenticate=lambda _: Principal.NO_ACCESS)
+    async with api.caller("192.0.2.7") as caller:
+        answer = await caller.get("/api/board")
+    await api.aclose()
+
+    assert (answer.status_code, "www-authenticate" in answer.headers) == (403, False)
+    assert answer.json()["detail"].endswith("this caller has no rights here")
+
+
 # ------------------------------------------------------------------ no way to authenticate callers
 
 

@@ -199,3 +199,13 @@ def test_a_bad_line_of_a_file_is_named_by_its_number(
     assert ran.code == 2
     assert "line 3: " in ran.err
     assert what in ran.err
+
+
+def test_a_url_names_the_store_of_an_app_that_has_none_yet(shell: Shell, app: str, tmp_path: Path) -> None:
+    (tmp_path / "which_app.py").write_text(APP.replace('"sqlite:///of-the-app.db"', "lazy=True"))
+    without = shell.bare("enqueue", "greet", "name=Ada", "-A", app)
+    put = shell.bare("enqueue", "greet", "name=Ada", "-A", app, "--url", "sqlite:///named.db")
+
+    assert (without.code, put.code) == (2, 0)
+    assert "no store yet: call harbor.attach(URL) first" in without.err
+    assert os.path.exists("named.db")

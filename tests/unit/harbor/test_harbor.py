@@ -590,3 +590,62 @@ def test_a_retry_can_insist_on_a_queue(harbor):
     with pytest.raises(WrongQueue, match="of queue mail, not of other"):
         harbor.client.retry(job.id, queue="other")
     assert harbor.client.retry(job.id, queue="mail").state is JobState.READY
+
+
+# ------------------------------------------------------------------ a store that is named later
+
+
+def test_a_lazy_harbor_declares_tasks_and_gets_its_store_later(monkeypatch):
+    monkeypatch.setenv("TASKHARBOR_URL", "memory://must-not-be-used")
+    harbor = Harbor(None, lazy=True)
+
+    @harbor.cron(every="1h")
+    @harbor.task
+    def add(a: int = 2, b: int = 3) -> int:
+        return a + b
+
+    assert (harbor.is_attached, harbor.url) == (False, None)
+    harbor.attach("memory://")
+    assert (harbor.is_attached, harbor.url) == (True, "memory://")
+    with harbor:
+        job = add.enqueue(2, 3)
+        harbor.worker().run(until_idle=True)
+        assert job.result() == 5
+        assert [one.schedule.name for one in harbor.schedules.list()] == ["add"]
+
+
+def test_a_lazy_harbor_without_a_store_names_the_missing_call():
+    harbor = Harbor(lazy=True)
+
+    @harbor.task
+    def nothing() -> None: ...
+
+    uses: list[Any] = [
+        nothing.enqueue,
+        nothing.using(tx=object()).enqueue,
+        lambda: harbor.enqueue_many([nothing.call()]),
+        lambda: harbor.get("00000000-0000-7000-8000-000000000000"),
+        harbor.queue("default").pause,
+        harbor.schedules.list,
+        harbor.worker,
+        harbor.open,
+        lambda: asyncio.run(nothing.aenqueue()),
+        harbor.driver.migration_scripts,
+    ]
+    for use in uses:
+        with pytest.raises(ConfigurationError, match=r"no store yet: call harbor\.attach\(URL\) first"):
+            use()
+
+
+def test_a_lazy_harbor_takes_no_store_at_once():
+    for store in ({"url": "memory://"}, {"driver": MemoryDriver()}):
+        with pytest.raises(ConfigurationError, match="named later"):
+            Harbor(lazy=True, **store)
+
+
+def test_a_bad_url_leaves_a_harbor_as_it_was(harbor):
+    with pytest.raises(ConfigurationError, match="no driver for"):
+        harbor.attach("nothing://here")
+
+    assert harbor.url == "memory://"
+    harbor.open()
