@@ -60,6 +60,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "top": Entry("top", "Watch queues, workers, throughput and failures"),
         "migrate": Entry("migrate", "Update the schema of the store", ("up", "status", "sql"), default="up"),
         "doctor": Entry("doctor", "Check the store and suggest fixes"),
+        "health": Entry("health", "Ask whether a server or worker is alive"),
         "bench": Entry("bench", "Measure the speed of the store"),
         "config": Entry("config", "Show the settings and their sources", ("show",)),
         "version": Entry("version", "Print the version"),
