@@ -372,7 +372,9 @@ class World:
 
     def lines(self, what: str | None = None, job_id: str | None = None) -> list[dict[str, Any]]:
         path = self.folder / "runs"
-        told = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # the last line may be on its way
+        told = [json.loads(line) for line in whole.splitlines()]
         return [line for line in told if what in (None, line["what"]) and job_id in (None, line["job"])]
 
     async def line(

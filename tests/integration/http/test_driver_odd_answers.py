@@ -244,6 +244,26 @@ async def test_what_was_given_up_and_never_answers_does_not_hold_up_the_end(monk
         await server.until_ended(1)
 
 
+async def test_after_a_long_silence_no_call_waits_and_no_old_connection_is_used(monkeypatch):
+    """What killed one connection silently has often killed all of them."""
+    monkeypatch.setattr(calls, "_SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(calls, "_ORDER_SECONDS", 10 * SLOW)
+    monkeypatch.setattr(calls, "_HEAR_OUT_SECONDS", 10 * SLOW)
+    async with odd_server() as (server, url):
+        driver = await HttpDriver.from_url(url).open()
+        await asyncio.gather(driver.count(), driver.count())
+        idle = set(connections_of(server, "count"))
+        await give_up_a_claim(server, driver)
+
+        await asyncio.wait_for(driver.count(), SLOW)
+
+        assert len(idle) == 2
+        assert connections_of(server, "count")[-1] not in idle
+        for writer in server.writers:
+            writer.transport.abort()
+        await driver.close()
+
+
 # ------------------------------------------------------------------ blocking callers
 
 

@@ -24,6 +24,7 @@ from taskharbor.errors import DriverUnavailable
 
 _HEAR_OUT_SECONDS = 5.0
 _ORDER_SECONDS = 2.0  # how long a later call waits for it: order matters, but less than a lease
+_SILENCE_SECONDS = 5.0  # a call that was given up after so long has probably met a dead connection
 
 Unheard = Callable[[str, Any], Awaitable[None]]
 """Called with the answer to a call whose caller was cancelled: its verb and the answer."""
@@ -45,12 +46,14 @@ class Calls:
         self._on_unheard = on_unheard
         self._loop = asyncio.get_running_loop()
         self._unheard: set[asyncio.Task[None]] = set()
+        self._silent: set[asyncio.Task[None]] = set()  # of those: so old that no call waits for them
         self._has_many_servers = False  # a load balancer spreads the calls of one connection
 
     async def call(self, verb: str, body: bytes) -> Any:
-        """Call a verb and return its answer. Waits first for calls whose caller was cancelled."""
-        if self._unheard:
-            await asyncio.wait(tuple(self._unheard), timeout=_ORDER_SECONDS)
+        """Call a verb and return its answer. Waits first for recent calls whose caller was cancelled."""
+        recent = self._unheard - self._silent
+        if recent:
+            await asyncio.wait(recent, timeout=_ORDER_SECONDS)
         return await self.send(verb, body)
 
     async def send(self, verb: str, body: bytes) -> Any:
@@ -86,12 +89,17 @@ class Calls:
             raise unanswered(error, self._address) from error
 
     async def _on(self, connection: Connection, verb: str, request: bytes) -> ResponseParser:
+        sent = self._loop.time()
         try:
             response = await connection.call(request, self._address.timeout_seconds)
         except asyncio.CancelledError:
             task = self._loop.create_task(self._hear_out(connection, verb, connection.rest_of_call()))
             self._unheard.add(task)
             task.add_done_callback(self._unheard.discard)
+            if self._loop.time() - sent > _SILENCE_SECONDS:
+                self._silent.add(task)
+                task.add_done_callback(self._silent.discard)
+                self._pool.forget_unused_since(sent)
             raise
         except BaseException as error:
             self._pool.give_back(connection)

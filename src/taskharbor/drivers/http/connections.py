@@ -144,6 +144,14 @@ class ConnectionPool:
             self._all.discard(connection)
         self._places.release()
 
+    def forget_unused_since(self, instant: float) -> None:
+        """Drop connections that have answered nothing since then: what killed one has often killed all."""
+        old = [connection for connection in self._idle if connection.idle_since < instant]
+        self._idle = [connection for connection in self._idle if connection not in old]
+        for connection in old:
+            connection.drop()
+            self._all.discard(connection)
+
     def close(self) -> None:
         self._is_closed = True
         for connection in self._all:

@@ -72,11 +72,17 @@ class Server:
 
     def kill(self) -> None:
         """kill -9 of the whole server, as a power cut would do it; the data stay."""
-        if self._process is not None:
-            for pid in (self._process.pid, *_children(self._process.pid)):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGSTOP)  # or it starts a child after the next line
+        children = _children(self._process.pid)
+        for pid in (self._process.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._end(signal.SIGKILL)
+        # They keep the shared memory of the data for a moment, and a new server refuses to start beside them.
+        wait_until(lambda: not any(map(_is_running, children)), lambda: f"{self.name} does not die")
 
     def close(self) -> None:
         """Stop and forget everything."""
@@ -192,6 +198,14 @@ def _is_listening(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is such a process; one that only waits to be collected does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _children(pid: int) -> list[int]:
