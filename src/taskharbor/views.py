@@ -51,6 +51,7 @@ class AttemptView(View, frozen=True, kw_only=True):
     ended_at: InstantText
     outcome: str
     error: str | None
+    error_class: str | None
 
 
 class JobView(View, frozen=True, kw_only=True):

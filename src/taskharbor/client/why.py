@@ -27,6 +27,11 @@ _LOOKED_AT = 200
 """Ready jobs of a queue that are looked at to count who is ahead: a page may have thousands of viewers."""
 
 
+_START_WITH_CODE = (
+    "start a worker that imports the module of this task: taskharbor worker APP --include MODULE"
+)
+
+
 class Reason(StrEnum):
     SCHEDULED = "scheduled"  # its time has not come
     KEY_HELD = "key_held"  # another job of its key runs
@@ -211,10 +216,13 @@ def _scheduled(at: Situation) -> Why:
     job = at.job
     due = job.run_at or at.now
     text = f"is scheduled: due in {_span(due - at.now)}"
-    facts = _notices(at)
+    facts, hint = _notices(at), None
     if job.attempts and job.last_error:
         facts = (f"attempt {job.attempts} failed: {job.last_error}", *facts)
-    return _answer(at, Reason.SCHEDULED, text, until=due, facts=facts)
+    if unable := [worker.report.worker_id for worker in at.workers if job.type in worker.report.unresolved]:
+        facts = (f"released by {unable[0]}: it has no handler for {job.type}", *facts)
+        hint = _START_WITH_CODE
+    return _answer(at, Reason.SCHEDULED, text, until=due, facts=facts, hint=hint)
 
 
 def _ready(at: Situation) -> Why:
@@ -253,7 +261,7 @@ def _unclaimed(at: Situation) -> Why | None:
         text = f"is ready, but needs {job.requires}, and no live worker of queue {job.queue} offers it"
     else:
         text = f"is ready, but no live worker of queue {job.queue} knows the task {job.type}"
-        hint = "start a worker that imports the module of this task: taskharbor worker APP --include MODULE"
+        hint = _START_WITH_CODE
     return _answer(at, Reason.NO_WORKER, text, facts=_line(at), hint=hint)
 
 

@@ -24,6 +24,7 @@ from taskharbor.tasks.request import JobRequest
 
 if TYPE_CHECKING:
     from taskharbor.worker.attempt import JobContext
+    from taskharbor.worker.resolver import Resolve
 
 
 class HarborWorkerKeywords(WorkerKeywords, total=False):
@@ -32,6 +33,7 @@ class HarborWorkerKeywords(WorkerKeywords, total=False):
     codec: Codec | None
     clock: Clock | None
     entropy: Entropy | None
+    resolve: Resolve | None
     sweep_every: Duration
 
 

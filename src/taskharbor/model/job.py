@@ -92,6 +92,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     ended_at: datetime
     outcome: str  # completed, retried, failed, stalled, cancelled, released
     error: str | None = None
+    error_class: str | None = None  # module.qualname of the exception, where there was one
 
 
 class Progress(msgspec.Struct, frozen=True):

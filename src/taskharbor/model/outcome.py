@@ -34,7 +34,12 @@ class Failed(msgspec.Struct, frozen=True):
     failure_kind: str = FailureKind.ERROR
     trace: str | None = None
     retry_after: timedelta | None = None  # the error itself asked for at least this long
-    errors: tuple[str, ...] = ()  # the names of its class and those it inherits from
+    errors: tuple[str, ...] = ()  # its class, then those it inherits from; each without and with its module
+
+    @property
+    def error_class(self) -> str | None:
+        """`module.qualname` of the exception; None if there was none."""
+        return self.errors[1] if len(self.errors) > 1 else None
 
     @property
     def is_final(self) -> bool:
@@ -55,7 +60,9 @@ class WasCancelled(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The worker is shutting down and hands the job back untouched."""
+    """The worker is shutting down, or has no handler for it, and hands the job back untouched."""
+
+    delay: timedelta | None = None
 
 
 class Died(msgspec.Struct, frozen=True):

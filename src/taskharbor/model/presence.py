@@ -74,6 +74,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    """Of a worker that claims all types: those that it met and has no handler for."""
     concurrency: int = 0
     running: tuple[str, ...] = ()  # job ids
     host: str = ""
@@ -103,6 +105,7 @@ def check_report(report: WorkerReport) -> None:
     check_names(report.queues, "queues")
     check_names(report.lanes, "lanes")
     check_names(report.types, "types")
+    check_names(report.unresolved, "unresolved")
     check_count(report.concurrency, "concurrency")
     check_ids(report.running)
     check_text(report.host, "host")
@@ -113,7 +116,7 @@ def check_report(report: WorkerReport) -> None:
     check_text(report.release, "release")
     _check_machine(report.machine)
     _check_gpus(report.gpus)
-    size = sum(map(len, (*report.queues, *report.lanes, *report.types)))
+    size = sum(map(len, (*report.queues, *report.lanes, *report.types, *report.unresolved)))
     if size > MAX_REPORT_NAMES:
         raise InvalidArgument(f"the names in a report have {size} letters; {MAX_REPORT_NAMES} are allowed")
 
@@ -245,6 +248,7 @@ def serves(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bo
         (not report.queues or queue in report.queues)
         and lane in lanes_of(report)
         and (not report.types or type_name in report.types)
+        and type_name not in report.unresolved
     )
 
 

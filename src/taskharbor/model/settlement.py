@@ -51,6 +51,7 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     run_at: datetime | None = None
     attempts: int | None = None
     failed_at: datetime | None = None
+    error_class: str | None = None
 
 
 class Fail(msgspec.Struct, frozen=True, tag=True):
@@ -60,6 +61,7 @@ class Fail(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
     failure_kind: str = FailureKind.ERROR
     trace: str | None = None
+    error_class: str | None = None
 
 
 class Stalled(msgspec.Struct, frozen=True, tag=True):
@@ -122,17 +124,17 @@ def decide(
             return Release(lease, delay)
         case WasCancelled(reason):
             return Cancelled(lease, reason)
-        case Released():
-            return Release(lease)
+        case Released(delay):
+            return Release(lease, delay)
         case Died(reason):
             return Stalled(lease, reason)
         case Failed(reason, kind, trace) if outcome.is_final or job.attempts + 1 >= limit:
-            return Fail(lease, reason, kind, trace)
+            return Fail(lease, reason, kind, trace, outcome.error_class)
         case Failed(reason, FailureKind.ERROR, trace, _, errors) if not tries_again(errors):
-            return Fail(lease, reason, FailureKind.UNRECOVERABLE, trace)
+            return Fail(lease, reason, FailureKind.UNRECOVERABLE, trace, outcome.error_class)
         case Failed(reason, kind, trace, retry_after):
             delay = max(backoff(job.attempts + 1), retry_after or NO_TIME)
-            return Retry(lease, delay, reason, kind, trace)
+            return Retry(lease, delay, reason, kind, trace, error_class=outcome.error_class)
     assert_never(outcome)
 
 

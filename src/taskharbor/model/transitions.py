@@ -154,7 +154,10 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
     """The job after an attempt that its owner ended. A cancel request beats every settlement."""
     token = job.token
     if job.cancel_requested and not isinstance(settlement, Cancelled):
-        return _ended(job, JobState.CANCELLED, "cancelled", _error_in(settlement), now, settled_token=token)
+        error, error_class = _error_in(settlement), getattr(settlement, "error_class", None)
+        return _ended(
+            job, JobState.CANCELLED, "cancelled", error, now, settled_token=token, error_class=error_class
+        )
     match settlement:
         case Ack(result=result):
             return _ended(job, JobState.COMPLETED, "completed", None, now, settled_token=token, result=result)
@@ -167,6 +170,7 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
                 "failed",
                 _error_in(settlement),
                 now,
+                error_class=settlement.error_class,
                 settled_token=token,
                 attempts=job.attempts + 1,
                 last_error=safe_text(reason, ERROR_LIMIT),
@@ -176,9 +180,9 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
         case Stalled(reason=reason):
             return stalled(job, reason, now, settled_token=token)
         case Cancelled(reason=reason):
-            error = {"last_error": safe_text(reason, ERROR_LIMIT)} if reason else {}
+            last_error = {"last_error": safe_text(reason, ERROR_LIMIT)} if reason else {}
             return _ended(
-                job, JobState.CANCELLED, "cancelled", reason or None, now, settled_token=token, **error
+                job, JobState.CANCELLED, "cancelled", reason or None, now, settled_token=token, **last_error
             )
         case Release(delay=delay):
             run_at = job.run_at if delay is None else starting_at(None, delay, now)
@@ -215,6 +219,7 @@ def _retried(job: JobRecord, retry: Retry, now: datetime) -> JobRecord:
         _error_in(retry),
         starting_at(retry.run_at, retry.delay, now),
         now,
+        error_class=retry.error_class,
         settled_token=job.token,
         attempts=job.attempts + 1 if retry.attempts is None else retry.attempts,
         last_error=safe_text(retry.reason, ERROR_LIMIT),
@@ -449,7 +454,14 @@ def _waits_again(
 
 
 def _left(
-    job: JobRecord, state: JobState, outcome: str, error: str | None, now: datetime, **changes: Any
+    job: JobRecord,
+    state: JobState,
+    outcome: str,
+    error: str | None,
+    now: datetime,
+    *,
+    error_class: str | None = None,
+    **changes: Any,
 ) -> JobRecord:
     """A running job that leaves `running`: the lease goes, the history grows, the fence stays."""
     changes.setdefault("settled_token", None)
@@ -459,14 +471,16 @@ def _left(
         token=None,
         lease_expires_at=None,
         worker_id=None,
-        history=_history(job, outcome, error, now),
+        history=_history(job, outcome, error, error_class, now),
         updated_at=now,
         version=job.version + 1,
         **changes,
     )
 
 
-def _history(job: JobRecord, outcome: str, error: str | None, now: datetime) -> tuple[AttemptRecord, ...]:
+def _history(
+    job: JobRecord, outcome: str, error: str | None, error_class: str | None, now: datetime
+) -> tuple[AttemptRecord, ...]:
     """The last ten attempts; a first-try success is not worth one."""
     if outcome == "completed" and job.starts == 1:
         return job.history
@@ -477,6 +491,7 @@ def _history(job: JobRecord, outcome: str, error: str | None, now: datetime) -> 
         ended_at=now,
         outcome=outcome,
         error=None if error is None else safe_text(error, TRACE_LIMIT),
+        error_class=None if error_class is None else safe_text(error_class, ERROR_LIMIT),
     )
     return (*job.history, entry)[-HISTORY_LENGTH:]
 

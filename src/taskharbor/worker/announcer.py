@@ -68,7 +68,7 @@ class Announcer:
 
     # ------------------------------------------------------------------ the worker
 
-    def worker_started(self, types: tuple[str, ...]) -> None:
+    def worker_started(self, types: tuple[str, ...], *, resolves: bool = False) -> None:
         options = self._options
         _log.info(
             "worker %s serves %s, %d at once",
@@ -77,6 +77,8 @@ class Announcer:
             options.concurrency,
         )
         others = "left to other workers" if options.unknown_types == "skip" else "sent to the dead letters"
+        if resolves:
+            others = f"looked up by name, and {others} if there is none"
         _log.info(
             "worker %s runs %s; jobs of other tasks are %s", self._worker_id, _tasks_text(types), others
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from taskharbor.errors import TimedOut
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
+from taskharbor.model.retry import error_names
 
 if TYPE_CHECKING:
     from taskharbor.worker.deadlines import Deadlines
@@ -182,4 +183,5 @@ def overruled(leased: LeasedJob, timing: Timing) -> Outcome | None:
 
 
 def _timed_out(timeout: timedelta) -> Failed:
-    return Failed(str(TimedOut(timeout)), FailureKind.TIMEOUT)
+    error = TimedOut(timeout)
+    return Failed(str(error), FailureKind.TIMEOUT, errors=error_names(error))

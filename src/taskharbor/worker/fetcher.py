@@ -60,7 +60,7 @@ class Fetcher:
             worker_id=run.worker_id,
             lease_for=options.lease,
             lanes=lanes,
-            types=run.types if options.unknown_types == "skip" else None,
+            types=None if run.takes_all_types else run.types,
             rate=options.rate,
         )
         self._lanes = ClaimedLanes(lanes) if holds_back(lanes) else None  # None: all of them, always

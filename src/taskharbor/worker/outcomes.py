@@ -48,7 +48,11 @@ def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_res
     try:
         result = value.data if isinstance(value, Encoded) else encode_result(value)
     except EncodeError as error:
-        return Failed(f"the result cannot be kept: {describe(error)}", FailureKind.UNRECOVERABLE)
+        return Failed(
+            f"the result cannot be kept: {describe(error)}",
+            FailureKind.UNRECOVERABLE,
+            errors=error_names(error),
+        )
     except BaseException as error:  # noqa: BLE001 - user code, like the handler
         return failure_of(error)
     if result is not None and len(result) > max_result:
@@ -63,7 +67,8 @@ def success_of(value: Any, encode_result: Callable[[Any], bytes | None], max_res
 def failure_of(error: BaseException) -> Outcome:
     """The outcome of a raised exception; KeyboardInterrupt and SystemExit are failures of the job too."""
     if isinstance(error, BadPayload):
-        return Failed(describe(error.__cause__ or error), FailureKind.INVALID_PAYLOAD)
+        cause = error.__cause__ or error
+        return Failed(describe(cause), FailureKind.INVALID_PAYLOAD, errors=error_names(cause))
     if isinstance(error, HandlerDied):
         return Died(safe_text(str(error), ERROR_LIMIT))
     if isinstance(error, RemoteFailure):

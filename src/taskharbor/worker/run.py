@@ -26,13 +26,14 @@ from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord
+from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.tasks import Handler
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner
 from taskharbor.worker.cancellation import HandlerStopper
 from taskharbor.worker.deadlines import Deadlines
-from taskharbor.worker.executors.contract import Executor, Where, where_to_run
+from taskharbor.worker.executors.contract import Executor, Where, check_importable, where_to_run
 from taskharbor.worker.executors.in_loop import LoopExecutor
 from taskharbor.worker.executors.in_process import ProcessExecutor
 from taskharbor.worker.executors.in_thread import ThreadExecutor
@@ -43,6 +44,7 @@ from taskharbor.worker.leased_jobs import AttemptState, LeasedJob, LeasedJobs, L
 from taskharbor.worker.loop_monitor import LoopMonitor
 from taskharbor.worker.memory_use import resident_memory
 from taskharbor.worker.presence import MAX_SAMPLES, Durations
+from taskharbor.worker.resolver import Resolve, Resolver
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.slots import Slots
 from taskharbor.worker.timing import Timing
@@ -60,6 +62,9 @@ class Run(Protocol):
     driver: Driver
     worker_id: str
     types: tuple[str, ...]
+    resolver: Resolver | None
+    takes_all_types: bool
+    """Whether it claims jobs of types that it does not list in `types`."""
     gpus: tuple[Gpu, ...]
     timing: Timing
     entropy: Entropy
@@ -133,11 +138,14 @@ class WorkerRun:
         timing: Timing,
         entropy: Entropy,
         events: EventBus,
+        resolve: Resolve | None = None,
     ) -> None:
         self.options = options
         self.driver = driver
         self.worker_id = worker_id
         self.types = tuple(sorted(handlers))
+        self.resolver = None if resolve is None else Resolver(resolve, self._add, worker_id)
+        self.takes_all_types = resolve is not None or options.unknown_types == "fail"
         self.gpus = gpus
         self.timing = timing
         self.entropy = entropy
@@ -160,13 +168,16 @@ class WorkerRun:
 
         self._gpus = GpuPool(gpus)
         self._deadlines = Deadlines(self)
-        self._executors = self._new_executors(handlers)
-        by_type = {name: self._executors[where_to_run(handler)] for name, handler in handlers.items()}
-        runners = {name: Runner(handler, by_type[name], layers) for name, handler in handlers.items()}
-        policies = {name: handler.retry for name, handler in handlers.items() if handler.retry}
-        self._settler = Settler(self, policies, self._gpus)
-        self._slots = Slots(self, runners, self._deadlines, self._settler)
-        self._stopper = HandlerStopper(self, by_type, self._deadlines, self._slots, self._settler)
+        self._layers = layers
+        self._executors: dict[Where, Executor] = {"loop": LoopExecutor()}
+        self._by_type: dict[str, Executor] = {}
+        self._runners: dict[str, Runner] = {}
+        self._policies: dict[str, RetryPolicy] = {}
+        for handler in handlers.values():
+            self._add(handler)
+        self._settler = Settler(self, self._policies, self._gpus)
+        self._slots = Slots(self, self._runners, self._deadlines, self._settler, self.resolver)
+        self._stopper = HandlerStopper(self, self._by_type, self._deadlines, self._slots, self._settler)
         self._fetcher = Fetcher(self, self._slots, self._settler)
         self._loop_monitor = LoopMonitor(timing, self._loop, worker_id, events)
         self._heartbeat: HeartbeatThread | HeartbeatTask = (
@@ -181,20 +192,25 @@ class WorkerRun:
             self.timing.clock,
             release=release_of(self.options.labels),
             queues=self.options.claimed_queues,
-            types=self.types if self.options.unknown_types == "skip" else (),
+            types=() if self.takes_all_types else self.types,
         )
 
-    def _new_executors(self, handlers: dict[str, Handler]) -> dict[Where, Executor]:
-        """One executor per place that some handler needs; in virtual time everything runs in the loop."""
-        in_loop = LoopExecutor()
-        places: set[Where] = {where_to_run(handler) for handler in handlers.values()}
-        executors: dict[Where, Executor] = {"loop": in_loop}
-        if "thread" in places:
-            executors["thread"] = in_loop if self.timing.is_virtual else ThreadExecutor()
-        if "process" in places:
-            is_virtual = self.timing.is_virtual
-            executors["process"] = in_loop if is_virtual else ProcessExecutor(self, self._deadlines)
-        return executors
+    def _add(self, handler: Handler) -> None:
+        """Run this handler for its type, from now on."""
+        check_importable(handler, is_virtual=self.timing.is_virtual)
+        self._by_type[handler.type] = executor = self._executor(where_to_run(handler))
+        self._runners[handler.type] = Runner(handler, executor, self._layers)
+        if handler.retry is not None:
+            self._policies[handler.type] = handler.retry
+
+    def _executor(self, where: Where) -> Executor:
+        """The executor of a place, made when it is needed; in virtual time everything runs in the loop."""
+        if where not in self._executors and self.timing.is_virtual:
+            self._executors[where] = self._executors["loop"]
+        elif where not in self._executors:
+            is_thread = where == "thread"
+            self._executors[where] = ThreadExecutor() if is_thread else ProcessExecutor(self, self._deadlines)
+        return self._executors[where]
 
     # ------------------------------------------------------------------ from outside
 
@@ -227,7 +243,7 @@ class WorkerRun:
 
     async def run(self, *, until_idle: bool) -> None:
         self._stops_when_idle = until_idle
-        self.announcer.worker_started(self.types)
+        self.announcer.worker_started(self.types, resolves=self.resolver is not None)
         if self.recorder is not None:
             self._stop_recording = self.recorder.listen(self.events)
         self._heartbeat.start()

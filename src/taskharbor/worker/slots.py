@@ -18,6 +18,7 @@ from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
 from taskharbor.worker.attempt import Runner, run_attempt
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
+from taskharbor.worker.resolver import RELEASED_FOR, Resolver
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.timing import pause
 from taskharbor.worker.transaction import Transactions
@@ -33,12 +34,21 @@ _GIVEN_AWAY = float("-inf")
 class Slots:
     """At most `concurrency` handlers at once."""
 
-    def __init__(self, run: Run, runners: dict[str, Runner], deadlines: Deadlines, settler: Settler) -> None:
+    def __init__(
+        self,
+        run: Run,
+        runners: dict[str, Runner],
+        deadlines: Deadlines,
+        settler: Settler,
+        resolver: Resolver | None = None,
+    ) -> None:
         self._size = run.options.concurrency
         self._runners = runners
         self._timing = run.timing
         self._deadlines = deadlines
         self._settler = settler
+        self._resolver = resolver
+        self._releases_unknown = resolver is not None and run.options.unknown_types == "skip"
         self._events = run.events
         self._announcer = run.announcer
         self._max_result = run.driver.max_payload
@@ -129,7 +139,7 @@ class Slots:
                 self._wake_next()
             runner = self._begun(leased, task)
             if runner is None:
-                self._settler.ended(leased, _refusal(leased, is_known=leased.record.type in self._runners))
+                self._settler.ended(leased, self._refusal(leased))
             else:
                 outcome = await run_attempt(
                     leased, runner, self._timing, self._max_result, self._transactions
@@ -149,6 +159,9 @@ class Slots:
         """Start the job and return what runs it; None if it must not start, and is over."""
         record, attempt = leased.record, leased.attempt
         runner = self._runners.get(record.type)
+        if runner is None and self._resolver is not None:
+            self._resolver.look_up(record.type)
+            runner = self._runners.get(record.type)
         now = self._timing.monotonic()
         if (
             runner is None
@@ -165,6 +178,17 @@ class Slots:
         if JobStarted in self._events.heard:
             self._announcer.started(leased)
         return runner
+
+    def _refusal(self, leased: LeasedJob) -> Outcome:
+        """Why a job did not start: cancelled, its lease cannot be trusted, or it has no handler here."""
+        reason = leased.attempt.cancellation.reason
+        if reason == "cancel" or leased.record.cancel_requested:
+            return WasCancelled("cancelled before it started")
+        if leased.record.type in self._runners or reason is not None:
+            return Released()
+        if self._releases_unknown:
+            return Released(RELEASED_FOR)
+        return Failed(f"no handler is registered for {leased.record.type!r}", FailureKind.NO_HANDLER)
 
     def _ended(self, leased: LeasedJob) -> bool:
         """Its handler has ended; whether this slot still belongs to the job and can take the next."""
@@ -199,13 +223,3 @@ class Slots:
     def _begin_turn(self) -> None:
         self._turn += 1
         self._turn_began = self._timing.monotonic()
-
-
-def _refusal(leased: LeasedJob, *, is_known: bool) -> Outcome:
-    """Why a job did not start: cancelled, its lease cannot be trusted, or it has no handler here."""
-    reason = leased.attempt.cancellation.reason
-    if reason == "cancel" or leased.record.cancel_requested:
-        return WasCancelled("cancelled before it started")
-    if is_known or reason is not None:
-        return Released()
-    return Failed(f"no handler is registered for {leased.record.type!r}", FailureKind.NO_HANDLER)

@@ -21,8 +21,9 @@ from taskharbor.model.job import Job
 from taskharbor.model.worker_options import WorkerKeywords, WorkerOptions
 from taskharbor.tasks import Handler, job_handler
 from taskharbor.worker.attempt import JobContext
-from taskharbor.worker.executors.contract import where_to_run
+from taskharbor.worker.executors.contract import check_importable
 from taskharbor.worker.gpus import find_gpus
+from taskharbor.worker.resolver import Resolve
 from taskharbor.worker.run import WorkerRun
 from taskharbor.worker.signals import SAME_REQUEST_SECONDS, Signals, run_to_the_end
 from taskharbor.worker.timing import Timing
@@ -32,6 +33,10 @@ class Worker:
     """Claims jobs, runs their handlers and settles them, until it is stopped.
 
     The keywords are the fields of `WorkerOptions`, which describes them; they go over those of `options`.
+
+    With `resolve` it claims jobs of all types: `resolve(type)` returns the `Handler` of a type that was not
+    added, and is asked once per type. A job for which it returns None, or raises, is released for 30 s;
+    nothing is counted.
 
     Raises:
         ConfigurationError, InvalidArgument: options that cannot work.
@@ -49,6 +54,7 @@ class Worker:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         events: EventBus | None = None,
+        resolve: Resolve | None = None,
         **keywords: Unpack[WorkerKeywords],
     ) -> None:
         options = (options or WorkerOptions()).with_keywords(
@@ -66,6 +72,7 @@ class Worker:
         self._timing = Timing(clock)
         self._entropy = entropy or Entropy()
         self._codec = codec
+        self._resolve = resolve
         self._handlers: dict[str, Handler] = {}
         self._layers: list[AttemptMiddleware] = []
         self._run: WorkerRun | None = None
@@ -206,6 +213,7 @@ class Worker:
             self._timing,
             self._entropy,
             self.events,
+            self._resolve,
         )
         if self._stops_early:
             run.stop()
@@ -220,15 +228,10 @@ class Worker:
         return run.why
 
     def _check_handlers(self) -> None:
-        if not self._handlers and self.options.unknown_types == "skip":
+        if not self._handlers and self._resolve is None and self.options.unknown_types == "skip":
             raise ConfigurationError(_NO_TASKS)
         for handler in self._handlers.values():
-            if (
-                where_to_run(handler) == "process"
-                and handler.reference is None
-                and not self._timing.is_virtual
-            ):
-                raise ConfigurationError(_why_not_importable(handler))
+            check_importable(handler, is_virtual=self._timing.is_virtual)
 
 
 _NO_TASKS = (
@@ -236,16 +239,6 @@ _NO_TASKS = (
     "with --include app.tasks. unknown_types='fail' (--unknown-types fail) starts it all the same "
     "and sends every job it meets to the dead letters"
 )
-
-
-def _why_not_importable(handler: Handler) -> str:
-    what = f"{handler.type!r} is to run in a process, but its function cannot be imported there: "
-    if getattr(handler.function, "__module__", None) == "__main__":
-        return what + (
-            "it is defined in __main__, the script that was started; put it into a module of its own, "
-            "or start the worker with `taskharbor worker module:harbor`"
-        )
-    return what + "define it at the top level of a module"
 
 
 def _default_name() -> str:

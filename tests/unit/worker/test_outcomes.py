@@ -13,7 +13,7 @@ from taskharbor.model.checks import MAX_HORIZON
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Succeeded
 from taskharbor.model.text import TRACE_LIMIT, safe_text
-from taskharbor.worker.outcomes import asked_delay, describe, success_of, trace_of
+from taskharbor.worker.outcomes import asked_delay, describe, failure_of, success_of, trace_of
 
 
 class Touchy(Exception):
@@ -153,3 +153,15 @@ def test_a_result_that_cannot_be_kept_fails_for_good():
     assert isinstance(long, Failed)
     assert long.failure_kind is FailureKind.UNRECOVERABLE
     assert success_of(1, lambda _: b"x" * 9, 9) == Succeeded(b"x" * 9)
+
+
+class Shop:
+    class Closed(Exception):
+        """An error whose name is nested."""
+
+
+def test_a_failure_names_the_class_of_its_error():
+    classes = [getattr(failure_of(error), "error_class", "") for error in (Shop.Closed("no"), ValueError())]
+
+    assert classes == [f"{__name__}.Shop.Closed", "builtins.ValueError"]
+    assert Failed("no exception").error_class is None

@@ -214,8 +214,8 @@ def progress_text(progress: Progress | None) -> str | None:
 
 def history_of(entries: Sequence[Any]) -> tuple[AttemptRecord, ...]:
     return tuple(
-        AttemptRecord(fence, worker, instant(started), instant(ended), outcome, error)
-        for fence, worker, started, ended, outcome, error in entries
+        AttemptRecord(fence, worker, instant(started), instant(ended), *rest)
+        for fence, worker, started, ended, *rest in entries  # an older entry names no class
     )
 
 
@@ -223,7 +223,8 @@ def history_text(history: tuple[AttemptRecord, ...]) -> str | None:
     if not history:
         return None
     entries = [
-        (a.fence, a.worker_id, micros(a.started_at), micros(a.ended_at), a.outcome, a.error) for a in history
+        (a.fence, a.worker_id, micros(a.started_at), micros(a.ended_at), a.outcome, a.error, a.error_class)
+        for a in history
     ]
     return msgspec.json.encode(entries).decode()
 

@@ -104,6 +104,8 @@ def _other(ord_: int, end: Settlement) -> dict[str, Any]:
         other |= {"run_at": end.run_at, "attempts": end.attempts, "failed_at": end.failed_at}
     if isinstance(end, Retry | Fail):
         other["failure_kind"] = end.failure_kind
+        if end.error_class is not None:
+            other["error_class"] = safe_text(end.error_class, ERROR_LIMIT)
     if end.reason or isinstance(end, Retry | Fail):
         other["error"] = safe_text(end.reason, ERROR_LIMIT)
     if trace := getattr(end, "trace", None) or end.reason:

@@ -70,13 +70,25 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
+class StoredAttempt(msgspec.Struct, array_like=True, frozen=True):
+    """An AttemptRecord as it is stored; an older one names no class."""
+
+    fence: int
+    worker_id: str
+    started_at: int
+    ended_at: int
+    outcome: str
+    error: str | None = None
+    error_class: str | None = None
+
+
 class Story(msgspec.Struct, array_like=True, frozen=True):
     """Last error, history and update flags, for jobs that have any."""
 
     last_error: str | None = None
     failed_at: int | None = None
     failure_kind: str | None = None
-    history: list[tuple[int, str, int, int, str, str | None]] = []
+    history: list[StoredAttempt] = []
     update: str | None = None
 
 
@@ -217,13 +229,15 @@ def story_of(job: JobRecord) -> bytes | None:
             job.last_error,
             None if job.failed_at is None else micros(job.failed_at),
             job.failure_kind,
-            [
-                (a.fence, a.worker_id, micros(a.started_at), micros(a.ended_at), a.outcome, a.error)
-                for a in job.history
-            ],
+            [_stored(attempt) for attempt in job.history],
             None if job.update is None else flags_text(job.update),
         )
     )
+
+
+def _stored(a: AttemptRecord) -> StoredAttempt:
+    started, ended = micros(a.started_at), micros(a.ended_at)
+    return StoredAttempt(a.fence, a.worker_id, started, ended, a.outcome, a.error, a.error_class)
 
 
 def progress_bytes(progress: Progress) -> bytes:
@@ -294,8 +308,16 @@ def record_of(
         result=result,
         progress=Progress(*_decode_progress(progress)) if progress else None,
         history=tuple(
-            AttemptRecord(number, worker, instant(began), instant(ended), outcome, error)
-            for number, worker, began, ended, outcome, error in past.history
+            AttemptRecord(
+                a.fence,
+                a.worker_id,
+                instant(a.started_at),
+                instant(a.ended_at),
+                a.outcome,
+                a.error,
+                a.error_class,
+            )
+            for a in past.history
         ),
         update=None if past.update is None else update_of(past.update),
         speculates_on=what.speculates_on,

@@ -10,7 +10,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.errors import LeaseLost
 from taskharbor.model.job import AttemptRecord
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
-from taskharbor.model.text import TRACE_LIMIT
+from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 from taskharbor.testing.conformance.kit import (
     ENDS,
     LEASE,
@@ -56,6 +56,35 @@ async def test_every_attempt_that_was_no_plain_success_is_remembered(
     record = await get_one(driver, job.id, now=START + SECOND)
 
     assert record.history == (AttemptRecord(job.fence, WORKER, START, START + SECOND, outcome, error),)
+
+
+@pytest.mark.parametrize("end", [Retry, Fail], ids=["Retry", "Fail"])
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["plain", "cancelled"])
+async def test_the_class_of_the_error_is_remembered(
+    driver: Driver, end: type[Retry | Fail], is_cancelled: bool
+) -> None:
+    """V01: (history) with its module, beside the error; none where no exception ended the attempt."""
+    job = await running(driver)
+    await settle_one(driver, Release(job.lease))
+    job = await reserve_one(driver)
+    if is_cancelled:
+        await driver.cancel([job.id], now=START)
+
+    await settle_one(driver, end(job.lease, reason="no", error_class="app.errors.Shop.Closed"))
+    record = await get_one(driver, job.id)
+
+    assert [entry.error_class for entry in record.history] == [None, "app.errors.Shop.Closed"]
+
+
+@pytest.mark.parametrize("name", ["app.Fehlerhäufung", "app.\0", "app." + "x" * 3000])
+async def test_the_class_of_an_error_is_kept_as_a_safe_short_text(driver: Driver, name: str) -> None:
+    """V01: (history) cut like the last error."""
+    job = await running(driver)
+
+    await settle_one(driver, Fail(job.lease, "no", error_class=name))
+    [entry] = (await get_one(driver, job.id)).history
+
+    assert entry.error_class == safe_text(name, ERROR_LIMIT)
 
 
 async def test_a_first_try_success_is_not_worth_an_entry(driver: Driver) -> None:

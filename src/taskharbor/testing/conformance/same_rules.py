@@ -315,8 +315,10 @@ _SETTLEMENTS: dict[str, Callable[[Lease], Settlement]] = {
     "Ack": Ack,
     "Ack with a result": lambda lease: Ack(lease, result=b"\x00done"),
     "Retry": lambda lease: Retry(lease, reason="later", delay=MINUTE),
-    "Retry at once": lambda lease: Retry(lease, reason="now", trace="in line 1", failure_kind="timeout"),
-    "Fail": lambda lease: Fail(lease, "broken", trace="in line 2"),
+    "Retry at once": lambda lease: Retry(
+        lease, reason="now", trace="in line 1", failure_kind="timeout", error_class="app.Late"
+    ),
+    "Fail": lambda lease: Fail(lease, "broken", trace="in line 2", error_class="app.Broken"),
     "Stalled": lambda lease: Stalled(lease, "the process died"),
     "Cancelled": lambda lease: Cancelled(lease, "not wanted"),
     "Release": Release,

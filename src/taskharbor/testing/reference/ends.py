@@ -24,10 +24,13 @@ class Ending(Gated):
         super().__init__()
         self.first_jobs: dict[tuple[str, bytes], tuple[str, datetime | None]] = {}  # idempotency: job, end
 
-    def _leave(self, job: Any, outcome: str, why: str | None, now: datetime) -> None:
+    def _leave(
+        self, job: Any, outcome: str, why: str | None, now: datetime, error_class: str | None = None
+    ) -> None:
         """The attempt is over: into the history with it, away with the lease."""
         if outcome != "completed" or job.starts > 1:
-            entry = AttemptRecord(job.fence, job.worker_id, job.started_at, now, outcome, why)
+            run = (job.fence, job.worker_id, job.started_at, now)
+            entry = AttemptRecord(*run, outcome, why, error_class)
             job.history = (*job.history, entry)[-10:]
         job.token = job.lease_expires_at = job.worker_id = None
         self._touch(job, now)

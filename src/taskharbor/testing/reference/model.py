@@ -224,8 +224,9 @@ class ReferenceModel(Ending):
 
     def _apply(self, job: Any, settlement: Settlement, now: datetime) -> None:
         why = getattr(settlement, "trace", None) or getattr(settlement, "reason", None) or None
+        error_class = getattr(settlement, "error_class", None)
         if job.cancel_requested and not isinstance(settlement, Cancelled):
-            self._leave(job, "cancelled", why, now)
+            self._leave(job, "cancelled", why, now, error_class)
             return self._end(job, JobState.CANCELLED, now)
         match settlement:
             case Ack(result=result):
@@ -235,12 +236,12 @@ class ReferenceModel(Ending):
             case Retry(reason=reason, failure_kind=kind, attempts=attempts, failed_at=failed_at):
                 job.attempts = job.attempts + 1 if attempts is None else attempts
                 job.last_error, job.failure_kind, job.failed_at = reason, kind, failed_at or now
-                self._leave(job, "retried", why, now)
+                self._leave(job, "retried", why, now, error_class)
                 self._wait_again(job, after_delay(settlement.run_at, settlement.delay, now), now)
             case Fail(reason=reason, failure_kind=kind):
                 job.attempts += 1
                 job.last_error, job.failure_kind, job.failed_at = reason, kind, now
-                self._leave(job, "failed", why, now)
+                self._leave(job, "failed", why, now, error_class)
                 self._end(job, JobState.FAILED, now)
             case Stalled(reason=reason):
                 self._stall(job, reason or UNSAID, now, token=job.token)

@@ -133,10 +133,12 @@ ENDS: dict[str, Callable[[Lease, datetime], Settlement]] = {
     "ack": lambda lease, now: Ack(lease),
     "ack with a result": lambda lease, now: Ack(lease, b"\x00done"),
     "retry": lambda lease, now: Retry(lease, None, "broke"),
-    "retry later": lambda lease, now: Retry(lease, 2 * SECOND, "broke", "timeout", "Trace: broke"),
+    "retry later": lambda lease, now: Retry(
+        lease, 2 * SECOND, "broke", "timeout", "Trace: broke", error_class="app.Broken"
+    ),
     "retry at": lambda lease, now: Retry(lease, None, "", run_at=now + 3 * SECOND),
     "fail": lambda lease, now: Fail(lease, "gone"),
-    "fail for good": lambda lease, now: Fail(lease, "gone", "unrecoverable", "Trace: gone"),
+    "fail for good": lambda lease, now: Fail(lease, "gone", "unrecoverable", "Trace: gone", "app.Gone"),
     "stalled": lambda lease, now: Stalled(lease),
     "stalled, killed": lambda lease, now: Stalled(lease, "signal 9"),
     "cancelled": lambda lease, now: Cancelled(lease),

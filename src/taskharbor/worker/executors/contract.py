@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from taskharbor.errors import TimedOut
+from taskharbor.errors import ConfigurationError, TimedOut
 from taskharbor.model.job import Job
 from taskharbor.tasks import Handler
 
@@ -77,3 +77,23 @@ def is_coroutine_function(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object whose call is a coroutine function
     )
+
+
+def check_importable(handler: Handler, *, is_virtual: bool = False) -> None:
+    """A handler that runs in a process must be found there by name; in virtual time there is no process.
+
+    Raises:
+        ConfigurationError: it cannot be imported.
+    """
+    if where_to_run(handler) == "process" and handler.reference is None and not is_virtual:
+        raise ConfigurationError(_why_not_importable(handler))
+
+
+def _why_not_importable(handler: Handler) -> str:
+    what = f"{handler.type!r} is to run in a process, but its function cannot be imported there: "
+    if getattr(handler.function, "__module__", None) == "__main__":
+        return what + (
+            "it is defined in __main__, the script that was started; put it into a module of its own, "
+            "or start the worker with `taskharbor worker module:harbor`"
+        )
+    return what + "define it at the top level of a module"

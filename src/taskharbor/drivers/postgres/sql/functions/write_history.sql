@@ -14,11 +14,12 @@ begin
                case when s.state = 6 then 'cancelled' when s.state = 4 then 'completed' when e.kind = 6 then 'stalled'
                     when s.state = 5 then 'failed' when e.kind = 2 then 'retried' else 'released' end,
                case when s.state <> 4 then case when e.kind = 6 and (p_sweeps or s.state <> 6) then coalesce(e.trace, e.why)
-                                       else e.trace end end))
+                                       else e.trace end end,
+               case when s.state <> 4 then o.error_class end))
     from unnest(p_done) as d(ord)
     cross join lateral (select * from job_state k where k.id = p_ids[d.ord] offset 0) s
     left join json_to_recordset(p_others) as o(ord integer, kind smallint, error text, trace text, failure_kind text,
-                                               failed_at timestamptz) on o.ord = d.ord
+                                               failed_at timestamptz, error_class text) on o.ord = d.ord
     cross join lateral (
         select coalesce(o.kind, case when p_sweeps then 6 else 1 end) as kind) k
     cross join lateral (
