@@ -17,6 +17,7 @@ an attempt that counts as the handler's own error.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -35,6 +36,10 @@ around_every_attempt: list[AttemptMiddleware] = []
 around_every_enqueue: list[EnqueueMiddleware] = []
 """Layers of every worker and client in this process, around their own: for what instruments programs
 from outside."""
+
+around_every_process_call: list[Callable[[Any, Job], AbstractContextManager[Any]]] = []
+"""(context, job) → what surrounds a handler in its handler process, where the layers above do not reach. The
+modules of handlers are imported there, and register it as in the worker."""
 
 running: ContextVar[Any] = ContextVar("taskharbor_running")
 """The context of the attempt that runs here, for code outside of its handler, such as logs."""

@@ -40,11 +40,16 @@ def cron(expression: str, after: datetime) -> CronSim:
         raise InvalidArgument(
             f"a cron expression of {len(expression)} characters; {_MAX_EXPRESSION} are allowed"
         )
-    plain = _ALIASES.get(expression.strip().lower(), expression)
+    plain = five_fields(expression)
     try:
         return CronSim(plain, after)
     except CronSimError as error:
         raise InvalidArgument(f"cron {expression!r} {_complaint(plain, str(error))}") from None
+
+
+def five_fields(expression: str) -> str:
+    """The expression without an alias such as @daily."""
+    return _ALIASES.get(expression.strip().lower(), expression)
 
 
 def check_cron(expression: str, after: datetime) -> None:

@@ -184,6 +184,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: int
     max_attempts: int
     stalls: int
+    max_stalls: int = 0
+    """How many stalls it may have; 0 means any number."""
     starts: int = 1
     """How often it was claimed, this time included."""
 
@@ -205,6 +207,7 @@ def job_of(record: JobRecord) -> Job:
         attempts=record.attempts,
         max_attempts=record.max_attempts,
         stalls=record.stalls,
+        max_stalls=record.max_stalls,
         starts=record.starts,
     )
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import check_name, check_new_job, check_span
+from taskharbor.model.checks import check_headers, check_name, check_new_job, check_span
 from taskharbor.model.clock import EPOCH, micros, span_micros
 from taskharbor.model.job import NewJob
 
@@ -35,6 +35,9 @@ RENEW_EVERY = timedelta(minutes=15)
 
 SCHEDULE_HEADER = "taskharbor-schedule"
 """The header by which a job names the schedule that made it."""
+
+RULE_HEADER = "taskharbor-schedule-rule"
+"""The header that holds the `Rule` of that schedule as JSON."""
 
 _PLACEHOLDER_ID = "00000000-0000-7000-8000-000000000000"
 
@@ -74,6 +77,27 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     fired_at: datetime | None = None
     declared_at: datetime | None = None
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule fires, as its jobs carry it, for monitors that expect them."""
+
+    cron: str | None = None
+    every_seconds: float | None = None
+    timezone: str = "UTC"
+
+
+def made_by(schedule: Schedule) -> dict[str, str]:
+    """The headers of its jobs: those of the template, its name, and its rule if there is room for it."""
+    headers = {**schedule.template.headers, SCHEDULE_HEADER: schedule.name}
+    every = None if schedule.every is None else schedule.every.total_seconds()
+    rule = Rule(cron=schedule.cron, every_seconds=every, timezone=schedule.timezone)
+    with_rule = {**headers, RULE_HEADER: msgspec.json.encode(rule).decode()}
+    try:
+        check_headers(with_rule)
+    except InvalidArgument:
+        return headers
+    return with_rule
 
 
 def stored(schedule: Schedule, before: StoredSchedule | None, now: datetime) -> StoredSchedule:

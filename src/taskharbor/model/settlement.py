@@ -11,7 +11,7 @@ import msgspec
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import MAX_BATCH, check_count, check_span, check_when
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import NO_TIME, FailureKind, JobRecord, Lease
+from taskharbor.model.job import NO_TIME, FailureKind, Job, JobRecord, Lease
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
 from taskharbor.model.retry import RetryPolicy
 
@@ -128,7 +128,7 @@ def decide(
             return Release(lease, delay)
         case Died(reason):
             return Stalled(lease, reason)
-        case Failed(reason, kind, trace) if outcome.is_final or job.attempts + 1 >= limit:
+        case Failed(reason, kind, trace) if _is_last(job, outcome, limit):
             return Fail(lease, reason, kind, trace, outcome.error_class)
         case Failed(reason, FailureKind.ERROR, trace, _, errors) if not tries_again(errors):
             return Fail(lease, reason, FailureKind.UNRECOVERABLE, trace, outcome.error_class)
@@ -148,6 +148,20 @@ def settlement_for(job: JobRecord, outcome: Outcome, policy: RetryPolicy, entrop
 
     limit = attempts_allowed(job.max_attempts, policy.max_attempts)
     return decide(job, outcome, limit=limit, backoff=backoff, tries_again=policy.tries_again)
+
+
+def runs_again(job: JobRecord | Job, outcome: Failed | Died, policy: RetryPolicy) -> bool:
+    """Whether the job runs again after this outcome: what `settlement_for` and the store will decide."""
+    if isinstance(outcome, Died):
+        return not 0 < job.max_stalls <= job.stalls + 1
+    if _is_last(job, outcome, attempts_allowed(job.max_attempts, policy.max_attempts)):
+        return False
+    return outcome.failure_kind != FailureKind.ERROR or policy.tries_again(outcome.errors)
+
+
+def _is_last(job: JobRecord | Job, failed: Failed, limit: int) -> bool:
+    """Whether no further try is left, whatever the error is."""
+    return failed.is_final or job.attempts + 1 >= limit
 
 
 def _never(failures: int) -> timedelta:

@@ -20,11 +20,11 @@ from taskharbor.model.job import NewJob
 from taskharbor.model.log_cells import Fire, packed
 from taskharbor.model.logbook import FIRES, KEPT, MAX_ENTRIES, LogEntry
 from taskharbor.model.schedule import (
-    SCHEDULE_HEADER,
     StoredSchedule,
     due_ticks,
     is_undeclared,
     last_tick,
+    made_by,
     tick_key,
 )
 from taskharbor.scheduler.duty import Now
@@ -151,10 +151,9 @@ class FireCron:
             _log.debug("the fires of schedule %s are not in the logbook: %s", name, error)
 
     def _job(self, entry: StoredSchedule, tick: datetime, now: datetime) -> NewJob:
-        name, template = entry.schedule.name, entry.schedule.template
         return replace(
-            template,
+            entry.schedule.template,
             id=self._entropy.job_id(now),
-            idempotency_key=tick_key(name, tick),
-            headers={**template.headers, SCHEDULE_HEADER: name},
+            idempotency_key=tick_key(entry.schedule.name, tick),
+            headers=made_by(entry.schedule),
         )

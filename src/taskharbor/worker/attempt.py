@@ -20,8 +20,10 @@ from typing import Any
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.middleware import AttemptMiddleware, compose, running
 from taskharbor.model.clock import Clock, SystemClock
-from taskharbor.model.job import Job, Progress, job_of
-from taskharbor.model.outcome import Outcome
+from taskharbor.model.job import FailureKind, Job, Progress, job_of
+from taskharbor.model.outcome import Died, Failed, Outcome
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.settlement import runs_again
 from taskharbor.tasks import Handler
 from taskharbor.worker.cancellation import Cancellation, overruled, stopped_by
 from taskharbor.worker.executors.contract import Call, Executor
@@ -33,15 +35,23 @@ from taskharbor.worker.transaction import Transactions
 
 _log = logging.getLogger("taskharbor.job")
 _system_clock = SystemClock()
+_DEFAULT_RETRY = RetryPolicy()
 
 
 class Runner:
     """One type of job, ready to run: its handler, its executor, and the middleware around it."""
 
-    __slots__ = ("_call_for", "_layers", "executor", "handler", "plain")
+    __slots__ = ("_call_for", "_layers", "executor", "handler", "plain", "retry")
 
-    def __init__(self, handler: Handler, executor: Executor, layers: Sequence[AttemptMiddleware]) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        executor: Executor,
+        layers: Sequence[AttemptMiddleware],
+        retry: RetryPolicy = _DEFAULT_RETRY,
+    ) -> None:
         self.handler = handler
+        self.retry = handler.retry or retry
         self.executor = executor
         self._call_for = executor.call_of(handler)
         self._layers = tuple(layers)
@@ -72,6 +82,7 @@ async def run_attempt(
         leased.note_progress,
         record.worker_id or "",
     )
+    ctx._retry = runner.retry
     if attempt.gpu is not None:
         ctx.gpu = attempt.gpu
     if transactions is not None:
@@ -123,6 +134,7 @@ class JobContext:
     """
 
     gpu: Gpu | None = None
+    _retry: RetryPolicy = _DEFAULT_RETRY
     _begin: Callable[[Any], Any] | None = None
     _leased: Any = None
 
@@ -159,6 +171,20 @@ class JobContext:
         if self._ends is None:
             return None
         return self.clock.now() + timedelta(seconds=self._ends - self.clock.monotonic())
+
+    def will_retry(self, error: BaseException) -> bool:
+        """Whether the job runs again if this attempt ends with this error now.
+
+        What decides: attempts left, `retry_on` and `no_retry_on`, `Unrecoverable`. A cancelled job does not
+        run again; one that is released, or whose lease was lost, does.
+        """
+        reason = self.cancelled.reason
+        if reason in ("shutdown", "lease_lost"):
+            return True
+        outcome = Failed("", FailureKind.TIMEOUT) if reason == "timeout" else failure_of(error)
+        if reason == "cancel" or not isinstance(outcome, Failed | Died):
+            return False
+        return runs_again(self.job, outcome, self._retry)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report progress from 0 to 1. Stored with the next heartbeat; costs nothing until then."""

@@ -35,7 +35,10 @@ from taskharbor.worker.executors.wire import Encoded
 DONE = Succeeded()
 
 _HERE = os.path.dirname(__file__)
-_OUR_FRAMES = (_HERE + os.sep, os.path.join(os.path.dirname(_HERE), "middleware.py"))
+_OUR_FRAMES = (
+    _HERE + os.sep,
+    *(os.path.join(os.path.dirname(_HERE), name) for name in ("middleware.py", "observe/", "integrations/")),
+)
 _ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
 

@@ -199,7 +199,7 @@ class WorkerRun:
         """Run this handler for its type, from now on."""
         check_importable(handler, is_virtual=self.timing.is_virtual)
         self._by_type[handler.type] = executor = self._executor(where_to_run(handler))
-        self._runners[handler.type] = Runner(handler, executor, self._layers)
+        self._runners[handler.type] = Runner(handler, executor, self._layers, self.options.retry_policy)
         if handler.retry is not None:
             self._policies[handler.type] = handler.retry
 

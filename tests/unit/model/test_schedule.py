@@ -11,6 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from taskharbor.errors import InvalidArgument
+from taskharbor.model.checks import MAX_HEADER_BYTES
 from taskharbor.model.cron import clock_changes
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import (
@@ -21,6 +22,7 @@ from taskharbor.model.schedule import (
     check_schedule,
     due_ticks,
     is_undeclared,
+    made_by,
     stored,
     tick_key,
     ticks,
@@ -322,3 +324,22 @@ def test_a_preview_agrees_with_the_ticks():
     assert in_march.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") in gap
     assert [tick.day for tick in in_october] == [25, 26]
     assert "once" in twice
+
+
+def test_a_job_carries_the_name_and_the_rule_of_its_schedule():
+    nightly = rule(
+        cron="0 3 * * *", timezone="Europe/Berlin", template=NewJob(id="", type="t", headers={"a": "b"})
+    )
+
+    assert made_by(nightly) == {
+        "a": "b",
+        "taskharbor-schedule": "nightly",
+        "taskharbor-schedule-rule": '{"cron":"0 3 * * *","timezone":"Europe/Berlin"}',
+    }
+    assert made_by(rule(every=MINUTE))["taskharbor-schedule-rule"] == '{"every_seconds":60.0}'
+
+
+def test_a_rule_without_room_is_left_out():
+    full = NewJob(id="", type="t", headers={"a": "x" * (MAX_HEADER_BYTES - 40)})
+
+    assert list(made_by(rule(every=MINUTE, template=full))) == ["a", "taskharbor-schedule"]

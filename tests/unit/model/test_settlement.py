@@ -3,11 +3,25 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
+from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import FailureKind, JobRecord
 from taskharbor.model.outcome import Died, Failed, Released, Snoozed, Succeeded, WasCancelled
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled, decide
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.settlement import (
+    Ack,
+    Cancelled,
+    Fail,
+    Release,
+    Retry,
+    Stalled,
+    decide,
+    runs_again,
+    settlement_for,
+)
 from taskharbor.model.state import JobState
+from taskharbor.model.transitions import stalled
 
 NOW = datetime(2031, 4, 5, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -88,6 +102,39 @@ def test_the_wait_grows_with_the_failures_recorded_so_far():
 
 def test_a_timeout_on_the_last_try_keeps_its_kind():
     assert decided(Failed("slow", FailureKind.TIMEOUT), attempts=2) == Fail(LEASE, "slow", "timeout")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "expected"),
+    [
+        (Failed("boom", errors=("ValueError",)), 0, True),
+        (Failed("boom", errors=("ValueError",)), 1, True),
+        (Failed("boom", errors=("ValueError",)), 2, False),
+        (Failed("boom", errors=("KeyError",)), 0, False),
+        (Failed("slow", FailureKind.TIMEOUT), 1, True),
+        (Failed("slow", FailureKind.TIMEOUT), 2, False),
+        (Failed("no", FailureKind.UNRECOVERABLE), 0, False),
+        (Failed("no", FailureKind.INVALID_PAYLOAD), 0, False),
+    ],
+    ids=repr,
+)
+def test_a_failure_runs_again_if_and_only_if_its_settlement_is_a_retry(outcome, attempts, expected):
+    policy = RetryPolicy(max_attempts=3, no_retry_on=("KeyError",))
+    job = running(attempts)
+
+    settlement = settlement_for(job, outcome, policy, Entropy())
+
+    assert (runs_again(job, outcome, policy), isinstance(settlement, Retry)) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("stalls", "allowed", "expected"), [(0, 1, False), (1, 3, True), (2, 3, False), (9, 0, True)]
+)
+def test_a_death_runs_again_while_stalls_are_left(stalls, allowed, expected):
+    job = replace(running(), stalls=stalls, max_stalls=allowed)
+
+    assert runs_again(job, Died("oom"), RetryPolicy()) is expected
+    assert (stalled(job, "oom", NOW).state is not JobState.FAILED) is expected
 
 
 def test_a_death_is_never_counted_as_a_failure():

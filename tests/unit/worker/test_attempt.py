@@ -18,7 +18,7 @@ from taskharbor.model.state import JobState
 from taskharbor.tasks import Handler
 from taskharbor.testing.clock import turn_loop
 from taskharbor.worker import JobContext
-from taskharbor.worker.cancellation import stopped_by
+from taskharbor.worker.cancellation import Cancellation, stopped_by
 from taskharbor.worker.outcomes import trace_of
 
 EXACT = RetryPolicy(jitter=0.0)
@@ -180,6 +180,41 @@ async def test_a_tasks_own_policy_comes_before_the_workers(harness):
     await harness.run_until_idle(worker)
 
     assert (await harness.job(job_id)).state is JobState.FAILED
+
+
+async def test_a_handler_knows_whether_an_error_would_be_its_last(harness):
+    """As the settlement decides it, with the policy of the worker."""
+    seen = []
+
+    async def handler(ctx, job):
+        seen.append(
+            (ctx.will_retry(ValueError()), ctx.will_retry(KeyError()), ctx.will_retry(Unrecoverable()))
+        )
+        raise ValueError("not yet")
+
+    worker = harness.worker({"work": handler}, retry=RetryPolicy(max_attempts=2, no_retry_on=(KeyError,)))
+    job_id = await harness.put()
+    async with harness.at_work(worker):
+        await harness.pass_time(60)
+
+    assert seen == [(True, False, False), (False, False, False)]
+    assert (await harness.job(job_id)).state is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("timeout", True), ("cancel", False), ("shutdown", True), ("lease_lost", True)]
+)
+async def test_a_stop_decides_before_the_error_does(harness, reason, expected):
+    answers = []
+
+    async def handler(ctx, job):
+        stopped = JobContext(job, cancelled=Cancellation())
+        stopped.cancelled.set(reason)
+        answers.append(stopped.will_retry(Unrecoverable("whatever")))
+
+    await outcome_of(harness, handler, max_attempts=2)
+
+    assert answers == [expected]
 
 
 async def test_unrecoverable_fails_at_once_also_when_it_is_the_cause(harness):

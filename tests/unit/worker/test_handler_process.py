@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,10 @@ def answers(ctx: JobContext, job: Job) -> str:
 
 async def answers_later(ctx: JobContext, job: Job) -> str:
     return "later"
+
+
+def counts_on(ctx: JobContext, job: Job) -> bool:
+    return ctx.will_retry(ValueError())
 
 
 def fails(ctx: JobContext, job: Job) -> None:
@@ -191,6 +196,27 @@ def test_a_handler_is_found_by_its_name_and_its_answer_is_encoded(pair):
     assert pair.start("answers").result == b'"1 9 w-1"'
     assert pair.start("answers_later").result == b'"later"'
     assert pair.start("answers").what == "succeeded"
+
+
+def test_a_handler_knows_how_often_it_may_run(pair):
+    assert pair.start("counts_on", max_attempts=2).result == b"true"
+    assert pair.start("counts_on", max_attempts=1).result == b"false"
+
+
+def test_a_handler_is_surrounded_by_what_was_registered_for_processes(pair, monkeypatch):
+    seen: list[Any] = []
+
+    @contextmanager
+    def around(ctx, job):
+        seen.append((job.id, ctx.fence))
+        yield
+        seen.append("after")
+
+    monkeypatch.setattr(handler_process, "around_every_process_call", [around])
+
+    assert pair.start("answers").what == "succeeded"
+    assert pair.start("fails").what == "failed"
+    assert seen == [(JOB.id, 9), "after", (JOB.id, 9)]
 
 
 def test_what_a_handler_raises_is_its_outcome(pair):

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,11 +25,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.errors import DecodeError
-from taskharbor.middleware import running
+from taskharbor.middleware import around_every_process_call, running
 from taskharbor.model.checks import MAX_PAYLOAD
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import Progress
 from taskharbor.model.outcome import Failed, Outcome
+from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.tasks import Handler, job_handler, load_function
 from taskharbor.tasks.handler import full_name
@@ -118,6 +119,7 @@ class HandlerProcess:
         ctx.gpu = start.gpu
         try:
             handler = self._handler(start)
+            ctx._retry = handler.retry or RetryPolicy(max_attempts=start.max_attempts)
             # In a context of its own: what a job sets there is not seen by the next.
             value = copy_context().run(self._call, handler, ctx, start)
             if value is None:
@@ -140,11 +142,14 @@ class HandlerProcess:
         running.set(ctx)
         if "structlog" in sys.modules:
             bind_structlog(ctx)
-        self._is_handling = True
-        value = handler.function(*args, **kwargs)
-        if asyncio.iscoroutine(value):
-            value = self._awaited(value)
-        self._is_handling = False
+        with ExitStack() as stack:
+            for around in around_every_process_call:
+                stack.enter_context(around(ctx, start.job))
+            self._is_handling = True
+            value = handler.function(*args, **kwargs)
+            if asyncio.iscoroutine(value):
+                value = self._awaited(value)
+            self._is_handling = False
         return value
 
     def _awaited(self, coroutine: Any) -> Any:

@@ -238,6 +238,7 @@ class ProcessExecutor:
         self._timing = run.timing
         self._deadlines = deadlines
         self._memory = run.options.process_memory
+        self._max_attempts = run.options.retry_policy.max_attempts
         self._patience = run.options.patience.total_seconds()
         self._has_gpus = bool(run.gpus)
         self._modules: list[str] = []
@@ -259,7 +260,16 @@ class ProcessExecutor:
                 gpu = (
                     None if leased.attempt.gpu is None else replace(leased.attempt.gpu, ordinal=0)
                 )  # the only one it sees
-                start = Start(reference, job, ctx.fence, ends_in, gpu, ctx.worker, handler.recycle_on)
+                start = Start(
+                    reference,
+                    job,
+                    ctx.fence,
+                    ends_in,
+                    gpu,
+                    ctx.worker,
+                    handler.recycle_on,
+                    self._max_attempts,
+                )
                 return await self._run(leased, child, start)
 
             return call

@@ -32,6 +32,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     gpu: Gpu | None = None
     worker: str = ""
     recycle_on: tuple[str, ...] = ()
+    max_attempts: int = 0  # of the worker's retry policy, for a handler without one
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
