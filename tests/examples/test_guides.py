@@ -25,6 +25,7 @@ PAGES = [
     "guides/speculation.md",
     "guides/schedules.md",
     "guides/failure-jobs.md",
+    "guides/fastapi.md",
 ]
 
 

@@ -131,6 +131,7 @@ class App:
     async def running(self) -> AsyncIterator[None]:
         """Open the store and, if configured, run a scheduler; stop and close both at the end."""
         service = self.service
+        service.start()
         try:
             await service.driver()
         except DriverUnavailable as error:

@@ -137,5 +137,12 @@ class Service:
             stopped.cancel()
             slept.cancel()
 
+    def start(self) -> None:
+        """Serve again after a stop, in whichever event loop runs now: tests start an application often."""
+        if self.stopping.is_set():
+            self.stopping = asyncio.Event()
+            self.shared_answers.clear()
+            self.opened_causes.clear()
+
     def stop(self) -> None:
         self.stopping.set()
