@@ -19,6 +19,7 @@ from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers.process import Server, for_this_process, run_name, wheel
 
 _migrated: set[str] = set()
+_connections: dict[int, Any] = {}
 
 
 @cache
@@ -35,21 +36,34 @@ def fresh_postgres_url(namespace: str = "kit-other") -> str:
 
     Every process has its own, emptied by the next call.
     """
-    import psycopg
-
     from taskharbor.drivers.postgres.address import address_of
 
     url = postgres_url()
     store = f"{url}{'&' if '?' in url else '?'}schema=test_{run_name()}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        for one in (store, f"{store}&namespace={namespace}"):
-            schema = address_of(one).schema
-            if schema not in _migrated:
-                connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
-                migrate_blocking(one)
-                _migrated.add(schema)
-            _empty(connection, schema)
+    connection = _connection(url)
+    for one in (store, f"{store}&namespace={namespace}"):
+        schema = address_of(one).schema
+        if schema not in _migrated:
+            connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+            migrate_blocking(one)
+            _migrated.add(schema)
+        _empty(connection, schema)
     return store
+
+
+def _connection(url: str) -> Any:
+    """One connection of this process, kept: a new one would have to read every table's description first."""
+    import psycopg
+
+    connection = _connections.get(os.getpid())
+    if connection is not None:
+        with contextlib.suppress(psycopg.OperationalError):  # a test may have ended it, or its server
+            connection.execute("select")
+            return connection
+        connection.close()
+    connection = _connections[os.getpid()] = psycopg.connect(url, autocommit=True)
+    atexit.register(connection.close)
+    return connection
 
 
 def migrate_blocking(url: str) -> None:
