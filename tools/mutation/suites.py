@@ -17,6 +17,7 @@ _PLUMBING = re.compile(
 
 # File of SQL → the modules of the kit that are about it. `--narrow` asks these alone.
 JUDGES: dict[str, tuple[str, ...]] = {
+    "0001_schema.pre": ("enqueue",),
     "admit": ("rates", "idempotency"),
     "configure_queue": ("limits", "settings"),
     "drop_hints": ("lease", "expiry"),
@@ -26,9 +27,11 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "jobs": ("lease", "ack"),
     "leave_finished": ("dead_letters", "retention"),
     "limits": ("limits", "rates"),
+    "logbook": ("logbook",),
     "may_copy": ("head_starts", "speculation"),
-    "prune": ("retention", "idempotency", "rates"),
+    "prune": ("retention", "idempotency", "rates", "logbook"),
     "put": ("idempotency", "retention"),
+    "queries": ("listing", "listing_order", "dead_letters"),
     "registry": ("presence", "roles", "schedules"),
     "reserve": ("expiry", "reserve_order", "lease", "clocks", "speculation"),
     "room": ("limits",),
@@ -36,9 +39,10 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "settle_or_leave": ("ack",),
     "some_types": ("reserve_order", "lanes", "clocks"),
     "steps": ("idempotency", "dead_letters"),
+    "store": ("presence", "settings", "lease"),
     "sweep": ("expiry", "lease"),
     "upkeep": ("expiry", "retention", "idempotency"),
-    "write_state": ("speculation", "cancel"),
+    "write_state": ("speculation", "cancel", "listing"),
 }
 
 

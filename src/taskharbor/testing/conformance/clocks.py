@@ -179,6 +179,23 @@ async def test_without_a_now_what_lies_far_in_the_past_is_due_and_over(driver: D
     assert [found.state for found in page.jobs] == [JobState.RUNNING]
 
 
+@pytest.mark.parametrize(
+    ("types", "in_front"), [(None, 0), (("work",), 0), (("work",), 100)], ids=["any", "one", "far"]
+)
+async def test_without_a_now_a_job_made_by_a_clock_that_was_ahead_runs(
+    driver: Driver, types: tuple[str, ...] | None, in_front: int
+) -> None:
+    """S05: without a `run_at` it is ready, however late it was made, and behind jobs of other types."""
+    await driver.enqueue([new_job(type="other") for _ in range(in_front)], now=FUTURE)
+    [one, two] = [new_job(type="work"), new_job(type="work")]
+    await driver.enqueue([one], now=FUTURE)
+    await driver.enqueue([two], now=FUTURE + MICROSECOND)
+
+    jobs = (await driver.reserve(claim(limit=5, types=types, lease_for=HOUR))).jobs
+
+    assert [job.id for job in jobs] == [one.id, two.id]
+
+
 async def test_a_now_without_a_time_zone_is_refused_by_every_kind_of_verb(driver: Driver) -> None:
     """S09 A08: before anything happens."""
     naive = START.replace(tzinfo=None)

@@ -110,6 +110,22 @@ async def test_prune_works_in_bounded_steps(driver: Driver) -> None:
     assert [await driver.prune(10, now=START + HOUR) for _ in range(4)] == [10, 10, 5, 0]
 
 
+@pytest.mark.parametrize("others", [0, 1, 2])
+async def test_a_job_that_was_requeued_is_not_pruned_with_those_it_ended_with(
+    driver: Driver, others: int
+) -> None:
+    """R07 R09: however many were settled in the same call."""
+    await driver.enqueue(new_jobs(others + 1), now=START)
+    jobs = await reserve(driver, limit=others + 1)
+    await driver.settle([Ack(job.lease) for job in jobs], now=START)
+    await driver.requeue([jobs[0].id], now=START)
+
+    assert await driver.prune(now=START + HOUR) == others
+
+    assert await found_ids(driver, now=START + HOUR) == [jobs[0].id]
+    assert [job.id for job in await reserve(driver, now=START + HOUR)] == [jobs[0].id]
+
+
 async def test_a_pruned_job_is_unknown_to_every_verb(driver: Driver) -> None:
     """R07: gone, and its id may be used again."""
     job = await running(driver)
