@@ -46,7 +46,7 @@ begin
         end if;
         v_spends := v_spends || array[v_limit.name, v_limit.us::text, v_limit.wanted::text];
     end loop;
-    if v_limited is not null then  -- what can never pass was told first
+    if v_limited is not null then  -- what can never pass was refused first
         return query select v_limited, 'limited', v_until;
         return;
     end if;

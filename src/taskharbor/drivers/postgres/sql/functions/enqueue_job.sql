@@ -1,5 +1,5 @@
 -- enqueue_job: one job, for psql, triggers and other languages. The payload is the job's arguments as
--- JSON; answers the id of the job that now carries it. Raises when a rate limit stands against it.
+-- JSON; returns the id of the job that now carries it. Raises if a rate limit refuses it.
 create or replace function {schema}.enqueue_job(
     p_type text, p_payload json default '{}', p_queue text default 'default', p_run_at timestamptz default null,
     p_key text default null, p_idempotency_key text default null, p_priority integer default 0,

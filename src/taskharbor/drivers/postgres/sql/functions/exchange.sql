@@ -72,8 +72,8 @@ begin
     end if;
 
     if cardinality(p_queues) > 4 then  -- what it costs must not depend on queues where nothing is
-        v_queues := queues_with_jobs(p_queues);
-        v_leased := queues_with_leases(p_queues);
+        v_queues := queues_with('jobs', p_queues);
+        v_leased := queues_with('leases', p_queues);
     end if;
     v_is_gated := p_rate_count is not null or exists (
         select from queue_settings r where (r.queue = any (p_queues) or r.queue = '*')
@@ -101,7 +101,7 @@ begin
         end if;
         v_now := coalesce(p_now, clock_timestamp());
         if cardinality(p_queues) > 4 then
-            v_queues := queues_with_jobs(p_queues);
+            v_queues := queues_with('jobs', p_queues);
         end if;
     end if;
 
@@ -200,7 +200,7 @@ begin
         select v_ends, r.queue, p_token, cardinality(v_ids), v_ids[i : least(i + 99, r.first + r.count - 1)]
         from unnest(v_from, v_counts, v_firsts) as r(queue, count, first)
         cross join generate_series(r.first, r.first + r.count - 1, 100) as i;
-        -- This waits for nobody: who has the row in `waiting` has the job, and one that ran before was locked with it.
+        -- This waits for no lock: the session with the row in `waiting` has the job, and one that ran before was locked with it.
         return query
         update job_state s set
             state = 3, version = s.version + 1, updated_at = v_now, started_at = v_now, ends_at = v_ends,

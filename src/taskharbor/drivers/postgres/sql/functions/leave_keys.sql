@@ -1,4 +1,4 @@
--- leave_keys: the holders of these keys, whose rows the caller has locked, have ended. Keys with nobody left go.
+-- leave_keys: the holders of these keys, whose rows the caller has locked, have ended. A key that no job has any more is deleted.
 create or replace function {schema}.leave_keys(p_now timestamptz, p_rows tid[], p_nexts uuid[]) returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare

@@ -9,7 +9,7 @@ declare
     v_locked uuid[];
     v_keys text[] := keys_of(v_ids);
 begin
-    -- A key that nobody holds gets a row, too: the step that follows may need it, and writes what is true in the end.
+    -- A key without a holder gets a row, too: the step that follows may need it, and writes its final holder.
     insert into job_key as k (queue, key, holder)
     select x.queue, x.key, x.id from (
         select distinct on (s.queue, s.key) s.queue, s.key, s.id from unnest(v_ids) as i(id)

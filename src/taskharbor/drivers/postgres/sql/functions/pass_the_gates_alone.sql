@@ -1,6 +1,6 @@
--- Claims under a limit go one after the other; unlimited ones never come here. Whoever holds rows must not wait at a
--- gate: then nobody who waits there keeps a heartbeat waiting, and nobody waits crosswise. p_waits false: false when
--- somebody else stands there.
+-- pass_the_gates_alone: claims under a limit go one after the other; unlimited ones never come here. A session that has
+-- locked rows must not wait at a gate: so no heartbeat waits for one that does, and there is no deadlock. p_waits false:
+-- returns false if another session is at the gate.
 create or replace function {schema}.pass_the_gates_alone(p_queues text[], p_worker text, p_waits boolean) returns boolean
 language plpgsql set search_path = {schema}, pg_temp as $$
 declare

@@ -14,14 +14,14 @@ begin
         return 0;
     end if;
     if v_rule.max_running is not null then
-        -- Every running job has a hint. While there are few of them, nobody has to count.
+        -- Every running job has a hint. While there are few of them, no count is needed.
         v_room := v_rule.max_running - case when p_level = '*'
             then (select coalesce(sum(cardinality(h.ids)), 0) from lease h)
             else (select coalesce(sum(cardinality(h.ids)), 0) from lease h where h.queue = p_level) end;
     end if;
     if v_rule.max_running is not null and v_room < p_wanted then
-        -- A lease that has run out does not count. It is locked until the end of this step, so that nobody revives it. One
-        -- that somebody else has locked counts: it may be under extension this moment, by a clock that was read before ours.
+        -- A lease that has run out does not count. It is locked until the end of this step, so that no heartbeat revives it. One
+        -- that another session has locked counts: it may be under extension at this moment, by a clock that was read before ours.
         v_room := v_rule.max_running + (
             select count(*)::integer from (
                 select from slot s where (p_level = '*' or s.queue = p_level) and s.expires_at <= p_now

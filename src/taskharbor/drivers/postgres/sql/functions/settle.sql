@@ -26,8 +26,8 @@ declare
     v_others integer[] := '{}';  -- places of what is no ack
     v_part record;
     v_acked uuid[];         -- what the usual way has done,
-    v_places integer[];     -- and where it stands in p_ids
-    v_free uuid[];          -- of the others, those that nobody has locked
+    v_places integer[];     -- and its places in p_ids
+    v_free uuid[];          -- of the others, those that are not locked
 begin
     if v_sweeps or true = any (p_marks) then
         select array_agg(x.id), array_agg(k.ctid), array_agg(k.next) into v_key_ids, v_key_rows, v_nexts

@@ -1,5 +1,5 @@
--- Tell listeners that jobs became ready. Without p_always only queues that somebody waits for are
--- named, and each of them once: the one who wakes takes the mark away.
+-- wake: notify listeners that jobs became ready. Without p_always only of queues that a session waits for, and of each
+-- once: the session that wakes removes the mark.
 create or replace function {schema}.wake(p_queues text[], p_always boolean default false) returns void
 language plpgsql set search_path = {schema}, pg_temp as $$
 declare

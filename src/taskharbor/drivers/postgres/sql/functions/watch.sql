@@ -1,5 +1,5 @@
--- watch: of the idle sessions that wait for the same work, let a few be told of it; the others find what those leave.
--- The place is held until it is given back or the session ends. Answers which of them it is, or null.
+-- watch: of the idle sessions that wait for the same work, notify a few; the others find what those leave.
+-- A place is held until `unwatch` or the end of the session. Returns the number of the place, or null.
 create or replace function {schema}.watch(p_line text) returns integer
 language plpgsql set search_path = {schema}, pg_temp as $$
 begin

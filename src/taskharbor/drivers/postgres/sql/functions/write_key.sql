@@ -1,4 +1,4 @@
--- write_key: who holds a key after a step, and who is blocked behind it; p_holder null: nobody. The caller has locked it.
+-- write_key: who holds a key after a step, and who is blocked behind it; p_holder null: none. The caller has locked it.
 create or replace function {schema}.write_key(p_queue text, p_key bytea, p_holder uuid, p_next uuid) returns void
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 begin
