@@ -1,19 +1,27 @@
 """Numbers, spans, words of a search and frames of a traceback, as the pages write and read them."""
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import pytest
 
-CALL = """([file, name, args]) => {
-  const base = document.querySelector("script[type=module]").src;
-  return import(new URL(file, base).href).then((module) => module[name](...args));
-}"""
+UI = Path(__file__).parents[2] / "src/taskharbor/web/ui"
+SOURCE = "/ui/source/"
+CALL = f"""([file, name, args]) =>
+  import(new URL("{SOURCE}" + file, location.origin).href).then((module) => module[name](...args))"""
 
 
 @pytest.fixture(scope="module")
 def call(browser, server):
-    """Call a function of a file of the pages."""
+    """Call a function of a file of the pages, before the server has joined them."""
     from tests.browser.conftest import inside
 
+    def send(route):
+        name = urlsplit(route.request.url).path.removeprefix(SOURCE)
+        route.fulfill(path=UI / name, content_type="text/javascript")
+
     context = inside(browser.new_context, locale="en-US", timezone_id="UTC")
+    inside(context.route, f"**{SOURCE}**", send)
     page = inside(context.new_page)
     inside(page.goto, server.at("more"))
 
@@ -91,3 +99,14 @@ def test_a_call_in_python_keeps_the_values(call):
     assert (
         call("parts/texts.js", "asPython", job) == 'send.enqueue(user=7, urgent=True, note=None, tags=["a"])'
     )
+
+
+def test_no_name_of_a_module_is_one_of_the_browsers(browser):
+    """The modules share a scope: a module that means the browser's `name` must not get another module's."""
+    from tests.surface.test_ui_files import names_at_the_top
+
+    page = browser.new_page()
+    found = page.evaluate("(names) => names.filter((name) => name in window)", names_at_the_top())
+    page.close()
+
+    assert found == []

@@ -63,8 +63,9 @@ def test_a_worker_that_falls_silent_is_shown_as_lost(pages, watched):
     page = pages(watched.at("workers"))
     calm(page)
 
-    report(watched.store, 3)
+    report(watched.store, 600)
     expect(page.locator(".wk", has_text="gone-1")).to_be_visible()
+    report(watched.store, 1)
     expect(page.get_by_text("gone-1 fell silent")).to_be_visible()
     expect(page.locator(".wk", has_text="gone-1")).to_contain_text("lost")
     page.get_by_role("button", name="Dismiss").click()

@@ -1,10 +1,10 @@
-"""The dashboard's files: package data, read into memory at the start, plain and gzipped.
+"""The dashboard's files: package data, read at the start, shortened and joined, kept plain and gzipped.
 
     /ui/                  index.html, never kept by browsers
     /ui/<version>/app.js  every other file, kept for ever: the version is a hash of all files
 
 A path is looked up among the files that were read; it never names a file of the machine. In index.html the
-word ASSETS stands for the version, so that its links are relative and hold under any prefix.
+word ASSETS is replaced by the version, so that its links are relative and hold under any prefix.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
+from taskharbor.web.page_bundles import bundled
 from taskharbor.web.reply import Reply
 
 INDEX = "index.html"
@@ -87,7 +88,7 @@ def _security_headers(frame_ancestors: Sequence[str]) -> dict[str, str]:
 @cache
 def _read() -> tuple[str, dict[str, PageFile]]:
     """The version and every file by its path below `ui`; read once per process."""
-    found = dict(sorted(_contents(files("taskharbor.web").joinpath("ui"))))
+    found = bundled(dict(sorted(_contents(files("taskharbor.web").joinpath("ui")))))
     digest = hashlib.blake2b(digest_size=8)
     for name, content in found.items():
         digest.update(b"%d %b %d " % (len(name), name.encode(), len(content)) + content)

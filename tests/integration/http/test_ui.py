@@ -16,6 +16,7 @@ from taskharbor import Harbor
 from taskharbor.errors import ConfigurationError
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
+from taskharbor.web.page_bundles import bundled
 from tests.integration.http.api import Api, served, talk
 
 UI = Path(__file__).parents[3] / "src" / "taskharbor" / "web" / "ui"
@@ -59,6 +60,8 @@ async def test_home_answers_with_a_relative_way(api: Api) -> None:
 async def test_the_page_is_never_kept_and_its_files_always(api: Api) -> None:
     page = await api("GET", "/ui/")
     names = assets(page.text)
+    paths = (path for path in UI.rglob("*") if path.suffix in (".js", ".css"))
+    sent = bundled({path.relative_to(UI).as_posix(): path.read_bytes() for path in paths})
 
     assert page.headers["cache-control"] == "no-store"
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -67,7 +70,7 @@ async def test_the_page_is_never_kept_and_its_files_always(api: Api) -> None:
     for name in names:
         file = await api("GET", f"/ui/{name}")
         assert "immutable" in file.headers["cache-control"]
-        assert file.content == (UI / name.partition("/")[2]).read_bytes()
+        assert file.content == sent[name.partition("/")[2]]
 
 
 async def test_every_file_comes_with_strict_headers(api: Api) -> None:

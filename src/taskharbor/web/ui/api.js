@@ -20,9 +20,9 @@ export class Problem extends Error {
   get isAway() { return this.status === 0 || this.isStoreAway || this.kind === "draining"; }
 }
 
-const listeners = new Set();
+const logoutListeners = new Set();
 /** Called with every problem that asks for a login. */
-export const onLogout = (listener) => listeners.add(listener);
+export const onLogout = (listener) => logoutListeners.add(listener);
 
 export const api = {
   url(path, query) {
@@ -59,7 +59,7 @@ async function send(method, path, query, body, options = {}) {
     title: answer.statusText || `Status ${answer.status}`, ...(found && typeof found === "object" ? found : {}),
     status: answer.status, request_id: found?.request_id ?? answer.headers.get("X-Request-Id"),
   });
-  if (answer.status === 401 && !(path === "session" && method === "POST")) listeners.forEach((listener) => listener(problem));
+  if (answer.status === 401 && !(path === "session" && method === "POST")) logoutListeners.forEach((listener) => listener(problem));
   throw problem;
 }
 

@@ -2,9 +2,11 @@
  *
  * A page is `pages/<name>.js`:
  *
- *     export default function Page({ route, api, live, session }) { return html`<div class="head">…`; }
- *     export const title = (route) => "Failures";      // of the browser tab
- *     export const hasWindow = true;                   // optional: the time window (route.query.window, "1h") is in the top; "24h" begins with that
+ *     export const failuresPage = { Page: Failures, title: (route) => "Failures", hasWindow: true };   // named in pages/index.js
+ *
+ *     Page       function Failures({ route, api, live, session }) { return html`<div class="head">…`; }
+ *     title      of the browser tab
+ *     hasWindow  optional: the time window (route.query.window, "1h") is in the top; "24h" begins with that
  *
  *     route     { name, path: ["…"], query: { q: "…" }, set({ q: "…" }) }; addresses by href(name, path, query) of route.js
  *     api       api.get("queues/mail", { limit: 50 }), post, put, patch, delete; throws Problem
@@ -18,12 +20,16 @@
  *
  * Everything that comes from a job, a worker or an error is text; what would make markup or code of it is forbidden, and a test looks.
  * pages/login.js is drawn without the frame and gets { api, onLogin } instead.
+ *
+ * The server joins these modules into app.js and pages/index.js (web/page_bundles.py). So a name at the top of a module is
+ * unique in all of them and no name of the browser's, and imports do not rename.
  */
 
 import { api, onLogout } from "./api.js";
 import { setZone } from "./format.js";
 import { startKeys, useKeys } from "./keys.js";
 import { live } from "./live.js";
+import { overviewPage } from "./pages/overview.js";
 import { html, render, useEffect, useRef, useState } from "./parts/html.js";
 import { Loading, Trouble } from "./parts/notes.js";
 import { KeysDialog, Palette } from "./parts/palette.js";
@@ -32,13 +38,7 @@ import { Toasts } from "./parts/toast.js";
 import { nextTheme, prefs } from "./prefs.js";
 import { go, href, useRoute } from "./route.js";
 
-const PAGES = {
-  overview: () => import("./pages/overview.js"), jobs: () => import("./pages/jobs.js"), job: () => import("./pages/job.js"),
-  failures: () => import("./pages/failures.js"), queues: () => import("./pages/queues.js"), workers: () => import("./pages/workers.js"),
-  schedules: () => import("./pages/schedules.js"), system: () => import("./pages/system.js"), more: () => import("./pages/more.js"),
-  login: () => import("./pages/login.js"),
-};
-const loaded = {};
+const loaded = { overview: { module: overviewPage } };
 
 /** `#/jobs/<id>` is the page of one job. */
 const pageOf = (route) => (route.name === "jobs" && route.path.length ? "job" : route.name);
@@ -51,8 +51,8 @@ function usePage(name) {
   useEffect(() => {
     if (name === null || loaded[name]?.module) return;
     delete loaded[name];
-    if (!PAGES[name]) { loaded[name] = { problem: { message: `There is no page ${name}.` } }; again((count) => count + 1); return; }
-    PAGES[name]().then((module) => { loaded[name] = { module }; }, (error) => { loaded[name] = { problem: { message: error.message } }; })
+    import("./pages/index.js").then(({ pages }) => { loaded[name] = Object.hasOwn(pages, name) ? { module: pages[name] } : { problem: { message: `There is no page ${name}.` } }; },
+      (error) => { loaded[name] = { problem: { message: error.message } }; })
       .then(() => again((count) => count + 1));
   }, [name]);
   return loaded[name] ?? null;
@@ -65,7 +65,7 @@ function App() {
     (error) => { if (error.status === 401) { live.stop(); become(null); } else fail(error); });
   useEffect(() => { onLogout(() => { live.stop(); become(null); }); ask(); }, []);
   const login = usePage(session === null ? "login" : null);
-  if (session === null) return html`${login?.module ? html`<${login.module.default} api=${api} onLogin=${ask}/>` : html`<main id="main"></main>`}`;
+  if (session === null) return html`${login?.module ? html`<${login.module.Page} api=${api} onLogin=${ask}/>` : html`<main id="main"></main>`}`;
   if (session === undefined) {
     return html`<main id="main">${problem && html`<${Trouble} problem=${problem} what="The dashboard could not start" onAgain=${ask}/>`}</main>`;
   }
@@ -107,7 +107,7 @@ function Frame({ session, onLogout: leave }) {
     <div class="page"><${Top} route=${route} hasWindow=${page?.module?.hasWindow} note=${page?.module?.note} onSearch=${search} onKeys=${() => show("keys")}/>
       <main id="main" tabindex="-1"><${AwayBanner}/><${ReadOnly} session=${session}/>
         ${page === null ? html`<${Loading}/>` : page.problem ? html`<${Trouble} problem=${page.problem} what="This page is not here"/>`
-          : html`<${page.module.default} key=${placeOf(route)} route=${route} api=${api} live=${live} session=${session}/>`}</main></div>
+          : html`<${page.module.Page} key=${placeOf(route)} route=${route} api=${api} live=${live} session=${session}/>`}</main></div>
     <${Tabbar} route=${{ ...route, name }}/><${Toasts}/>
     ${open === "palette" && html`<${Palette} session=${session} onClose=${() => show(null)} onKeys=${() => show("keys")}/>`}
     ${open === "keys" && html`<${KeysDialog} onClose=${() => show(null)}/>`}`;

@@ -118,7 +118,7 @@ export const day = (at) => (at ? formatter(DAY).format(new Date(at)) : NONE);
 export const instant = (at) => (at ? `${day(at)}, ${time(at, "ms")} ${zoneName()}` : "");
 
 /** A time of today, or the day with it. */
-export const when = (at) => (!at ? NONE : day(at) === day(clock.now()) ? time(at) : `${day(at)} ${time(at, "min")}`);
+export const dateText = (at) => (!at ? NONE : day(at) === day(clock.now()) ? time(at) : `${day(at)} ${time(at, "min")}`);
 
 /** The last digits, as in the tables of the command line: the first ones are a time, which jobs of one minute share. */
 export const shortId = (id) => (id || "").slice(-8);

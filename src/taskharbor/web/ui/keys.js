@@ -20,7 +20,7 @@ const isTyping = (target) =>
   target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName)
   || (target.tagName === "INPUT" && !/^(checkbox|radio|button)$/.test(target.type));
 
-function nameOf(event) {
+function keyName(event) {
   const key = event.key === "Escape" ? "Esc" : event.key;
   if ((event.ctrlKey || event.metaKey) && !event.altKey) return `Ctrl ${key.toUpperCase()}`;
   if (event.altKey) return "";
@@ -29,7 +29,7 @@ function nameOf(event) {
 
 function pressed(event) {
   if (event.defaultPrevented || event.isComposing) return;
-  const name = nameOf(event);
+  const name = keyName(event);
   const hasModifier = name.startsWith("Ctrl ");
   if (!name || (!hasModifier && name !== "Esc" && (isTyping(event.target) || !prefs.get("keys")))) return;
   if (document.querySelector("dialog[open]") && !hasModifier) return; // a dialog has its own keys

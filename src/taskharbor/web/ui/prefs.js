@@ -2,20 +2,20 @@
 
 import { useEffect, useState } from "./parts/html.js";
 
-const NAME = "taskharbor";
-const listeners = new Set();
+const PREFS = "taskharbor";
+const prefListeners = new Set();
 let values = { theme: "system", density: "normal", keys: true, views: [] };
 
-try { values = { ...values, ...JSON.parse(localStorage.getItem(NAME) ?? "{}") }; } catch { /* no storage: this visit only */ }
+try { values = { ...values, ...JSON.parse(localStorage.getItem(PREFS) ?? "{}") }; } catch { /* no storage: this visit only */ }
 show();
 
 export const prefs = {
   get: (name) => values[name],
   set(name, value) {
     values = { ...values, [name]: value };
-    try { localStorage.setItem(NAME, JSON.stringify(values)); } catch { /* as above */ }
+    try { localStorage.setItem(PREFS, JSON.stringify(values)); } catch { /* as above */ }
     show();
-    listeners.forEach((listener) => listener());
+    prefListeners.forEach((listener) => listener());
   },
 };
 
@@ -23,8 +23,8 @@ export function usePref(name) {
   const [, again] = useState(0);
   useEffect(() => {
     const listener = () => again((count) => count + 1);
-    listeners.add(listener);
-    return () => listeners.delete(listener);
+    prefListeners.add(listener);
+    return () => prefListeners.delete(listener);
   }, []);
   return [values[name], (value) => prefs.set(name, value)];
 }

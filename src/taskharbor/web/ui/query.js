@@ -24,7 +24,7 @@ export function withField(q, field, text) {
 }
 
 /** The value of the only positive word of a field, or "". */
-export function valueOf(q, field) {
+export function fieldValue(q, field) {
   const found = words(q).map((word) => word.text).filter((word) => word.startsWith(`${field}:`));
   return found.length === 1 ? found[0].slice(field.length + 1) : "";
 }
@@ -34,7 +34,7 @@ export const isPlain = (q) => words(q).every((word) => /^(queue|state):[\w.,-]+$
 
 /** Queues that the query names exactly; null means any. */
 export function queuesOf(q) {
-  const text = valueOf(q, "queue");
+  const text = fieldValue(q, "queue");
   return text && !text.includes("*") ? new Set(text.split(",")) : null;
 }
 

@@ -10,7 +10,7 @@ import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { say, sayProblem } from "../parts/toast.js";
 import { href } from "../route.js";
 
-const PAGE = 50;
+const AUDIT_PAGE = 50;
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-/;
 
 export function Audit({ session }) {
@@ -19,7 +19,7 @@ export function Audit({ session }) {
   useTick(5);
   const ask = useCallback(async (before) => {
     try {
-      const page = await api.get("audit", { limit: PAGE, before });
+      const page = await api.get("audit", { limit: AUDIT_PAGE, before });
       become((known) => (before ? [...known, page] : [page]));
       fail(null);
     } catch (error) { fail(error); }
@@ -35,18 +35,18 @@ export function Audit({ session }) {
     ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${() => ask()}/></div>`}
     ${pages[0].is_kept === false ? html`<${Empty} title="This store keeps no audit log" text="It has no logbook. The server still writes changes to its log, under taskharbor.audit."/>`
       : items.length === 0 ? html`<${Empty} title="Nobody has changed anything" text="Retries, cancels, settings and schedules that people change are listed here."/>` : html`<div class="card"><table class="cards audit"><thead><tr><th>When</th><th>Who</th><th>Did</th><th>Change</th><th>From</th><th><span class="sr">Undo</span></th></tr></thead>
-      <tbody>${items.map((entry) => html`<${Row} key=${entry.request_id + entry.at} entry=${entry} undo=${undo} mayUndo=${may(session, "configure")}/>`)}</tbody></table>
+      <tbody>${items.map((entry) => html`<${AuditRow} key=${entry.request_id + entry.at} entry=${entry} undo=${undo} mayUndo=${may(session, "configure")}/>`)}</tbody></table>
       ${next && html`<div class="more"><${Button} kind="bare end" onClick=${() => ask(next)}>Older<//></div>`}</div>`}</section>`;
 }
 
-const WORDS = { configure_queue: "set", pause_queue: "paused queue", resume_queue: "resumed queue", retry: "retried", cancel: "cancelled", delete_dead: "deleted", retry_dead: "retried dead letters", bulk_ended: "ended",
+const AUDIT_WORDS = { configure_queue: "set", pause_queue: "paused queue", resume_queue: "resumed queue", retry: "retried", cancel: "cancelled", delete_dead: "deleted", retry_dead: "retried dead letters", bulk_ended: "ended",
   stop_bulk: "stopped", start_bulk: "began at once", mute_cause: "muted", snooze_cause: "snoozed", open_cause: "opened again", create_token: "made a token", revoke_token: "revoked a token",
   pause_schedule: "paused schedule", resume_schedule: "resumed schedule", run_schedule: "ran schedule", put_schedule: "stored schedule", delete_schedule: "deleted schedule" };
 const MANY = { retry: "retry", cancel: "cancel", delete: "delete" };
-const verb = (entry) => (entry.did === "bulk" ? `asked to ${MANY[entry.details?.action] ?? "change"} ${number(entry.details?.jobs)} jobs` : WORDS[entry.did] ?? entry.did.replaceAll("_", " "));
+const verb = (entry) => (entry.did === "bulk" ? `asked to ${MANY[entry.details?.action] ?? "change"} ${number(entry.details?.jobs)} jobs` : AUDIT_WORDS[entry.did] ?? entry.did.replaceAll("_", " "));
 const sentence = (entry) => `${verb(entry)} ${entry.what ?? ""}`.trim();
 
-function Row({ entry, undo, mayUndo }) {
+function AuditRow({ entry, undo, mayUndo }) {
   return html`<tr><td class="whc nowrap" title=${instant(entry.at)}>${ago(entry.at)}</td><td class="stc"><span class="strong">${entry.who}</span> <span class="dim">${entry.role}</span></td>
     <td class="tyc"><span class="row"><span class="nowrap">${verb(entry)}</span> <${What} text=${entry.what}/>${entry.status >= 400 && html`<span class="st failed">refused, ${entry.status}</span>`}</span></td>
     <td class="hide">${changes(entry)}</td><td class="dim hide" title=${`Request ${entry.request_id}`}>${entry.client ?? NONE}</td>
@@ -60,7 +60,7 @@ function changes(entry) {
   const { before, after } = entry;
   const names = Object.keys(after ?? {});
   if (!names.length) return entry.details?.q ? html`<code>${entry.details.q}</code>` : html`<span class="dim">${NONE}</span>`;
-  return names.map((name) => html`<span key=${name} class="blk">${name} <span class="dim">${shown(before?.[name])} →</span> ${shown(after[name])}</span>`);
+  return names.map((name) => html`<span key=${name} class="blk">${name} <span class="dim">${valueText(before?.[name])} →</span> ${valueText(after[name])}</span>`);
 }
 
-const shown = (value) => (value == null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value));
+const valueText = (value) => (value == null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value));

@@ -12,8 +12,7 @@ import { Shape } from "../parts/state.js";
 import { href } from "../route.js";
 import { Cause, CausePage, kindText, since } from "./cause.js";
 
-export const title = () => "Failures";
-export const hasWindow = "24h";
+export const failuresPage = { Page: Failures, title: () => "Failures", hasWindow: "24h" };
 
 const SPANS = { "15m": "15 minutes", "1h": "an hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
 const SORTS = {
@@ -23,13 +22,13 @@ const SORTS = {
   attempts: ["most attempts first", (a, b) => b.attempts - a.attempts],
 };
 
-export default function Failures({ route, session }) {
+function Failures({ route, session }) {
   return route.path.length
     ? html`<${CausePage} key=${route.path[0]} id=${route.path[0]} session=${session} window=${windowOf(route)}/>`
     : html`<${Causes} route=${route} session=${session}/>`;
 }
 
-const windowOf = (route) => (SPANS[route.query.window] ? route.query.window : hasWindow);
+const windowOf = (route) => (SPANS[route.query.window] ? route.query.window : failuresPage.hasWindow);
 
 function Causes({ route, session }) {
   const { queue = "", release = "", sort = "dead", show = "open", open = "" } = route.query;
@@ -43,19 +42,19 @@ function Causes({ route, session }) {
   const segments = [["open", "Open"], ["snoozed", "Snoozed"], ["muted", "Muted"]].map(([name, word]) =>
     [name, html`${word} ${data ? by(name).length : ""}`, href("failures", [], { ...route.query, open: null, show: name === "open" ? null : name })]);
   return html`
-    <div class="head"><div class="grow"><h1>Failures</h1><p class="lede">${data && data.is_kept !== false && lede(by("open"), window)}</p></div>
+    <div class="head"><div class="grow"><h1>Failures</h1><p class="lede">${data && data.is_kept !== false && failuresLede(by("open"), window)}</p></div>
       <div class="acts"><${Segments} label="Which" items=${segments} value=${show}/></div></div>
     ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${ask}/></div>`}
     ${data ? html`<${Filters} route=${route} items=${items} sort=${sort}/>
       ${shown.length ? html`<div class="card groups">
         <div class="group h" aria-hidden="true"><span></span><span>Cause</span><span>${window.replace(/(\d+)/, "$1 ")}</span><span class="num">Attempts</span><span class="num">Jobs</span><span class="num">Since</span></div>
-        ${shown.map((item) => html`<${Row} key=${item.cause} item=${item} isOpen=${item.cause === open} route=${route} window=${window} session=${session} ask=${ask}/>`)}
-      </div>` : html`<${Nothing} show=${show} window=${window} isKept=${data.is_kept !== false} isNarrowed=${Boolean(queue || release)}/>`}` : !problem && html`<${Loading}/>`}`;
+        ${shown.map((item) => html`<${CauseRow} key=${item.cause} item=${item} isOpen=${item.cause === open} route=${route} window=${window} session=${session} ask=${ask}/>`)}
+      </div>` : html`<${NoCause} show=${show} window=${window} isKept=${data.is_kept !== false} isNarrowed=${Boolean(queue || release)}/>`}` : !problem && html`<${Loading}/>`}`;
 }
 
 /** The answer of the page in one sentence: how much failed, for how many causes, and whether any is new. */
-function lede(open, window) {
-  if (!open.length) return `Nothing failed in ${SPANS[window]}.`;
+function failuresLede(open, window) {
+  if (!open.length) return `NoCause failed in ${SPANS[window]}.`;
   const attempts = open.reduce((sum, item) => sum + item.attempts, 0);
   const fresh = open.filter((item) => item.is_new);
   const releases = [...new Set(fresh.map((item) => item.release).filter(Boolean))];
@@ -80,7 +79,7 @@ function Filters({ route, items, sort }) {
     ${dead > 0 && html`<a class="end link" href=${href("jobs", [], { q: "state:failed" })}>Dead letters, ${number(dead)}</a>`}</div>`;
 }
 
-function Row({ item, isOpen, route, window, session, ask }) {
+function CauseRow({ item, isOpen, route, window, session, ask }) {
   const name = `${item.title} in ${item.type}`;
   const toggle = (event) => { event.preventDefault(); route.set({ open: isOpen ? null : item.cause }); };
   return html`<div class=${`group${item.dead ? "" : " quiet"}`}>
@@ -94,7 +93,7 @@ function Row({ item, isOpen, route, window, session, ask }) {
     </div>${isOpen && html`<${Cause} id=${item.cause} item=${item} session=${session} window=${window} changed=${ask}/>`}`;
 }
 
-function Nothing({ show, window, isKept, isNarrowed }) {
+function NoCause({ show, window, isKept, isNarrowed }) {
   if (!isKept) return html`<${Empty} title="This store keeps no history of failures" text="It has no logbook. Failed jobs are in the list of jobs." acts=${html`<a class="btn" href=${href("jobs", [], { q: "state:failed" })}>Failed jobs</a>`}/>`;
   if (isNarrowed) return html`<${Empty} title="Nothing matches" text="No cause of this queue and release." acts=${html`<a class="btn" href=${href("failures")}>Show all</a>`}/>`;
   if (show !== "open") return html`<${Empty} title=${`No cause is ${show}`} text=${`A cause that you ${show === "muted" ? "mute" : "snooze"} is listed here, and can be opened again.`}/>`;

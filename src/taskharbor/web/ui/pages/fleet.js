@@ -40,7 +40,7 @@ export function oldRelease(items) {
 }
 
 /** Above one's usual time: three times as long, and at least a second. */
-export function isOver(job, usual) {
+export function isSlow(job, usual) {
   const known = usual.get(job.type), ran = secondsSince(job.started_at);
   return known != null && ran != null && ran > Math.max(known * 3, known + 1);
 }

@@ -15,16 +15,14 @@ import { ran } from "../parts/joblist.js";
 import { attemptsOf, Life } from "../parts/life.js";
 import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { useCommands } from "../parts/palette.js";
-import { State, stateOf } from "../parts/state.js";
+import { State, isOver, stateOf } from "../parts/state.js";
 import { asCli, asCurl, asPython, ErrorCard, ValueCard } from "../parts/texts.js";
 import { sayProblem } from "../parts/toast.js";
 import { go, href } from "../route.js";
 
-export const title = (route) => `Job ${shortId(route.path[0])}`;
+export const jobPage = { Page: Job, title: (route) => `Job ${shortId(route.path[0])}` };
 
-const isOver = (job) => ["failed", "completed", "cancelled"].includes(job.state);
-
-export default function Job({ route, api, session }) {
+function Job({ route, api, session }) {
   const id = route.path[0];
   const { data: job, problem, ask } = useAsk(`jobs/${encodeURIComponent(id)}`);
   const why = useAsk(job ? `jobs/${id}/why` : null, {}, { every: job && !isOver(job) ? 5 : 0 });
@@ -48,7 +46,7 @@ export default function Job({ route, api, session }) {
       <section class="two even"><${ValueCard} title="Arguments" what="the arguments" value=${job.payload ?? null} base64=${job.payload_base64} sizeText=${bytes}/>
         ${job.state === "completed" ? html`<${ValueCard} title="Result" what="the result" value=${job.result ?? null} base64=${job.result_base64} sizeText=${bytes}/>` : html`<${Lately} job=${job}/>`}</section>
       ${job.state === "completed" && html`<section><${Lately} job=${job}/></section>`}
-    </div><${Facts} job=${job}/></div>`;
+    </div><${JobFacts} job=${job}/></div>`;
 }
 
 /** Name, state, and what can be done. */
@@ -119,7 +117,7 @@ function Lately({ job }) {
 
 const Instant = ({ at }) => html`${ago(at)}<br/><span class="dim">${day(at) === day(clock.now()) ? "" : `${day(at)} `}${time(at, "ms")}</span>`;
 
-function Facts({ job }) {
+function JobFacts({ job }) {
   useTick(1);
   const tags = (job.headers.tags ?? "").split(",").map((tag) => tag.trim()).filter(Boolean);
   const trace = (job.headers.traceparent ?? "").split("-")[1];

@@ -20,13 +20,12 @@ import { Shape, STATES } from "../parts/state.js";
 import { queryAsCli, queryAsCurl } from "../parts/texts.js";
 import { hold, retryOne } from "../deeds.js";
 import { usePref } from "../prefs.js";
-import { isPlain, join, queuesOf, valueOf, withField, words } from "../query.js";
+import { isPlain, join, queuesOf, fieldValue, withField, words } from "../query.js";
 import { go, href } from "../route.js";
 
-export const title = (route) => (route.query.q ? `${route.query.q} · Jobs` : "Jobs");
-export const note = "new rows wait until you ask for them";
+export const jobsPage = { Page: Jobs, title: (route) => (route.query.q ? `${route.query.q} · Jobs` : "Jobs"), note: "new rows wait until you ask for them" };
 
-export default function Jobs({ route, session }) {
+function Jobs({ route, session }) {
   const q = route.query.q ?? "", sort = route.query.sort ?? "";
   const board = useBoard();
   const list = useJobs(q, sort);
@@ -77,7 +76,7 @@ function useCount(q, board) {
   const walked = useAsk(q && !isPlain(q) ? "jobs/count" : null, { q });
   if (!board) return null;
   if (!isPlain(q)) return walked.problem ? null : walked.data;
-  const states = valueOf(q, "state").split(",").filter(Boolean);
+  const states = fieldValue(q, "state").split(",").filter(Boolean);
   if (states.includes("retrying")) return null;
   return { count: (states.length ? states : Object.keys(board.counts)).reduce((total, state) => total + (counts(board, q)[state] ?? 0), 0), exact: true };
 }
@@ -91,7 +90,7 @@ function counts(board, q) {
 }
 
 function StateTabs({ q, board, sort }) {
-  const now = valueOf(q, "state"), known = board && isPlain(withField(q, "state", "")) ? counts(board, q) : null;
+  const now = fieldValue(q, "state"), known = board && isPlain(withField(q, "state", "")) ? counts(board, q) : null;
   const total = known && Object.values(known).reduce((sum, count) => sum + count, 0);
   const link = (state) => href("jobs", [], { q: withField(q, "state", state && `state:${state}`), sort });
   return html`<nav class="tabs" aria-label="State" tabindex="-1"><a href=${link("")} aria-current=${now === "" ? "true" : undefined}>All ${known && html`<b>${number(total)}</b>`}</a>

@@ -3,7 +3,9 @@
 import { html, useEffect, useRef, useState } from "../parts/html.js";
 import { Logo } from "../parts/icons.js";
 
-export default function Login({ api, onLogin }) {
+export const loginPage = { Page: Login };
+
+function Login({ api, onLogin }) {
   const [token, type] = useState("");
   const [problem, fail] = useState("");
   const [isSent, sending] = useState(false);

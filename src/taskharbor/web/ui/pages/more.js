@@ -7,9 +7,9 @@ import { PLACES } from "../parts/shell.js";
 import { nextTheme, THEME_WORDS, usePref } from "../prefs.js";
 import { href } from "../route.js";
 
-export const title = () => "More";
+export const morePage = { Page: More, title: () => "More" };
 
-export default function More() {
+function More() {
   const [theme] = usePref("theme");
   const [density, setDensity] = usePref("density");
   const [keys, setKeys] = usePref("keys");

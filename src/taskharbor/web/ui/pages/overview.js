@@ -13,16 +13,15 @@ import { WINDOWS } from "../parts/shell.js";
 import { Shape } from "../parts/state.js";
 import { href } from "../route.js";
 
-export const title = () => "Overview";
-export const hasWindow = true;
+export const overviewPage = { Page: Overview, title: () => "Overview", hasWindow: true };
 
-export default function Overview({ route, session }) {
+function Overview({ route, session }) {
   const board = useBoard();
   const first = useAsk(board ? null : "board");
   const seen = board ?? first.data;
   const window = route.query.window ?? "1h";
   const total = useAsk("series", { window, by: "total" }, { every: 15 });
-  const measured = useMemo(() => whole(total.data), [total.data]);
+  const measured = useMemo(() => wholeSteps(total.data), [total.data]);
   const byQueue = useAsk("series", { window, by: "queue" }, { every: 30 });
   const waiting = useMemo(() => byQueue.data && new Map(byQueue.data.series.map((one) => [one.name, one.waiting])), [byQueue.data]);
   if (!seen) {
@@ -36,11 +35,11 @@ export default function Overview({ route, session }) {
     <section class="two"><${Rates} series=${measured} route=${route} problem=${total.problem}/><${Waits} board=${seen}/></section>
     <section id="queues"><div class="cap"><h2>Queues</h2><span class="dim">worst first</span><a class="end link" href="#/queues">All queues</a></div>
       <${QueueTable} board=${seen} waiting=${waiting} window=${words}/></section>
-    <div class="three"><${Failing} window=${window} words=${words}/><${Slots} board=${seen}/><${Next}/></div>`;
+    <div class="three"><${Failing} window=${window} words=${words}/><${SlotUse} board=${seen}/><${NextRuns}/></div>`;
 }
 
 /** The series of all jobs without the step that is not over yet: half a minute would look like a fall. */
-function whole(data) {
+function wholeSteps(data) {
   if (!data?.series.length) return null;
   const { name, ...numbers } = data.series[0];
   const count = Math.floor((Math.min(Date.parse(data.to), clock.now()) - Date.parse(data.from)) / (data.step_s * 1000));
@@ -137,21 +136,21 @@ function Failing({ window, words }) {
       ${items.length === 0 && html`<li class="dim">${problem ? problem.message : data ? "Nothing failed." : ""}</li>`}</ul></section>`;
 }
 
-function Slots({ board }) {
+function SlotUse({ board }) {
   const slots = Object.entries(board.slots ?? {});
   const [busy, total] = slots.reduce(([a, b], [, slot]) => [a + slot.busy, b + slot.total], [0, 0]);
-  return html`<section><div class="cap"><h2>Slots</h2><span class="dim">${number(busy)} of ${number(total)}</span><a class="end link" href="#/workers">Workers</a></div>
+  return html`<section><div class="cap"><h2>SlotUse</h2><span class="dim">${number(busy)} of ${number(total)}</span><a class="end link" href="#/workers">Workers</a></div>
     <ul class="card list">${slots.map(([name, slot]) => html`<li key=${name}><span class="fix3">${name}</span>
       <${Bar} tone="run" share=${slot.total ? slot.busy / slot.total : 0}/><span class="num fix">${number(slot.busy)} / ${number(slot.total)}</span></li>`)}
       ${slots.length === 0 && html`<li><span class="soft">Nobody is at work. Start a worker: <code>taskharbor worker app:harbor</code></span></li>`}</ul></section>`;
 }
 
-function Next() {
+function NextRuns() {
   useTick(5);
   const { data } = useAsk("schedules", {}, { every: 30 });
   const items = (data?.items ?? []).filter((item) => item.next_tick_at && !item.paused)
     .sort((a, b) => a.next_tick_at.localeCompare(b.next_tick_at)).slice(0, 3);
-  return html`<section><div class="cap"><h2>Next</h2><span class="dim">${zoneName()}</span><a class="end link" href="#/schedules">Schedules</a></div>
+  return html`<section><div class="cap"><h2>NextRuns</h2><span class="dim">${zoneName()}</span><a class="end link" href="#/schedules">Schedules</a></div>
     <ul class="card list">${items.map((item) => html`<li key=${item.name}><span class="soft fix4">${time(item.next_tick_at, "min")}</span>
       <span class="cut grow">${item.name}</span><span class="dim nowrap">${ago(item.next_tick_at)}</span></li>`)}
       ${data && items.length === 0 && html`<li class="dim">No schedule is waiting.</li>`}</ul></section>`;

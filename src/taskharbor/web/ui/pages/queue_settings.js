@@ -1,4 +1,4 @@
-/** The settings of a queue, or of the whole harbor under `*`: each changes at once, and Undo sets it back. */
+/** The settings of a queue, or of the wholeNumber harbor under `*`: each changes at once, and Undo sets it back. */
 
 import { api } from "../api.js";
 import { change } from "../deeds.js";
@@ -9,7 +9,7 @@ import { html, useEffect, useRef, useState } from "../parts/html.js";
 export const SETTINGS = {
   max_running: {
     label: "Running at once", none: "no limit", hint: "How many of its jobs may run at the same time, over all workers.",
-    show: (value) => number(value), text: (value) => String(value), parse: whole, placeholder: "20",
+    show: (value) => number(value), text: (value) => String(value), parse: wholeNumber, placeholder: "20",
   },
   execute_rate: {
     label: "Starts", none: "no limit", hint: "How many may start in a span: 100 per 60 s, or 5 per 1 s.",
@@ -35,16 +35,16 @@ export function rateText(value) {
 export function rateOf(text) {
   const match = /^\s*([\d,. ]+?)\s*(?:per|\/|in)\s*(.*)$/i.exec(text);
   const per = match && seconds(match[2] || "1 s");
-  const count = match && whole(match[1]);
+  const count = match && wholeNumber(match[1]);
   return count && per ? { count, per_s: per } : undefined;
 }
 
-export function whole(text) {
+export function wholeNumber(text) {
   const value = Number(text.replace(/[,_ ]/g, ""));
   return Number.isInteger(value) && value >= 1 ? value : undefined;
 }
 
-const SIZES = { ms: 0.001, s: 1, sec: 1, second: 1, min: 60, m: 60, minute: 60, h: 3600, hour: 3600, d: 86400, day: 86400, w: 604800, week: 604800 };
+const SPAN_UNITS = { ms: 0.001, s: 1, sec: 1, second: 1, min: 60, m: 60, minute: 60, h: 3600, hour: 3600, d: 86400, day: 86400, w: 604800, week: 604800 };
 
 /** Seconds of `90`, `60 s`, `2 h 30 min`, `14d`; undefined for what is no span. */
 export function seconds(text) {
@@ -53,7 +53,7 @@ export function seconds(text) {
   if (/^\d+(\.\d+)?$/.test(plain)) return Number(plain);
   let total = 0;
   const rest = plain.replace(/(\d+(?:\.\d+)?)?\s*([a-z]+)/g, (_, value, unit) => {
-    const size = SIZES[unit] ?? SIZES[unit.replace(/s$/, "")];
+    const size = SPAN_UNITS[unit] ?? SPAN_UNITS[unit.replace(/s$/, "")];
     total += size === undefined ? NaN : (value === undefined ? 1 : Number(value)) * size;
     return "";
   });

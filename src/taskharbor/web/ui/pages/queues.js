@@ -13,16 +13,15 @@ import { useRowKeys } from "../parts/rows.js";
 import { href } from "../route.js";
 import { QueuePage } from "./queue.js";
 
-export const title = (route) => (route.path.length ? `Queue ${route.path[0]}` : "Queues");
-export const hasWindow = true;
+export const queuesPage = { Page: Queues, title: (route) => (route.path.length ? `Queue ${route.path[0]}` : "Queues"), hasWindow: true };
 
-export default function Queues({ route, session }) {
+function Queues({ route, session }) {
   return route.path.length
     ? html`<${QueuePage} key=${route.path[0]} name=${route.path[0]} route=${route} session=${session}/>`
-    : html`<${Everything} route=${route} session=${session}/>`;
+    : html`<${AllQueues} route=${route} session=${session}/>`;
 }
 
-function Everything({ route, session }) {
+function AllQueues({ route, session }) {
   const board = useBoard();
   const window = route.query.window ?? "1h";
   const names = (board?.queues ?? []).map((queue) => queue.name);
@@ -33,19 +32,19 @@ function Everything({ route, session }) {
   useRowKeys();
   const queues = board ? worstFirst(board) : [], needs = board ? needsByQueue(board) : new Map();
   return html`
-    <div class="head"><div class="grow"><h1>Queues</h1><p class="lede">${board && lede(queues, needs)}</p></div>
+    <div class="head"><div class="grow"><h1>Queues</h1><p class="lede">${board && queuesLede(queues, needs)}</p></div>
       <div class="acts"><${Button} href=${href("queues", ["*"])}>Settings of all<//></div></div>
     ${!board ? (asked.problem ? html`<${Trouble} problem=${asked.problem} onAgain=${asked.ask}/>` : html`<${Loading}/>`)
       : !queues.length ? html`<${Empty} title="No queue yet" text="A queue appears with its first job." code=${["send_welcome.enqueue(user_id=7)"]}/>`
       : html`<div class="card"><table class="cards"><thead><tr><th>Queue</th><th class="num">Ready</th><th class="w160">Running</th><th class="num">In /s</th><th class="num">Done /s</th>
           <th class="num">Oldest</th><th class="num">Empty in</th><th class="w120">Waiting, ${window.replace(/(\d+)/, "$1 ")}</th><th class="num">Failed</th>${mayChange && html`<th class="num"><span class="sr">Pause or resume</span></th>`}</tr></thead>
-        <tbody>${queues.map((queue) => html`<${Row} key=${queue.name} queue=${queue} need=${needs.get(queue.name)} waiting=${waiting.get(queue.name)} mayChange=${mayChange}/>`)}</tbody></table></div>`}`;
+        <tbody>${queues.map((queue) => html`<${WideQueueRow} key=${queue.name} queue=${queue} need=${needs.get(queue.name)} waiting=${waiting.get(queue.name)} mayChange=${mayChange}/>`)}</tbody></table></div>`}`;
 }
 
 const BEHIND = ["behind", "unserved"];
 
 /** The answer of the page: which fall behind, which are paused, and whether the rest keeps up. */
-function lede(queues, needs) {
+function queuesLede(queues, needs) {
   if (!queues.length) return "";
   const behind = queues.filter((queue) => !queue.paused && (isLate(queue) || BEHIND.includes(needs.get(queue.name)?.kind)));
   const paused = queues.filter((queue) => queue.paused);
@@ -56,7 +55,7 @@ function lede(queues, needs) {
   return parts.filter(Boolean).join(" ");
 }
 
-const Row = memo(({ queue, need, waiting, mayChange }) => {
+const WideQueueRow = memo(({ queue, need, waiting, mayChange }) => {
   const tone = need?.level === "bad" ? "bad" : need ? "warn" : queue.paused ? "ink" : "acc";
   const toggle = () => (queue.paused ? resumeQueue : pauseQueue)(queue.name);
   const empty = emptyIn(queue);

@@ -11,11 +11,11 @@ import { Audit } from "./audit.js";
 import { QueueSettings } from "./queue_settings.js";
 import { Tokens } from "./tokens.js";
 
+export const systemPage = { Page: System, title: (route) => TABS.find(([name]) => name === route.path[0])?.[1] ?? "System" };
+
 const TABS = [["store", "Store"], ["settings", "Settings"], ["tokens", "Tokens"], ["audit", "Audit"]];
 
-export const title = (route) => TABS.find(([name]) => name === route.path[0])?.[1] ?? "System";
-
-export default function System({ route, session }) {
+function System({ route, session }) {
   const tabs = TABS.filter(([name]) => may(session, { tokens: "tokens", audit: "configure" }[name] ?? "") || name === "store" || name === "settings");
   const at = tabs.some(([name]) => name === route.path[0]) ? route.path[0] : "store";
   return html`

@@ -9,7 +9,7 @@ import { html } from "../parts/html.js";
 import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { State } from "../parts/state.js";
 import { go, href } from "../route.js";
-import { hostLine, isOver, nameOf } from "./fleet.js";
+import { hostLine, isSlow, nameOf } from "./fleet.js";
 import { Gpu, Slots, Slow, beat, useFleet } from "./workers.js";
 
 export function WorkerPage({ id }) {
@@ -21,17 +21,17 @@ export function WorkerPage({ id }) {
   return html`
     <div class="head"><div class="grow"><p class="crumb"><a class="link" href=${href("workers")}>Workers</a> / <span class="dim">${worker ? nameOf(worker) : id}</span></p>
         <h1 class="row title">${worker ? nameOf(worker) : id}${worker?.isLost && html`<${State} name="lost" tone="failed" pill/>`}${worker?.is_quiet && html`<${State} name="paused" word="takes no more" pill/>`}</h1>
-        <p class="lede">${worker && lede(worker, fleet)}</p></div>
+        <p class="lede">${worker && workerLede(worker, fleet)}</p></div>
       <div class="acts"><${Button} href=${href("jobs", [], { q: `worker:${id}` })}>Its jobs<//></div></div>
     ${fleet.problem && html`<div class="gapb"><${Trouble} problem=${fleet.problem} onAgain=${fleet.ask}/></div>`}
     ${!fleet.data ? !fleet.problem && html`<${Loading}/>`
       : !worker ? html`<${Empty} title="This worker is gone" text="It said goodbye, or it fell silent more than an hour ago." acts=${html`<a class="btn" href=${href("workers")}>All workers</a>`}/>`
       : html`<div class="cols"><div><${Now} worker=${worker} jobs=${jobs} usual=${fleet.usual}/>
           ${worker.gpus?.length > 0 && html`<section><div class="cap"><h2>GPUs</h2></div><div class="gpus">${worker.gpus.map((gpu) => html`<${Gpu} key=${gpu.id} gpu=${gpu} jobs=${jobs}/>`)}</div></section>`}</div>
-        <${Facts} worker=${worker} fleet=${fleet}/></div>`}`;
+        <${WorkerFacts} worker=${worker} fleet=${fleet}/></div>`}`;
 }
 
-function lede(worker, fleet) {
+function workerLede(worker, fleet) {
   if (worker.isLost) return `It fell silent ${ago(worker.seen_at)}, with ${number(worker.running.length)} ${worker.running.length === 1 ? "job" : "jobs"} at work.`;
   const times = fleet.slow.get(worker.id);
   const busy = `${number(worker.running.length)} of ${number(worker.concurrency)} slots busy, last heartbeat ${beat(worker.seen_at)} ago.`;
@@ -40,7 +40,7 @@ function lede(worker, fleet) {
 }
 
 function Now({ worker, jobs, usual }) {
-  const late = jobs.filter((job) => isOver(job, usual)).length;
+  const late = jobs.filter((job) => isSlow(job, usual)).length;
   const rows = [...jobs].sort((a, b) => (a.started_at ?? "").localeCompare(b.started_at ?? ""));
   return html`<div class="cap"><h2>Running now</h2><span class="dim">the longest first</span></div>
     <div class="gapb"><${Slots} worker=${worker} late=${late}/></div>
@@ -48,13 +48,13 @@ function Now({ worker, jobs, usual }) {
       : html`<div class="card"><table class="cards"><thead><tr><th>Job</th><th>Queue</th><th class="num">Runs for</th><th class="num">Usual</th><th>Progress</th><th class="num">Id</th></tr></thead>
         <tbody>${rows.map((job) => html`<tr key=${job.id}><td class="cut tyc"><a class="strong" href=${href("jobs", [job.id])}>${job.type}</a> <span class="dim mono">${job.args}</span></td>
           <td class="hide">${job.queue}</td><td class="num whc" title=${instant(job.started_at)}>${measured(Math.floor(secondsSince(job.started_at) ?? 0))}</td>
-          <td class="num hide">${isOver(job, usual) ? html`<span class="st retrying">${span(usual.get(job.type))}</span>` : usual.has(job.type) ? span(usual.get(job.type)) : NONE}</td>
+          <td class="num hide">${isSlow(job, usual) ? html`<span class="st retrying">${span(usual.get(job.type))}</span>` : usual.has(job.type) ? span(usual.get(job.type)) : NONE}</td>
           <td class="hide">${job.progress ? html`<span class="row"><${Bar} share=${job.progress.fraction} tone="run"/><span class="fix4 num">${percent(job.progress.fraction)}</span></span>` : html`<span class="dim">${NONE}</span>`}</td>
           <td class="num mono dim hide">${shortId(job.id)}</td></tr>`)}</tbody></table>
         ${rows.length < worker.running.length && html`<div class="more">${number(rows.length)} of ${number(worker.running.length)} shown</div>`}</div>`}`;
 }
 
-function Facts({ worker, fleet }) {
+function WorkerFacts({ worker, fleet }) {
   const rows = [
     ["Id", html`<span class="row"><span class="mono cut">${worker.id}</span><${CopyButton} text=${() => worker.id} what="the id"/></span>`],
     ["Host", worker.host || NONE], worker.pid && ["Process", String(worker.pid)], worker.kind && ["Kind", worker.kind],

@@ -11,11 +11,12 @@ import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { useRowKeys } from "../parts/rows.js";
 import { Shape, State } from "../parts/state.js";
 import { href } from "../route.js";
-import { GROUPS, doing, hostLine, isOver, laggards, median, nameOf, oldRelease, serves } from "./fleet.js";
+import { GROUPS, doing, hostLine, isSlow, laggards, median, nameOf, oldRelease, serves } from "./fleet.js";
 import { WorkerPage } from "./worker.js";
 
-export const title = () => "Workers";
-const MOST = 60;
+export const workersPage = { Page: Workers, title: () => "Workers" };
+
+const MOST_WORKERS = 60;
 const dismissed = new Set(); // lost workers that this visit does not want to see again
 
 /** Workers, the jobs that they run, and how long jobs of a type usually take. */
@@ -27,7 +28,7 @@ export function useFleet() {
   return { data, problem, ask, items, lost, jobs, usual: new Map(types.map((one) => [one.type, one.usual_s])), slow: laggards(items) };
 }
 
-export default function Workers({ route, session }) {
+function Workers({ route, session }) {
   return route.path.length ? html`<${WorkerPage} key=${route.path[0]} id=${route.path[0]} session=${session}/>` : html`<${Everybody} route=${route}/>`;
 }
 
@@ -40,9 +41,9 @@ function Everybody({ route }) {
   const segments = [["host", "By host"], ["speed", "By speed"], ["release", "By release"]].map(([name, word]) => [name, word, href("workers", [], { by: name === "host" ? null : name })]);
   const groups = GROUPS[by](fleet.items, fleet.lost);
   const total = fleet.items.length + fleet.lost.length;
-  let room = isAll ? Infinity : MOST;
+  let room = isAll ? Infinity : MOST_WORKERS;
   return html`
-    <div class="head"><div class="grow"><h1>Workers</h1><p class="lede">${fleet.data && lede(fleet)}</p></div>
+    <div class="head"><div class="grow"><h1>Workers</h1><p class="lede">${fleet.data && workersLede(fleet)}</p></div>
       <div class="acts"><${Segments} label="Group" items=${segments} value=${by}/></div></div>
     ${fleet.problem && html`<div class="gapb"><${Trouble} problem=${fleet.problem} onAgain=${fleet.ask}/></div>`}
     ${!fleet.data ? !fleet.problem && html`<${Loading}/>`
@@ -54,12 +55,12 @@ function Everybody({ route }) {
           room -= members.length;
           return shown.length > 0 && html`<${Group} key=${name} name=${name} by=${by} members=${shown} fleet=${fleet}/>`;
         })}
-        ${room < 0 && html`<div class="more"><span>${MOST} of ${number(total)} shown</span><${Button} kind="bare end" onClick=${() => showAll(true)}>Show all<//></div>`}</div>
+        ${room < 0 && html`<div class="more"><span>${MOST_WORKERS} of ${number(total)} shown</span><${Button} kind="bare end" onClick=${() => showAll(true)}>Show all<//></div>`}</div>
       <p class="foot-keys legend"><span><i class="sw b"></i>busy</span><span><i class="sw s"></i>over its usual time</span><span><i class="sw"></i>free</span>${fleet.lost.length > 0 && html`<span><i class="sw l"></i>fell silent</span>`}</p>`}`;
 }
 
 /** The answer of the page in one sentence: how many are alive, how busy, and which one is slow. */
-function lede({ items, lost, slow }) {
+function workersLede({ items, lost, slow }) {
   const gone = lost.length ? ` ${lost.length === 1 ? "One was" : `${number(lost.length)} were`} lost.` : "";
   if (!items.length) return lost.length ? `Nobody is alive.${gone}` : "";
   const hosts = new Set(items.map((one) => one.host)).size;
@@ -86,12 +87,12 @@ function Group({ name, by, members, fleet }) {
   const isLost = members.every((one) => one.isLost);
   return html`<div class="host"><b class="strong">${name}</b>${by === "host" && (isLost
       ? html`<${State} name="lost" word="no answer" tone="failed"/>` : html`<span class="dim cut">${hostLine(members)}</span>`)}</div>
-    ${members.map((one) => html`<${Row} key=${one.id} worker=${one} fleet=${fleet}/>`)}`;
+    ${members.map((one) => html`<${WorkerRow} key=${one.id} worker=${one} fleet=${fleet}/>`)}`;
 }
 
-function Row({ worker, fleet }) {
+function WorkerRow({ worker, fleet }) {
   const jobs = fleet.jobs.filter((job) => job.worker_id === worker.id);
-  const late = jobs.filter((job) => isOver(job, fleet.usual)).length;
+  const late = jobs.filter((job) => isSlow(job, fleet.usual)).length;
   const full = 4 * median(fleet.items.map((one) => one.latency_s).filter((value) => value != null)); // the bar is full at four times the usual
   const times = fleet.slow.get(worker.id);
   return html`<div class="wk">

@@ -7,11 +7,11 @@ import { Button, Tick } from "./controls.js";
 import { Confirm } from "./dialog.js";
 import { html, useState } from "./html.js";
 import { EditRetry } from "./jobdialogs.js";
+import { isOver } from "./state.js";
 import { say, sayProblem } from "./toast.js";
 
 const VERBS = { retry: "Retry", cancel: "Cancel", delete: "Delete" };
 const MOST_SAVED = 10_000;
-const isOver = (job) => ["failed", "completed", "cancelled"].includes(job.state);
 
 /** A file with a job on each line. */
 export async function save(target) {

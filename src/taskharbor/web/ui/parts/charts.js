@@ -9,7 +9,7 @@
 import { NONE, number, span, three, time } from "../format.js";
 import { html, useMemo, useReducer, useEffect, useRef, useState } from "./html.js";
 
-const fixed = (value) => Math.round(value * 10) / 10;
+const tenth = (value) => Math.round(value * 10) / 10;
 
 /** The parts of a line between gaps, as paths: [line, area]. */
 function paths(values, x, y, ground) {
@@ -20,10 +20,10 @@ function paths(values, x, y, ground) {
       first = null;
       return;
     }
-    const point = `${fixed(x(index))} ${fixed(y(value))}`;
+    const point = `${tenth(x(index))} ${tenth(y(value))}`;
     line += `${first === null ? "M" : "L"}${point}`;
     area += `${first === null ? "M" : "L"}${point}`;
-    last = fixed(x(index));
+    last = tenth(x(index));
     if (first === null) first = last;
   });
   if (first !== null) area += `L${last} ${ground}L${first} ${ground}Z`;
@@ -45,8 +45,8 @@ export function Spark({ values, tone = "acc", label, width = 140, height = 26 })
 
 export const Bar = ({ share, tone = "acc", height = 6, target = null }) => html`
   <svg class=${`bar ${tone}`} height=${height} aria-hidden="true">
-    <rect width=${`${fixed(Math.min(Math.max(share || 0, 0), 1) * 100)}%`} height=${height} rx=${height / 2}/>
-    ${target !== null && html`<rect class="tgt" x=${`${fixed(target * 100)}%`} y="-4" width="1.5" height=${height + 8}/>`}</svg>`;
+    <rect width=${`${tenth(Math.min(Math.max(share || 0, 0), 1) * 100)}%`} height=${height} rx=${height / 2}/>
+    ${target !== null && html`<rect class="tgt" x=${`${tenth(target * 100)}%`} y="-4" width="1.5" height=${height + 8}/>`}</svg>`;
 
 export function Columns({ values, tone = "bad", width = 72, height = 18, label }) {
   const top = most(values) || 1, step = width / Math.max(values.length, 1);
@@ -54,7 +54,7 @@ export function Columns({ values, tone = "bad", width = 72, height = 18, label }
   return html`<svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} ...${named}>
     ${values.map((value, index) => {
       const tall = value ? Math.max((value / top) * height, 1.6) : 0.6;
-      return html`<rect key=${index} x=${fixed(index * step)} y=${fixed(height - tall)} width=${fixed(step * 0.68)} height=${fixed(tall)}
+      return html`<rect key=${index} x=${tenth(index * step)} y=${tenth(height - tall)} width=${tenth(step * 0.68)} height=${tenth(tall)}
         rx=".6" class=${TONES[tone][1]} opacity=${value ? 1 : 0.25}/>`;
     })}</svg>`;
 }
@@ -149,14 +149,14 @@ const reading = (index, at, lines, columns, read) =>
 function Below({ values, tone, x, width, count }) {
   const top = ticks(most(values)).at(-1), bar = Math.min(Math.max(((width - LEFT) / Math.max(count, 1)) * 0.66, 1), 9);
   return html`<g><line x1=${LEFT} x2=${width} y1="232" y2="232" class="grid"/><text x="0" y="236">0</text><text x="0" y="196">${number(top)}</text>
-    ${values.map((value, index) => value ? html`<rect key=${index} x=${fixed(Math.min(x(index), width - bar))} width=${fixed(bar)} rx="1" class=${TONES[tone][1]}
-      y=${fixed(232 - Math.max((value / top) * 40, 1.5))} height=${fixed(Math.max((value / top) * 40, 1.5))}/>` : null)}</g>`;
+    ${values.map((value, index) => value ? html`<rect key=${index} x=${tenth(Math.min(x(index), width - bar))} width=${tenth(bar)} rx="1" class=${TONES[tone][1]}
+      y=${tenth(232 - Math.max((value / top) * 40, 1.5))} height=${tenth(Math.max((value / top) * 40, 1.5))}/>` : null)}</g>`;
 }
 
 function Mark({ mark, at, count, x, width, bottom, row }) {
   const first = at(0).getTime(), last = at(count - 1).getTime(), share = (Date.parse(mark.at) - first) / (last - first);
   if (!(share >= 0 && share <= 1)) return null;
-  const place = fixed(x(share * (count - 1))), isRight = place > width - 150;
+  const place = tenth(x(share * (count - 1))), isRight = place > width - 150;
   return html`<g><line x1=${place} x2=${place} y1="6" y2=${bottom} class="mark"/>
     <text class="flag wide" x=${isRight ? place - 5 : place + 5} y=${10 + row * 12} text-anchor=${isRight ? "end" : "start"}>${mark.text}</text></g>`;
 }

@@ -1,14 +1,11 @@
 /** Preact and htm in one import: `html` writes markup as tagged templates; texts in it are always text. */
 
-import { Fragment, createElement, render } from "../vendor/preact.js";
+import { Component, createElement, render } from "../vendor/preact.js";
+import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
 
-export { useCallback, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../vendor/hooks.js";
-export { Component, createContext, createPortal } from "../vendor/preact.js";
-export { Fragment, createElement, render };
+export { createElement, render, useCallback, useEffect, useMemo, useReducer, useRef, useState };
 export const html = htm.bind(createElement);
-
-import { Component } from "../vendor/preact.js";
 
 /** A component that renders again only when one of its properties is another value. */
 export function memo(Inner) {

@@ -54,7 +54,7 @@ const Ran = ({ job }) => (job.state === "running" ? html`<${Ticking} job=${job} 
 export const attempts = (job) => `${job.attempts} of ${job.max_attempts ?? "∞"}`;
 const tagsOf = (job) => (job.tags ?? []).slice(0, 2);
 
-const Row = memo(({ job, isOn, isAt, isFresh, mayPick, onPick, onPoint }) => html`
+const JobRow = memo(({ job, isOn, isAt, isFresh, mayPick, onPick, onPoint }) => html`
   <tr class=${[isOn && "on", isAt && "at", isFresh && "fresh"].filter(Boolean).join(" ")} data-id=${job.id} onFocusIn=${() => onPoint(job.id)}>
     ${mayPick && html`<td class="hide"><${Tick} label=${`Select ${shortId(job.id)}`} isOn=${isOn} onClick=${(event) => onPick(job.id, event.shiftKey)}/></td>`}
     <td class="stc"><${State} name=${stateOf(job)}/></td>
@@ -70,5 +70,5 @@ export const JobTable = ({ jobs, picked, at, fresh, mayPick, onPick, onPoint }) 
   <table class="cards jobs"><thead><tr>${mayPick && html`<th class="c-tick"><span class="sr">Select</span></th>`}<th class="c-state">State</th><th>Job</th>
     <th class="c-queue mid2">Queue</th><th class="num c-att mid2">Attempt</th><th class="num c-wait mid">Waited</th><th class="num c-ran mid2">Ran</th>
     <th class="c-worker mid">Worker</th><th class="num c-when">When</th><th class="num c-id mid">Id</th></tr></thead>
-    <tbody>${jobs.map((job) => html`<${Row} key=${job.id} job=${job} isOn=${picked.has(job.id)} isAt=${at === job.id} isFresh=${fresh.has(job.id)}
+    <tbody>${jobs.map((job) => html`<${JobRow} key=${job.id} job=${job} isOn=${picked.has(job.id)} isAt=${at === job.id} isFresh=${fresh.has(job.id)}
       mayPick=${mayPick} onPick=${onPick} onPoint=${onPoint}/>`)}</tbody></table>`;

@@ -41,7 +41,7 @@ export function SearchField({ q, onSearch, known, problem, views, onHelp, onDrop
     search([...texts, ...words(draft + text).map((word) => word.text)]);
   };
   const edit = (index) => { write(texts[index]); onSearch(join(texts.filter((_, other) => other !== index))); field.current.focus(); };
-  const wrong = problem && placeOf(problem, chips);
+  const wrong = problem && wordAt(problem, chips);
   return html`<div class="query" role="search" aria-label="Search jobs" onFocusOut=${(event) => { if (!event.currentTarget.contains(event.relatedTarget)) open(false); }}>
     <span class="dim"><${Icon} name="search"/></span>
     ${chips.map((chip, index) => html`<${Chip} key=${chip.at + chip.text} text=${chip.text} isWrong=${wrong === index} onEdit=${() => edit(index)}
@@ -65,7 +65,7 @@ const Chip = ({ text, isWrong, onEdit, onDrop }) => html`<span class=${`chip ${i
   <button type="button" aria-label=${`Remove ${text}`} onClick=${onDrop}><${Icon} name="close" size=${10}/></button></span>`;
 
 /** The chip that the server's error points at. */
-function placeOf(problem, chips) {
+function wordAt(problem, chips) {
   const at = problem.errors[0]?.at;
   if (typeof at !== "number") return null;
   const found = chips.findLastIndex((chip) => chip.at <= at);

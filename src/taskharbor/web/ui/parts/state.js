@@ -29,6 +29,8 @@ export const State = ({ name, word = name, tone = name, pill = false }) => html`
 export const stateOf = (job) =>
   job.state === "scheduled" && (job.attempts > 0 || job.stalls > 0) && job.last_error !== null ? "retrying" : job.state;
 
+export const isOver = (job) => ["failed", "completed", "cancelled"].includes(job.state);
+
 /** What became of an attempt: [shape, word, tone]. */
 export function outcomeOf(outcome) {
   const known = {

@@ -30,7 +30,7 @@ function folded(parts, isAll) {
   return found.flatMap((part) => (part.kind === "library" && part.all.length > MOST_SHOWN ? [{ kind: "plain", lines: [`  … ${part.all.length} frames of libraries`] }] : part.all));
 }
 
-const Frame = ({ part }) => {
+const TraceFrame = ({ part }) => {
   const text = `${part.lines.join("\n")}\n`;
   if (part.kind === "error") return html`<em>${part.lines.join("\n")}</em>`;
   if (part.kind !== "own") return html`<span>${text}</span>`;
@@ -40,7 +40,7 @@ const Frame = ({ part }) => {
 
 /** A traceback alone: own frames stand out, many of libraries in a row are one line. */
 export const Trace = ({ text, label = "Traceback", isAll = false }) => html`<pre class="trace" role="region" tabindex="0" aria-label=${label}>
-  ${folded(framesOf(text), isAll).map((part, index) => html`<${Frame} key=${index} part=${part}/>`)}</pre>`;
+  ${folded(framesOf(text), isAll).map((part, index) => html`<${TraceFrame} key=${index} part=${part}/>`)}</pre>`;
 
 /** @param {{ attempts: any[] }} props those with an error */
 export function ErrorCard({ attempts }) {

@@ -13,15 +13,15 @@ import { html, useEffect, useReducer, useRef } from "./html.js";
 
 const NOTE_MS = 5000;
 const UNDO_MS = 10_000;
-const MOST = 3;
-let toasts = [], number = 0;
-const listeners = new Set();
-const changed = (next) => { toasts = next; listeners.forEach((listener) => listener()); };
+const MOST_TOASTS = 3;
+let toasts = [], lastId = 0;
+const toastListeners = new Set();
+const changed = (next) => { toasts = next; toastListeners.forEach((listener) => listener()); };
 
 export function say(text, { undo = null, now = null, endsAt = null } = {}) {
-  const id = number += 1;
+  const id = lastId += 1;
   const made = { id, text, undo, now, endsAt, holdMs: endsAt ? endsAt - clock.now() : 0, dueAt: due(undo, endsAt) };
-  changed([...toasts.slice(1 - MOST), made]);
+  changed([...toasts.slice(1 - MOST_TOASTS), made]);
   return {
     change: (words, more = {}) => changed(toasts.some((one) => one.id === id)
       ? toasts.map((one) => (one.id === id ? { ...one, undo: null, now: null, endsAt: null, ...more, text: words, dueAt: due(more.undo, null) } : one))
@@ -41,7 +41,7 @@ export function Toasts() {
   const [, again] = useReducer((count) => count + 1, 0);
   const box = useRef(null);
   useLive("status");
-  useEffect(() => { listeners.add(again); return () => listeners.delete(again); }, []);
+  useEffect(() => { toastListeners.add(again); return () => toastListeners.delete(again); }, []);
   useEffect(() => {
     const timer = setInterval(() => {
       if (!toasts.length) return;

@@ -1,0 +1,53 @@
+"""Joining modules: each runs once, after those that it imports; shared names come from the first script."""
+
+from taskharbor.web.page_bundles import bundled
+
+MODULES = {
+    "app.js": 'import { start } from "./parts/start.js";\nimport { b } from "./b.js";\n'
+    'start(b);\nimport("./pages/index.js");\n',
+    "b.js": 'import { c } from "./parts/c.js";\nexport const b = c + 1;\n',
+    "parts/c.js": "export const c = 1;\nconst own = 2;\nexport { own };\n",
+    "parts/start.js": 'import render from "../vendor/render.js";\nimport { c } from "./c.js";\n'
+    "export function start() { render(c); }\n",
+    "pages/index.js": 'import { one } from "./one.js";\n\nexport const pages = { one };\n',
+    "pages/one.js": 'import { b } from "../b.js";\nimport { c } from "../parts/c.js";\n'
+    'import { d } from "../parts/d.js";\n'
+    "export const one = b + c + d;\n",
+    "parts/d.js": "export const d = 3;\n",
+    "vendor/render.js": "export default  1;\n",
+    "index.html": "<p>  ASSETS/app.js</p>",
+    "harbor.css": "a { b: c; }",
+    "shell.css": "d { e: f; }",
+    "pages.css": "g { h: i; }",
+}
+
+
+def sent() -> dict[str, str]:
+    files = bundled({name: text.encode() for name, text in MODULES.items()})
+    return {name: content.decode() for name, content in files.items()}
+
+
+def test_the_first_script_has_what_it_imports_in_order() -> None:
+    assert sent()["app.js"] == (
+        "const c=1;\nconst own=2;\n"
+        'import render from"./vendor/render.js";\n'
+        "function start(){render(c);}\n"
+        "const b=c+1;\n"
+        'start(b);\nimport("./pages/index.js");\n'
+        "export{b,c};\n"
+    )
+
+
+def test_the_second_script_imports_what_the_first_one_has() -> None:
+    assert sent()["pages/index.js"] == (
+        'import{b,c}from"../app.js";\nconst d=3;\nconst one=b+c+d;\nexport const pages={one};'
+    )
+
+
+def test_style_sheets_are_joined_and_all_else_is_sent_as_it_is() -> None:
+    files = sent()
+
+    assert sorted(files) == ["app.js", "index.html", "pages/index.js", "styles.css", "vendor/render.js"]
+    assert files["styles.css"] == "a{b:c}\nd{e:f}\ng{h:i}"
+    assert files["vendor/render.js"] == MODULES["vendor/render.js"]
+    assert files["index.html"] == MODULES["index.html"]
