@@ -1,8 +1,10 @@
-"""Jobs that exist if and only if the caller's own transaction commits, on every driver that declares `tx`."""
+"""Jobs on the caller's own connection, on every driver that declares `tx`: they exist if and only if its
+transaction commits."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +12,7 @@ import pytest
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
-from taskharbor.errors import InvalidArgument
+from taskharbor.errors import InvalidArgument, SchemaOutOfDate
 from taskharbor.testing.conformance.kit import (
     START,
     enqueue_one,
@@ -105,3 +107,110 @@ async def test_something_that_is_no_transaction_is_refused(driver: Driver) -> No
     async with unchanged(driver):
         with pytest.raises(InvalidArgument):
             driver.enqueue_blocking([new_job()], now=START, tx=object())
+
+
+# ------------------------------------------------------------------ on a driver that was never opened
+
+
+@contextmanager
+def sqlite_alone(url: str) -> Iterator[sqlite3.Connection]:
+    path = urlsplit(url).path.removeprefix("/")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+@contextmanager
+def postgres_alone(url: str) -> Iterator[Any]:
+    import psycopg
+
+    with closing(psycopg.connect(urlsplit(url)._replace(query="").geturl(), autocommit=True)) as connection:
+        yield connection
+
+
+# The scheme of a store → a connection of the caller's own that commits each statement.
+ALONE: dict[str, Callable[[str], Any]] = {"sqlite": sqlite_alone, "postgresql": postgres_alone}
+
+
+@pytest.fixture
+def unopened(driver: Driver) -> Driver:
+    return driver.another()
+
+
+async def test_a_transaction_sees_its_own_jobs_before_the_commit(
+    driver: Driver, unopened: Driver, transaction: Any
+) -> None:
+    """A20: `enqueue_on` and `get_on` need no open driver, and open none."""
+    job, unknown = new_job(payload=b"order 7", key=b"user-7", headers={"a": "b"}), new_job()
+
+    [answer] = unopened.enqueue_on(transaction, [job], now=START)
+    [mine, none] = unopened.get_on(transaction, [job.id, unknown.id], now=START)
+    others = await driver.get([job.id], now=START)
+    transaction.commit()
+
+    assert (answer.result, none, others, unopened.is_open) == ("created", None, [None], False)
+    assert [mine] == await driver.get([job.id], now=START)
+
+
+async def test_a_job_on_a_connection_is_gone_with_a_rollback(
+    driver: Driver, unopened: Driver, transaction: Any
+) -> None:
+    """A21: with everything about it."""
+    unopened.enqueue_on(transaction, [new_job(), new_job(idempotency_key=b"once")], now=START)
+    transaction.rollback()
+
+    assert await found_ids(driver) == []
+    assert (await enqueue_one(driver, idempotency_key=b"once")).result == "created"
+
+
+async def test_without_a_transaction_a_job_is_stored_at_once(
+    driver: Driver, unopened: Driver, driver_url: str
+) -> None:
+    """A20: with `tx` the same connection is refused."""
+    with ALONE[urlsplit(driver_url).scheme](driver_url) as connection:
+        [answer] = unopened.enqueue_on(connection, [new_job()], now=START)
+        [job] = unopened.get_on(connection, [answer.id], now=START)
+        with pytest.raises(InvalidArgument):
+            driver.enqueue_blocking([new_job()], now=START, tx=connection)
+
+    assert [job] == await driver.get([answer.id], now=START)
+    assert await found_ids(driver) == [answer.id]
+
+
+async def test_a_refused_job_on_a_connection_leaves_its_transaction_usable(
+    driver: Driver, unopened: Driver, transaction: Any
+) -> None:
+    """A21: arguments are checked before anything is sent."""
+    with pytest.raises(InvalidArgument):
+        unopened.enqueue_on(transaction, [new_job(priority=101)], now=START)
+    with pytest.raises(InvalidArgument):
+        unopened.get_on(transaction, ["no id"], now=START)
+    assert unopened.enqueue_on(transaction, [], now=START) == []
+    assert unopened.get_on(transaction, [], now=START) == []
+
+    [answer] = unopened.enqueue_on(transaction, [new_job()], now=START)
+    transaction.commit()
+
+    assert await found_ids(driver) == [answer.id]
+
+
+async def test_something_that_is_no_connection_is_refused(driver: Driver, unopened: Driver) -> None:
+    """A20: and nothing is stored."""
+    async with unchanged(driver):
+        with pytest.raises(InvalidArgument):
+            unopened.enqueue_on(object(), [new_job()], now=START)
+        with pytest.raises(InvalidArgument):
+            unopened.get_on(object(), [new_job().id], now=START)
+
+
+async def test_a_store_that_is_not_made_is_named(driver: Driver, driver_url: str, tmp_path: Path) -> None:
+    """V11: the answer says what to run, and nothing is made."""
+    url = f"sqlite:///{tmp_path}/none.db"
+    if urlsplit(driver_url).scheme != "sqlite":
+        url = urlsplit(driver_url)._replace(query="schema=not_made").geturl()
+    unopened = connect(url)
+    with ALONE[urlsplit(url).scheme](url) as connection:
+        for _ in range(2):
+            with pytest.raises(SchemaOutOfDate, match="migrate up"):
+                unopened.enqueue_on(connection, [new_job()], now=START)
+            with pytest.raises(SchemaOutOfDate, match="migrate up"):
+                unopened.get_on(connection, [new_job().id], now=START)

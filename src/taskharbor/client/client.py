@@ -121,6 +121,32 @@ class Client:
         jobs = self._new_jobs(requests)
         return self._handles(jobs, await self._through_layers(jobs, tx))
 
+    def enqueue_on(self, connection: Any, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+        """Store jobs on your own blocking connection, whether the store is open or not; it is not opened.
+
+        They are part of the transaction that is open there; without one they are stored at once. Takes
+        what `tx=` takes: connections of Postgres and SQLite, of SQLAlchemy and Django.
+
+        Raises:
+            SchemaOutOfDate: the database has no tables of ours, or older ones.
+        """
+        if running_loop() is not None:
+            raise InvalidArgument(
+                "enqueue_on() would block the running event loop: call it in a thread, or use "
+                "`await aenqueue_many(..., tx=...)`; nothing was done"
+            )
+        jobs = self._new_jobs(requests)
+        driver = self._connections.driver
+        if not (self._layers or around_every_enqueue):
+            return self._handles(jobs, driver.enqueue_on(connection, jobs, now=self._now()))
+
+        async def into_the_store(jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+            return driver.enqueue_on(connection, jobs, now=self._now())
+
+        # In this thread: the connection may be bound to it.
+        layered = compose([*around_every_enqueue, *self._layers], into_the_store)
+        return self._handles(jobs, asyncio.run(layered(jobs)))
+
     def _new_job(self, request: JobRequest) -> NewJob:
         """Turn a request into a job: fill in defaults, encode the payload, make an id."""
         template = template_of(request, default_queue=self._default_queue, codec=self.codec)
@@ -244,6 +270,13 @@ class Client:
             raise JobNotFound(job_id)
         return record
 
+    def get_on(self, connection: Any, ids: Sequence[str]) -> list[JobRecord | None]:
+        """The records of these ids, read on your own blocking connection; None for an id that is not known.
+
+        It sees the jobs that a transaction there has stored and not committed yet. See `enqueue_on`.
+        """
+        return self._connections.driver.get_on(connection, ids, now=self._now())
+
     def find(self, query: Query | None = None) -> Page:
         """Jobs in enqueue order, page by page. Pass the last page's `next_cursor` to get the next one."""
         return self._block(self.afind, query)
@@ -257,6 +290,17 @@ class Client:
         return None if record.result is None else self._read_result(record)
 
     # ------------------------------------------------------------------ control
+
+    def ring(self, queues: Sequence[str]) -> None:
+        """Wake workers that wait for these queues: after you committed a transaction with jobs in it.
+
+        Postgres, Django and SQLAlchemy sessions do that by themselves. Use it with `tx=` on a plain sqlite3
+        connection or a SQLAlchemy Connection; without it workers find the jobs when they poll.
+        """
+        self._block(self.aring, queues)
+
+    async def aring(self, queues: Sequence[str]) -> None:
+        await (await self._connections.here()).driver.ring(queues)
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job: at once if it waits; if it runs, its worker is asked to stop it.

@@ -230,6 +230,37 @@ class Driver(OneJobForms, DriverSteps):
         check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
         return await self.do_enqueue_in(jobs, tx, now)
 
+    def enqueue_on(
+        self, connection: Any, jobs: Sequence[NewJob], *, now: datetime | None = None
+    ) -> list[Enqueued]:
+        """The same promise on the caller's own blocking connection (capability `tx`).
+
+        The driver need not be open, and stays as it is: no connection of its own is made, nothing is
+        migrated. The jobs are part of the transaction that is open there; without one they are
+        stored at once.
+
+        Raises:
+            SchemaOutOfDate: the database has no tables of ours, or older ones.
+        """
+        self._check_joins()
+        now = _checked_now(now)
+        if not jobs:
+            return []
+        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        return self.do_enqueue_on(connection, jobs, now)
+
+    async def ring(self, queues: Sequence[str]) -> None:
+        """Wake workers that wait for jobs of these queues, after a commit that the store did not see.
+
+        A hint, as every wake-up: nothing is stored, and without it workers find the jobs when they poll.
+        A store without wake-ups does nothing.
+        """
+        self._check(None)
+        for queue in queues:
+            check_name(queue, "queue")
+        if queues:
+            await self.do_ring(tuple(dict.fromkeys(queues)))
+
     # ------------------------------------------------------------------ attempts
 
     async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed:
@@ -479,6 +510,18 @@ class Driver(OneJobForms, DriverSteps):
             return []
         return await self.do_get(ids, now) if payloads else await self.do_look(ids, now)
 
+    def get_on(
+        self, connection: Any, ids: Sequence[str], *, now: datetime | None = None
+    ) -> list[JobRecord | None]:
+        """`get` on the caller's own blocking connection, which sees what its transaction has stored.
+
+        As with `enqueue_on`, the driver need not be open.
+        """
+        self._check_joins()
+        now = _checked_now(now)
+        check_ids(ids)
+        return self.do_get_on(connection, ids, now) if ids else []
+
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
         """Jobs by enqueue or by end, page by page. Neither tokens nor settled tokens are listed.
 
@@ -678,7 +721,11 @@ class Driver(OneJobForms, DriverSteps):
         """Check that the driver is open before anything else; then convert the given clock to UTC."""
         if not self._is_open:
             raise DriverClosed
-        if now is None:
-            return None
-        check_instant(now, "now")
-        return utc(now)
+        return _checked_now(now)
+
+
+def _checked_now(now: datetime | None) -> datetime | None:
+    if now is None:
+        return None
+    check_instant(now, "now")
+    return utc(now)

@@ -9,7 +9,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import DriverInfo, Enqueued, Settled, Wakeups
-from taskharbor.model.job import NewJob
+from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.settlement import Ack
 
 
@@ -93,10 +93,19 @@ class Relay(Carried):
 
     do_enqueue_in = _carried("enqueue_in")
 
+    def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        return self.inner.do_enqueue_on(connection, jobs, now)
+
+    def do_get_on(self, connection: Any, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        return self.inner.do_get_on(connection, ids, now)
+
     def do_transaction(
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
     ) -> AbstractAsyncContextManager[Any]:
         return self.inner.do_transaction(ack, now, on_settled)
+
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        await self.inner.do_ring(queues)
 
     async def do_info(self) -> DriverInfo:
         return await self.inner.do_info()

@@ -63,6 +63,17 @@ class DriverSteps(ABC):
         """Only for stores that declare `tx`; one that can join async connections overrides it."""
         return self.do_enqueue_blocking(jobs, now, tx)
 
+    def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        """Only for stores that declare `tx`. The driver may never have been opened."""
+        raise NotImplementedError
+
+    def do_get_on(self, connection: Any, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        """Only for stores that declare `tx`. The driver may never have been opened."""
+        raise NotImplementedError
+
+    async def do_ring(self, queues: tuple[str, ...]) -> None:  # noqa: B027 - polling finds the jobs, too
+        """Stores that declare `wakeups` send one to the listeners of these queues."""
+
     @abstractmethod
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed: ...
 

@@ -99,6 +99,7 @@ _LOOKING = {
     "hello",
     "info",
     "wakeups",
+    "ring",
     "pending_migrations",
     "get",
     "find",
@@ -120,7 +121,7 @@ _NOT_TWICE = {
     "release_role",
     "delete_schedule",
 }
-_WITHOUT_NOW = {"hello", "info", "wakeups", "pending_migrations", "migrate"}
+_WITHOUT_NOW = {"hello", "info", "wakeups", "ring", "pending_migrations", "migrate"}
 
 
 def _verb(name: str, answer: Any, /, **arguments: Any) -> Verb:
@@ -160,6 +161,7 @@ _VERBS = (
     _verb("pending_migrations", list[str]),
     _verb("migrate", list[str]),
     _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
+    _verb("ring", None, queues=list[Name]),
     _verb("reserve", Claimed, claim=Claim),
     _verb(
         "extend_leases",

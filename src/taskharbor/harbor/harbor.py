@@ -277,12 +277,27 @@ class Harbor:
     async def aenqueue_many(self, requests: Iterable[JobRequest], *, tx: Any = None) -> list[JobHandle[Any]]:
         return await self.client.aenqueue_many(requests, tx=tx)
 
+    def enqueue_on(self, connection: Any, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+        """Store jobs on your own connection, without opening the store; see `Client.enqueue_on`."""
+        return self.client.enqueue_on(connection, requests)
+
+    def get_on(self, connection: Any, ids: Sequence[str]) -> list[JobRecord | None]:
+        """Records read on your own connection, without opening the store; see `Client.get_on`."""
+        return self.client.get_on(connection, ids)
+
     def get(self, job_id: str) -> JobHandle[Any]:
         """A handle on a job. Raises JobNotFound for an id that the store does not know."""
         return self.client.get(job_id)
 
     async def aget(self, job_id: str) -> JobHandle[Any]:
         return await self.client.aget(job_id)
+
+    def ring(self, queues: Sequence[str]) -> None:
+        """Wake workers that wait for these queues, after a commit of yours; see `Client.ring`."""
+        self.client.ring(queues)
+
+    async def aring(self, queues: Sequence[str]) -> None:
+        await self.client.aring(queues)
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; see `Client.cancel`."""

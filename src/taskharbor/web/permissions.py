@@ -163,6 +163,7 @@ PERMISSIONS: dict[str, AccessRule] = {
     "driver.pending_migrations": _look(_VIEWER, QueueScope.ALL),
     "driver.migrate": _change(_ADMIN, QueueScope.REFUSED),
     "driver.enqueue": _change(_PRODUCER_OR_WORKER, QueueScope.OWN),
+    "driver.ring": _look(_PRODUCER_OR_WORKER, QueueScope.OWN),
     "driver.reserve": _work(QueueScope.OWN, again=True),
     "driver.extend_leases": _work(QueueScope.LEASE),
     "driver.settle": _work(QueueScope.LEASE),

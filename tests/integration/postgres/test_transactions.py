@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import django
 import psycopg
+import psycopg2.extras  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy
 from django.conf import settings
@@ -19,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from taskharbor.drivers.messages import EnqueueResult
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.errors import InvalidArgument
+from taskharbor.errors import InvalidArgument, SchemaOutOfDate
 from taskharbor.testing.conformance.kit import new_job
 
 Database = str
@@ -44,6 +45,16 @@ def psycopg_with_named_rows(database: Database) -> Iterator[Any]:
 
     with psycopg.connect(database, row_factory=dict_row) as connection:
         yield connection
+
+
+@contextmanager
+def psycopg2_connection(database: Database) -> Iterator[Any]:
+    connection = psycopg2.connect(database, cursor_factory=psycopg2.extras.DictCursor)
+    try:
+        with connection:
+            yield connection
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -97,6 +108,7 @@ def django_atomic(database: Database) -> Iterator[Any]:
 
 BLOCKING = [
     psycopg_connection,
+    psycopg2_connection,
     psycopg_with_named_rows,
     sqlalchemy_session,
     sqlalchemy_connection,
@@ -142,6 +154,45 @@ async def test_nobody_sees_the_job_before_the_commit(
 
     assert seen == [None]
     assert (await driver.get([job.id]))[0] is not None
+
+
+# ------------------------------------------------------------------ without an open driver
+
+
+@pytest.mark.parametrize("begin", BLOCKING, ids=lambda begin: begin.__name__)
+async def test_a_connection_reads_the_job_that_it_has_stored(
+    driver: PostgresDriver, database_url: Database, begin: Callable[[Database], Any]
+) -> None:
+    """The same record as any other reader gets, after the commit: every column through every library."""
+    job = new_job(payload=b"\x00\xff%s", headers={"a": "b:c"}, key=b"k", idempotency_key=b"i")
+    unopened = driver.another()
+
+    def store_and_read() -> Any:
+        with begin(database_url) as connection:
+            unopened.enqueue_on(connection, [job])
+            return unopened.get_on(connection, [new_job().id, job.id])
+
+    unknown, seen = await asyncio.to_thread(store_and_read)
+
+    assert (unknown, unopened.is_open) == (None, False)
+    assert [seen] == await driver.get([job.id])
+
+
+async def test_an_async_connection_is_refused_where_a_blocking_one_is_needed(
+    driver: PostgresDriver, database_url: Database
+) -> None:
+    async with asyncpg_connection(database_url) as connection:
+        with pytest.raises(InvalidArgument, match="async connection"):
+            driver.enqueue_on(connection, [new_job()])
+
+
+def test_psycopg2_learns_of_a_missing_schema_too(database_url: Database) -> None:
+    unopened = PostgresDriver.from_url(f"{database_url}?schema=not_made")
+    with (
+        psycopg2_connection(database_url) as connection,
+        pytest.raises(SchemaOutOfDate, match="migrate up"),
+    ):
+        unopened.enqueue_on(connection, [new_job()])
 
 
 # ------------------------------------------------------------------ async libraries

@@ -137,6 +137,40 @@ async def test_the_job_follows_the_transaction(
     connection.close()
 
 
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.__name__)
+async def test_a_transaction_reads_the_job_that_it_has_stored(
+    driver: SqliteDriver, tmp_path: Path, library: Callable[[Path], Begun]
+) -> None:
+    kept, undone = new_job(), new_job()
+    unopened = driver.another()
+    with pytest.raises(Undo), library(tmp_path / "jobs.db") as (tx, _):
+        unopened.enqueue_on(tx, [undone])
+        raise Undo
+    with library(tmp_path / "jobs.db") as (tx, _):
+        unopened.enqueue_on(tx, [kept])
+        seen = unopened.get_on(tx, [kept.id, undone.id])
+        assert await driver.get([kept.id]) == [None], "not before the commit"
+
+    assert seen == await driver.get([kept.id, undone.id])
+    assert (seen[1], unopened.is_open) == (None, False)
+
+
+@pytest.mark.parametrize("makes_session", [True, False], ids=["session", "connection"])
+async def test_with_autocommit_a_job_is_stored_at_once(
+    driver: SqliteDriver, tmp_path: Path, makes_session: bool
+) -> None:
+    unopened = driver.another()
+    with (
+        engine_on(tmp_path / "jobs.db", isolation_level="AUTOCOMMIT") as engine,
+        Session(engine) if makes_session else engine.connect() as connection,
+    ):
+        [answer] = unopened.enqueue_on(connection, [new_job()])
+        [seen] = unopened.get_on(connection, [answer.id])
+        connection.rollback()
+
+    assert [seen] == await driver.get([answer.id])
+
+
 @pytest.mark.parametrize("makes_session", [True, False], ids=["session", "connection"])
 async def test_autocommit_is_no_transaction(
     driver: SqliteDriver, tmp_path: Path, makes_session: bool
@@ -165,6 +199,7 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.harbor import Harbor
 
 harbor = Harbor(f"sqlite:///{path}")
+unopened = Harbor(f"sqlite:///{path}")
 
 @harbor.task
 def work(name: str) -> None: ...
@@ -183,6 +218,11 @@ for tx in ("default", connection):
         work.using(tx=tx).enqueue("alone")
     except InvalidArgument as error:
         print(error)
+    [handle] = unopened.enqueue_on(tx, [work.call("kept")])
+    with transaction.atomic():
+        [later] = unopened.enqueue_on(tx, [work.call("kept")])
+        assert [job.type for job in unopened.get_on(tx, [handle.id, later.id])] == ["work", "work"]
+        assert len(connection.run_on_commit) == 1, "workers are woken after the commit"
 connection.close()
 harbor.close()
 """
@@ -198,7 +238,7 @@ async def test_django_by_alias_and_by_connection(driver: SqliteDriver, tmp_path:
     assert process.returncode == 0
     assert said.decode().count("no open transaction") == 2
     jobs = (await driver.reserve(claim(10))).jobs
-    assert [b"kept" in job.payload for job in jobs] == [True, True]
+    assert [b"kept" in job.payload for job in jobs] == [True] * 6
 
 
 async def test_an_async_session_is_refused_by_name(driver: SqliteDriver) -> None:
@@ -229,6 +269,27 @@ async def test_a_job_of_a_transaction_wakes_a_worker(driver: SqliteDriver, tmp_p
 
         assert hint == Wakeup(WakeupKind.WORK, queue="default")
         assert [taken.id for taken in (await other.reserve(claim(1))).jobs] == [job.id]
+
+
+async def test_a_session_wakes_a_worker_after_its_commit(driver: SqliteDriver, tmp_path: Path) -> None:
+    """Not for what was undone: a transaction, a session that was closed, a savepoint."""
+    async with driver.another() as other:
+        listener = other.wakeups(["kept", "undone"], "worker-1")
+        with engine_on(tmp_path / "jobs.db") as engine, Session(engine) as session:
+            driver.enqueue_blocking([new_job(queue="undone")], tx=session)
+            session.rollback()
+            driver.enqueue_blocking([new_job(queue="undone")], tx=session)
+            session.close()
+            with session.begin():
+                with pytest.raises(Undo), session.begin_nested():
+                    driver.enqueue_blocking([new_job(queue="undone")], tx=session)
+                    raise Undo
+                with session.begin_nested():
+                    driver.enqueue_blocking([new_job(queue="kept")], tx=session)
+
+        # A hint for the other queue would have come before.
+        assert await next_hint(listener) == Wakeup(WakeupKind.WORK, queue="kept")
+        assert list(await driver.count()) == ["kept"]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["enqueue", "aenqueue"])

@@ -200,6 +200,9 @@ class HttpDriver(Carried):
         details = {**info.details, "server": version, "behind": info.location or info.driver}
         return msgspec.structs.replace(info, driver="http", location=self._address.shown, details=details)
 
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        await self._ask("ring", queues=queues)
+
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         if not self.capabilities.wakeups:
             return super().do_wakeups(queues, worker_id)

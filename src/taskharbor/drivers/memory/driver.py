@@ -249,6 +249,9 @@ class MemoryDriver(Driver):
         with self._step(now) as store:
             return store.registry.release(role, holder, store.now)
 
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        self._store.subscriptions.work(queues)
+
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return self._store.subscriptions.listen(queues, worker_id)
 

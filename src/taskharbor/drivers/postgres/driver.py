@@ -24,7 +24,7 @@ from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours
 from taskharbor.drivers.postgres.logbook import Logbook
-from taskharbor.drivers.postgres.queries import Queries
+from taskharbor.drivers.postgres.queries import Queries, found_records
 from taskharbor.drivers.postgres.registry import Registry
 from taskharbor.drivers.postgres.statements import (
     Statements,
@@ -35,12 +35,12 @@ from taskharbor.drivers.postgres.statements import (
     one_arguments,
     usual_job,
 )
-from taskharbor.drivers.postgres.transactions import is_async
+from taskharbor.drivers.postgres.transactions import is_async, run_on
 from taskharbor.drivers.postgres.wakeups import WakeupListener
 from taskharbor.errors import DriverMisbehaved, InvalidArgument, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import NewJob
+from taskharbor.model.job import JobRecord, NewJob
 
 _CAPABILITIES = Capabilities(
     wakeups=True,
@@ -156,6 +156,17 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
         answers: Any = self._blocking.enqueue(jobs, now, tx)
         stored: list[Enqueued] = await answers if is_async(tx) else answers
         return stored
+
+    def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        arguments = enqueue_arguments(jobs, now, always_wake=True, is_new=False)
+        return run_on(connection, self._sql["enqueue"], arguments, lambda rows: enqueued(jobs, rows))
+
+    def do_get_on(self, connection: Any, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        statement = self._sql["get"]
+        return run_on(connection, statement, [list(ids), now], lambda rows: found_records(rows, len(ids)))
+
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        await self._connections.rows(self._sql["ring"], list(queues))
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return self._listener.listen(queues, worker_id)

@@ -83,7 +83,7 @@ def ours(error: BaseException, *, writes: bool = True) -> DriverError | SchemaOu
 
 def sqlstate(error: BaseException) -> str | None:
     """The SQLSTATE code of a server error; None for an error of the connection."""
-    code = getattr(error, "sqlstate", None)
+    code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)  # psycopg2 has the latter
     return code if isinstance(code, str) else None
 
 

@@ -43,8 +43,7 @@ class Queries(Handle):
     ) -> list[JobRecord | None]:
         statement = self._sql.reading("get", payloads)
         rows = await self._connections.rows(statement, list(ids), now, writes=False)
-        found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
-        return [found.get(place) for place in range(1, len(ids) + 1)]
+        return found_records(rows, len(ids))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         """A look at little more than a page; while that does not fill it, one that goes four times as far."""
@@ -131,6 +130,12 @@ class Queries(Handle):
 
     async def _rows(self, name: str, *arguments: object) -> Sequence[Any]:
         return await self._connections.rows(self._sql[name], *arguments, writes=False)
+
+
+def found_records(rows: Sequence[Any], count: int) -> list[JobRecord | None]:
+    """The answer of the statement `get` to a question for `count` ids."""
+    found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
+    return [found.get(place) for place in range(1, count + 1)]
 
 
 def _page(query: Query, rows: Sequence[Any]) -> Page:

@@ -1,8 +1,8 @@
 """One statement on a connection or session that belongs to the caller, whichever library it is of.
 
-Known by what they are, without importing any of them: psycopg, asyncpg, SQLAlchemy, Django. A
+Known by what they are, without importing any of them: psycopg, psycopg2, asyncpg, SQLAlchemy, Django. A
 blocking one answers at once, an async one with a coroutine. SQLAlchemy is always spoken to through
-its own `execute`: its asyncpg adapter begins lazily, and a statement sent past it would stand
+its own `execute`: its asyncpg adapter begins lazily, and a statement sent past it would be
 outside of the transaction.
 """
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from importlib import import_module
+from typing import Any, TypeVar, cast
+from zoneinfo import ZoneInfo
 
 from taskharbor.drivers.borrowed import (
     DJANGO,
@@ -37,34 +40,48 @@ def is_async(tx: Any) -> bool:
 
 
 def run_in(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T | Awaitable[_T]:
-    """Run the statement there and hand its rows to `then`."""
+    """Run the statement in the caller's transaction and hand its rows to `then`."""
+    return _run(tx, statement, arguments, then, joins=True)
+
+
+def run_on(connection: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
+    """Run the statement on a blocking connection, in its transaction or by itself, and hand its rows on."""
+    if is_async(connection):
+        raise InvalidArgument("this is an async connection, and a blocking one is needed; nothing was done")
+    return cast(_T, _run(connection, statement, arguments, then, joins=False))
+
+
+def _run(tx: Any, statement: str, arguments: list[Any], then: Then[_T], *, joins: bool) -> _T | Awaitable[_T]:
+    """`joins`: refuse a connection without a transaction."""
     kind = kind_of(tx, _KNOWN)
     if kind is not None:
-        answer: _T | Awaitable[_T] = _KNOWN[kind](tx, statement, arguments, then)
+        answer: _T | Awaitable[_T] = _KNOWN[kind](tx, statement, arguments, then, joins)
         return answer
     if isinstance(tx, str):
-        return _django(django_connection(tx), statement, arguments, then)
+        return _django(django_connection(tx), statement, arguments, then, joins)
     raise InvalidArgument(
         f"tx is {with_article(f'{type(tx).__module__}.{type(tx).__name__}')}, "
-        "which is no connection of psycopg, asyncpg, SQLAlchemy or Django"
+        "which is no connection of psycopg, psycopg2, asyncpg, SQLAlchemy or Django"
     )
 
 
 # ------------------------------------------------------------------ psycopg
 
 
-def _psycopg(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
-    _refuse_autocommit(tx.autocommit and tx.info.transaction_status.name == "IDLE")
+def _psycopg(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
+    _refuse_autocommit(joins and tx.autocommit and tx.info.transaction_status.name == "IDLE")
+    text, values = _percent(statement, arguments)
     with _ours(), tx.cursor(row_factory=_plain_rows()) as cursor:
-        rows = cursor.execute(numbered(statement, lambda _: "%s").encode(), arguments).fetchall()
+        rows = cursor.execute(text.encode(), values).fetchall()
     return then(rows)
 
 
-async def _psycopg_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
-    _refuse_autocommit(tx.autocommit and tx.info.transaction_status.name == "IDLE")
+async def _psycopg_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
+    _refuse_autocommit(joins and tx.autocommit and tx.info.transaction_status.name == "IDLE")
+    text, values = _percent(statement, arguments)
     with _ours():
         async with tx.cursor(row_factory=_plain_rows()) as cursor:
-            await cursor.execute(numbered(statement, lambda _: "%s").encode(), arguments)
+            await cursor.execute(text.encode(), values)
             rows = await cursor.fetchall()
     return then(rows)
 
@@ -75,11 +92,27 @@ def _plain_rows() -> Any:
     return tuple_row
 
 
+def _psycopg2(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
+    library = import_module("psycopg2.extensions")  # has no types
+    is_idle = tx.info.transaction_status == library.TRANSACTION_STATUS_IDLE
+    _refuse_autocommit(joins and tx.autocommit and is_idle)
+    with _ours(), tx.cursor(cursor_factory=library.cursor) as own:
+        own.execute(*_percent(statement, arguments))
+        rows = own.fetchall()
+    return then(_plain(rows))
+
+
+def _percent(statement: str, arguments: list[Any]) -> tuple[str, dict[str, Any]]:
+    """By name: a statement may use its arguments in any order."""
+    values = {f"a{place}": value for place, value in enumerate(arguments, 1)}
+    return numbered(statement, lambda number: f"%(a{number})s"), values
+
+
 # ------------------------------------------------------------------ asyncpg
 
 
-async def _asyncpg(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
-    _refuse_autocommit(not tx.is_in_transaction())
+async def _asyncpg(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
+    _refuse_autocommit(joins and not tx.is_in_transaction())
     with _ours():
         rows = await tx.fetch(statement, *arguments)
     return then(rows)
@@ -88,19 +121,22 @@ async def _asyncpg(tx: Any, statement: str, arguments: list[Any], then: Then[_T]
 # ------------------------------------------------------------------ SQLAlchemy
 
 
-def _sqlalchemy(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
-    with _ours():
-        refuse_autocommit(connection_of(tx))
-        rows = tx.execute(*_named(statement, arguments)).fetchall()
-    return then(rows)
-
-
-async def _sqlalchemy_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
+def _sqlalchemy(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
     with _ours():
         connection = connection_of(tx)
-        refuse_autocommit((connection if connection is tx else await connection).sync_connection)
+        if joins:
+            refuse_autocommit(connection)
+        rows = tx.execute(*_named(statement, arguments)).fetchall()
+    return then(_plain(rows))
+
+
+async def _sqlalchemy_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
+    with _ours():
+        connection = connection_of(tx)
+        if joins:
+            refuse_autocommit((connection if connection is tx else await connection).sync_connection)
         rows = (await tx.execute(*_named(statement, arguments))).fetchall()
-    return then(rows)
+    return then(_plain(rows))
 
 
 def _named(statement: str, arguments: list[Any]) -> tuple[Any, dict[str, Any]]:
@@ -114,17 +150,32 @@ def _named(statement: str, arguments: list[Any]) -> tuple[Any, dict[str, Any]]:
 # ------------------------------------------------------------------ Django
 
 
-def _django(tx: Any, statement: str, arguments: list[Any], then: Then[_T]) -> _T:
+def _django(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
     if tx.vendor != "postgresql":
         raise InvalidArgument(f"tx is a Django connection to {tx.vendor}; the jobs live in Postgres")
-    _refuse_autocommit(tx.get_autocommit() and not tx.in_atomic_block)
+    _refuse_autocommit(joins and tx.get_autocommit() and not tx.in_atomic_block)
     with _ours(), tx.cursor() as cursor:
-        cursor.execute(numbered(statement, lambda _: "%s"), arguments)
+        cursor.execute(*_percent(statement, arguments))
         rows = cursor.fetchall()
-    return then(rows)
+    return then(_plain(rows, tx.timezone_name))
 
 
 # ------------------------------------------------------------------ shared
+
+
+def _plain(rows: Sequence[Any], timezone: str = "") -> list[tuple[Any, ...]]:
+    """Values as asyncpg has them. psycopg2 hands out bytes as memoryview. Without USE_TZ, Django strips
+    instants of the time zone of its connection.
+    """
+    return [tuple(_value(value, timezone) for value in row) for row in rows]
+
+
+def _value(value: Any, timezone: str) -> Any:
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    if timezone and isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=ZoneInfo(timezone))
+    return value
 
 
 def _refuse_autocommit(is_alone: bool) -> None:
@@ -147,6 +198,7 @@ class _ours:  # noqa: N801 - reads as a word of the statement
 _KNOWN: dict[str, Callable[..., Any]] = {
     "psycopg.Connection": _psycopg,
     "psycopg.AsyncConnection": _psycopg_async,
+    "psycopg2.connection": _psycopg2,
     "asyncpg.Connection": _asyncpg,
     "asyncpg.PoolConnectionProxy": _asyncpg,
     **dict.fromkeys(SQLALCHEMY, _sqlalchemy),

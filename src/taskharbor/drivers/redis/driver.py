@@ -253,5 +253,8 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         commands = [("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES) for key in keys]
         return sum(found or 0 for found in await self.primary.together(commands))
 
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        await self._wakeups.ring(queues)
+
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return self._wakeups.listen(queues, worker_id)

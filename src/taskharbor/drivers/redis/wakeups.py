@@ -104,6 +104,10 @@ class WakeupListener:
             with suppress(asyncio.CancelledError):
                 await task
 
+    async def ring(self, queues: Sequence[str]) -> None:
+        """Leave a marker in the wake lists of these queues."""
+        await self._primary.run("ring", [self._keys.queue(queue).wake for queue in queues])
+
     def wake_all(self) -> None:
         self._has_notified = True
         for subscription in self._subscriptions:

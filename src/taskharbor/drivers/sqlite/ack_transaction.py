@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from taskharbor.drivers.messages import Settled
-from taskharbor.drivers.sqlite.caller_transaction import do_in
+from taskharbor.drivers.sqlite.caller_transaction import do_quietly_in
 from taskharbor.drivers.sqlite.connection import open_writer
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
@@ -62,7 +62,9 @@ class AckTransaction:
                 "leave BEGIN, COMMIT and ROLLBACK to ctx.transaction()"
             )
         at = now or self._clock.now()
-        [answer], notices = do_in(connection, lambda step: settle(step, [ack]), self._location, self._sql, at)
+        [answer], notices = do_quietly_in(
+            connection, lambda step: settle(step, [ack]), self._location, self._sql, at
+        )
         if not isinstance(answer, Settled):
             raise answer
         with translated(self._location.path, committing=True):

@@ -1,4 +1,4 @@
-"""Steps inside a transaction of the caller's own: of a sqlite3 connection, or of what has one inside.
+"""Steps on a connection of the caller's own: a sqlite3 connection, or what has one inside.
 
 SQLAlchemy leaves it to sqlite3 to begin a transaction, which that does before the first write. So where
 none is open yet it is begun here, and ends with the commit or rollback of the session as any other.
@@ -7,8 +7,10 @@ none is open yet it is begun here, and ends with the commit or rollback of the s
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,34 +20,100 @@ from taskharbor.drivers.borrowed import (
     SQLALCHEMY_ASYNC,
     connection_of,
     django_connection,
+    is_autocommit,
     kind_of,
     no_transaction,
-    refuse_autocommit,
+    when_committed,
 )
+from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.faults import translated
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
-from taskharbor.drivers.sqlite.wakeups import Notices
+from taskharbor.drivers.sqlite.wakeups import Notices, ring_once
 from taskharbor.errors import InvalidArgument
 
 T = TypeVar("T")
 
+_NO_TABLE = re.compile("no such (table|column)|has no column named")
 
-def do_in(
-    tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
-) -> tuple[T, Notices]:
-    """Carry out a step in the caller's transaction: all of it or nothing, and the caller commits.
 
-    The answer, and who is notified. That may be before the commit: until then the caller keeps every other
-    writer waiting, so a worker that looks for the job has its turn right after it.
-    """
+def do_in(tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime) -> T:
+    """Carry out a step in the caller's transaction: all of it or nothing, and the caller commits."""
     own = sqlite_of(tx, location)
+    if kind_of(tx, SQLALCHEMY) and not _begun(connection_of(tx), own, location):
+        raise no_transaction("tx has the isolation level AUTOCOMMIT: use one that begins transactions")
+    answer, notices = do_quietly_in(own, work, location, sql, now)
+    _ring(tx, location, notices)
+    return answer
+
+
+def do_quietly_in(
+    own: sqlite3.Connection, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
+) -> tuple[T, Notices]:
+    """The same on a sqlite3 connection. Workers are left to the caller, who knows when it commits."""
+    with _borrowed(own, location):
+        if not own.in_transaction:
+            raise InvalidArgument(
+                "tx has no open transaction, so there is nothing to join: execute BEGIN first, "
+                "best BEGIN IMMEDIATE, and commit after the enqueue"
+            )
+        return _in_savepoint(own, work, sql, now)
+
+
+def do_on(
+    connection: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
+) -> T:
+    """`do_in`, and without a transaction there in one of its own, which is committed."""
+    own = sqlite_of(connection, location)
+    if kind_of(connection, SQLALCHEMY):
+        _begun(connection_of(connection), own, location)
+    with _borrowed(own, location):
+        is_alone = not own.in_transaction
+        if is_alone:
+            answer, notices = _alone(own, "begin immediate", work, sql, now)
+        else:
+            answer, notices = _in_savepoint(own, work, sql, now)
+    _ring(None if is_alone else connection, location, notices)
+    return answer
+
+
+def look_on(
+    connection: Any, look: Callable[[Step], T], location: Location, sql: Statements, now: datetime
+) -> T:
+    """A step that changes nothing: it sees what the transaction there has written."""
+    own = sqlite_of(connection, location)
+    with _borrowed(own, location):
+        if own.in_transaction:
+            return look(Step(own, sql, HandleCache(), now, Notices()))
+        return _alone(own, "begin", look, sql, now)[0]
+
+
+def _ring(tx: Any, location: Location, notices: Notices) -> None:
+    """Wake workers after the commit. Where we do not learn of it, now: until then the caller keeps every
+    other writer waiting, so a worker that looks for the job has its turn soon after.
+    """
+    if notices and not when_committed(tx, lambda: ring_once(location, notices)):
+        ring_once(location, notices)
+
+
+@contextmanager
+def _borrowed(own: sqlite3.Connection, location: Location) -> Iterator[None]:
+    """Rows and texts as we read them, and errors of ours; afterwards everything is as the caller had it."""
     factories = own.row_factory, own.text_factory
     own.row_factory, own.text_factory = None, str
     try:
-        _check(own, location)
+        if not _is_same_file(own, location.path):
+            raise InvalidArgument(
+                f"the connection is to another file than {location.path}, where the jobs are; "
+                "nothing was stored"
+            )
         with translated(location.path):
-            return _in_savepoint(own, work, sql, now)
+            try:
+                yield
+            except sqlite3.OperationalError as error:
+                if _NO_TABLE.search(str(error)):
+                    raise schema.out_of_date(own, location) from error
+                raise
     finally:
         own.row_factory, own.text_factory = factories
 
@@ -73,15 +141,21 @@ def _of_sqlalchemy(connection: Any, location: Location) -> sqlite3.Connection:
         raise InvalidArgument(
             f"tx is a connection to {connection.dialect.name}; the jobs are in {location.path}"
         )
-    refuse_autocommit(connection)
+    return own
+
+
+def _begun(connection: Any, own: sqlite3.Connection, location: Location) -> bool:
+    """Begin the transaction of a SQLAlchemy connection, unless it is. False: AUTOCOMMIT has none."""
+    if is_autocommit(connection):
+        return False
     if not connection.in_transaction():
         connection.begin()  # as its first statement would
     if not own.in_transaction:
         if own.isolation_level is None:
-            raise no_transaction("tx has the isolation level AUTOCOMMIT: use one that begins transactions")
+            return False
         with translated(location.path):
             own.execute("begin immediate")
-    return own
+    return True
 
 
 def _of_django(connection: Any, location: Location) -> sqlite3.Connection:
@@ -111,14 +185,20 @@ def _in_savepoint(
     return answer, step.notices
 
 
-def _check(tx: sqlite3.Connection, location: Location) -> None:
-    if not _is_same_file(tx, location.path):
-        raise InvalidArgument(f"tx is connected to another file than {location.path}; enqueue without tx")
-    if not tx.in_transaction:
-        raise InvalidArgument(
-            "tx has no open transaction, so there is nothing to join: execute BEGIN first, "
-            "best BEGIN IMMEDIATE, and commit after the enqueue"
-        )
+def _alone(
+    own: sqlite3.Connection, begin: str, work: Callable[[Step], T], sql: Statements, now: datetime
+) -> tuple[T, Notices]:
+    step = Step(own, sql, HandleCache(), now, Notices())
+    own.execute(begin)
+    try:
+        answer = work(step)
+        step.finish()
+        own.execute("commit")
+    except BaseException:
+        if own.in_transaction:
+            own.execute("rollback")
+        raise
+    return answer, step.notices
 
 
 def _is_same_file(tx: sqlite3.Connection, path: str) -> bool:

@@ -28,7 +28,7 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.ack_transaction import AckTransaction
-from taskharbor.drivers.sqlite.caller_transaction import do_in
+from taskharbor.drivers.sqlite.caller_transaction import do_in, do_on, look_on
 from taskharbor.drivers.sqlite.claim import reserve
 from taskharbor.drivers.sqlite.connection import open_looker, open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.control import Control
@@ -36,18 +36,18 @@ from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.location import Location, location_of
 from taskharbor.drivers.sqlite.logbook import Logbook
-from taskharbor.drivers.sqlite.queries import Queries
+from taskharbor.drivers.sqlite.queries import Queries, get
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.registry import Registry
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.step import Step, statements_for
 from taskharbor.drivers.sqlite.upkeep import promote_all, prune, reclaim
-from taskharbor.drivers.sqlite.wakeups import Bell, ListenerInfo, Subscription
+from taskharbor.drivers.sqlite.wakeups import Bell, ListenerInfo, Notices, Subscription
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.errors import DriverClosed, LeaseLost, RateLimited, SchemaOutOfDate, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
 from taskharbor.model.settlement import Ack, Settlement
 
 T = TypeVar("T")
@@ -144,6 +144,11 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             await self._reader.close()
         self._bell.close()
 
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        notices = Notices()
+        notices.queues.update(queues)
+        self._bell.ring(notices)
+
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Subscription:
         info = ListenerInfo(self._location.namespace, worker_id, queues)
         subscription = Subscription(self._location.path, info, self.entropy, self._subscriptions.discard)
@@ -158,13 +163,18 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None:
             at = now or self.clock.now()
-            answers, notices = do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
-            if notices:
-                self._bell.ring(notices)
-            return _accepted(answers)
+            return _accepted(do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at))
         if self._writer is None:
             raise DriverClosed
         return _accepted(self._writer.do_blocking(lambda step: enqueue(step, jobs), now))
+
+    def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        at = now or self.clock.now()
+        return _accepted(do_on(connection, lambda step: enqueue(step, jobs), self._location, self._sql, at))
+
+    def do_get_on(self, connection: Any, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
+        at = now or self.clock.now()
+        return look_on(connection, lambda step: get(step, ids), self._location, self._sql, at)
 
     # ------------------------------------------------------------------ jobs out
 

@@ -21,10 +21,10 @@ _AFTER_ALL_RANKS = 1 << 62
 
 class Queries(Handle):
     async def do_get(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._read(lambda step: _get(step, ids), now)
+        return await self._read(lambda step: get(step, ids), now)
 
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._read(lambda step: _get(step, ids, payloads=False), now)
+        return await self._read(lambda step: get(step, ids, payloads=False), now)
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         return await self._read(lambda step: find(step, query), now)
@@ -39,7 +39,7 @@ class Queries(Handle):
 # ------------------------------------------------------------------ by id
 
 
-def _get(step: Step, ids: Sequence[str], *, payloads: bool = True) -> list[JobRecord | None]:
+def get(step: Step, ids: Sequence[str], *, payloads: bool = True) -> list[JobRecord | None]:
     """The records of these ids, in this order. An alias gives the job that it leads to."""
     records = Records(step)
     found = {job.id: job for job in records.by_ids(ids, payloads=payloads)}

@@ -49,6 +49,16 @@ def check(connection: sqlite3.Connection, location: Location) -> None:
         )
 
 
+def out_of_date(connection: sqlite3.Connection, location: Location) -> SchemaOutOfDate:
+    """What a statement on the caller's connection means that misses a table."""
+    missing = tuple(pending_names(connection, location))
+    return SchemaOutOfDate(
+        f"the schema in {location.path} is not up to date: {', '.join(missing) or 'a table'} "
+        f"{'are' if len(missing) > 1 else 'is'} missing; nothing was stored. Run `taskharbor migrate up`",
+        missing,
+    )
+
+
 def migrate(connection: sqlite3.Connection, location: Location, clock: Clock, entropy: Entropy) -> list[str]:
     """Apply what is pending in one transaction: all of it, or nothing. Answers what this call applied."""
     if not pending_names(connection, location):

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import msgspec
 
 from taskharbor.drivers.messages import Inbox, Wakeup, WakeupKind
+from taskharbor.drivers.sqlite.location import Location
 from taskharbor.model.entropy import Entropy
 
 _LONGEST_ADDRESS = 100  # 108 bytes with the NUL on Linux, 104 elsewhere
@@ -172,6 +173,13 @@ class Bell:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
         return self._socket
+
+
+def ring_once(location: Location, notices: Notices) -> None:
+    """Notify listeners without a handle that is open."""
+    bell = Bell(location.path, location.namespace)
+    bell.ring(notices)
+    bell.close()
 
 
 class Subscription(Inbox):

@@ -94,6 +94,7 @@ _ARGUMENTS: dict[str, Any] = {
     "settlements": [Ack(_LEASE)],
     "ids": [UNKNOWN_ID],
     "queue": QUEUE,
+    "queues": [QUEUE],
     "key": b"key",
     "settings": QueueSettings(queue=QUEUE, paused=False),
     "job_id": UNKNOWN_ID,

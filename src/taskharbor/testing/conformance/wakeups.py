@@ -106,6 +106,24 @@ async def test_a_cancel_is_hinted_to_the_worker_that_runs_the_job(driver: Driver
     assert wakeup.job_id == job.id
 
 
+async def test_a_ring_is_hinted_to_the_workers_of_its_queues(driver: Driver) -> None:
+    """A22: after a commit that the store did not see; from any handle, and nothing is stored."""
+    async with driver.another() as client, listening(driver) as wakeups:
+        await client.ring([OTHER_QUEUE, QUEUE])
+
+        await hint(wakeups, work_in(QUEUE))
+    assert await driver.count(now=START) == {}
+
+
+async def test_a_ring_that_nobody_waits_for_is_fine(driver: Driver) -> None:
+    """A22: on a store without wake-ups, too; a wrong name is refused."""
+    await driver.ring([])
+    await driver.ring([QUEUE])
+
+    with pytest.raises(InvalidArgument):
+        await driver.ring([QUEUE, "a b"])
+
+
 async def test_closing_stops_the_listening_and_nothing_else(driver: Driver) -> None:
     """V08: twice is fine, the driver stays open, and another listener is not disturbed."""
     async with listening(driver) as kept:

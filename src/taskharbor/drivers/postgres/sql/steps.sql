@@ -56,6 +56,10 @@ select pg_advisory_xact_lock({schema}.lock_id($1::text, $2::text, $3::bytea))
 -- jobs became ready in these queues.   $1 queues
 select {schema}.wake($1::text[])
 
+-- name: ring
+-- the same, whether or not a worker has asked to be woken.   $1 queues
+select {schema}.wake($1::text[], true)
+
 -- name: notify_cancel
 -- a running job was cancelled; its worker learns it at once.   $1 job  $2 worker
 select pg_notify({channel}, 'cancel ' || $1::text || ' ' || $2::text)

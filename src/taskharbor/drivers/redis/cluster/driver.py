@@ -451,6 +451,10 @@ class ClusterDriver(Registry, Logbook, Driver):
             details={**first.details, "primaries": str(len(seen))},
         )
 
+    async def do_ring(self, queues: tuple[str, ...]) -> None:
+        for queue in queues:
+            await (await self._stores.of(queue)).wakeups.ring((queue,))
+
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return MergedSubscription(self._stores.of, self._harbor.wakeups, queues, worker_id)
 
