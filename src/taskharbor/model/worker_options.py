@@ -41,9 +41,10 @@ class WorkerOptions:
     at most half of it. `gpus` (`"all"`, `"0,1"`) reserves a device for each job of the gpu lane, and limits
     the slots to the devices. `unknown_types="skip"` claims only jobs that have a handler here, as a rolling
     deployment needs; `"fail"` sends the others to the dead letters. `prefetch` jobs may wait in this process,
-    leased, beyond those that run. `grace` is how long running jobs may continue after a stop, `patience` how
-    long a handler that was asked to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after
-    its running jobs, so that a supervisor starts a new one; 0 is no limit.
+    leased, beyond those that run; by default none, but while jobs are short as many as start within moments.
+    `grace` is how long running jobs may continue after a stop, `patience` how long a handler that was asked
+    to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after its running
+    jobs, so that a supervisor starts a new one; 0 is no limit.
 
     Raises:
         ConfigurationError: options that cannot work.
@@ -75,7 +76,11 @@ class WorkerOptions:
     )
     poll: timedelta | None = _option(None, "How often an idle worker polls, in addition to wake-ups.")
     max_poll: timedelta | None = _option(None, "While idle, poll less and less often, up to this interval.")
-    prefetch: int = _option(0, "Jobs to claim ahead of those that are running.", least=0)
+    prefetch: int | None = _option(
+        None,
+        "Jobs to claim ahead of those that are running. Default: while jobs are short, what ends in 20 ms.",
+        least=0,
+    )
     rate: RateLimit | None = _option(  # noqa: RUF009 - a field()
         None, "How many jobs this worker may start, e.g. 10/s.", unit="rate"
     )
@@ -94,14 +99,14 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_times()
-        if self.concurrency < 1 or self.concurrency + self.prefetch > MAX_HELD:
+        if self.concurrency < 1 or self.concurrency + (self.prefetch or 0) > MAX_HELD:
             raise ConfigurationError(
                 f"concurrency={self.concurrency} must be at least 1, and with prefetch at most {MAX_HELD}"
             )
         if self.unknown_types not in ("fail", "skip"):
             raise ConfigurationError(f"unknown_types={self.unknown_types!r} must be 'fail' or 'skip'")
         for what in ("prefetch", "max_jobs", "max_memory", "process_memory"):
-            if getattr(self, what) < 0:
+            if (getattr(self, what) or 0) < 0:
                 raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
         if self.gpus is not None:
             self._check_gpus()
@@ -208,7 +213,7 @@ class WorkerKeywords(TypedDict, total=False):
     grace: Duration
     poll: Duration | None
     max_poll: Duration | None
-    prefetch: int
+    prefetch: int | None
     rate: RateLimit | None
     name: str | None
     max_jobs: int

@@ -37,6 +37,8 @@ _log = logging.getLogger("taskharbor.worker")
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
 GATHER_SECONDS = 0.005  # the longest that an ended job waits for those that are about to run
+GATHER_STEP_SECONDS = 0.001
+OVERDUE_SECONDS = 0.1  # claimed ahead of a free slot, and not started for so long: others may run it
 POLL_SECONDS = 0.2
 MOST_ROUND_TRIPS = 6  # of one call to a store that settles something
 POLL_BESIDE_WAKEUPS_SECONDS = 0.5  # wake-ups report new work; the poll finds what has become due
@@ -52,6 +54,7 @@ class Fetcher:
         self._options = options = run.options
         self._driver = run.driver
         self._leased_jobs = run.leased_jobs
+        self._held_limit = run.held_limit
         self._timing = run.timing
         self._entropy = run.entropy
         lanes = options.claimed_lanes
@@ -69,6 +72,8 @@ class Fetcher:
         self._poll_seconds = self._chosen_poll()
         self._bell = asyncio.Event()
         self._alarm = Alarm(run.timing, self._poll)
+        self._overdue_alarm = Alarm(run.timing, self._return_overdue)
+        self._first_waiting: LeasedJob | None = None
         self._unclear: list[LeasedJob] = []
         self._quiet_until = 0.0
         self._failures = 0
@@ -104,6 +109,7 @@ class Fetcher:
         self.may_claim = False
         self.is_over = True
         self._alarm.clear()
+        self._overdue_alarm.clear()
         self._bell.set()
 
     def _poll(self) -> None:
@@ -134,14 +140,20 @@ class Fetcher:
 
         They run in this same event loop. Without this pause the first finished job is sent alone and the
         others need a second call, every turn. If enough jobs have ended already (`has_load`), they are sent
-        at once: the others run during that call.
+        at once: the others run during that call. Jobs that end in threads are waited for as well, while at
+        least half of the jobs held have not started: no slot is idle meanwhile.
         """
         before, until = 0, self._timing.monotonic() + GATHER_SECONDS
-        while (waiting := self._slots.waiting) and waiting != before and not self._settler.has_load:
+        while (waiting := self._slots.waiting) and not self._settler.has_load:
             if self._timing.monotonic() >= until:
                 break
+            if waiting != before:
+                await pause()
+            elif self._settler and 2 * waiting >= self._held_limit.now:
+                await self._timing.clock.sleep(GATHER_STEP_SECONDS)
+            else:
+                break
             before = waiting
-            await pause()
 
     def _has_something_to_do(self) -> bool:
         return not self.is_over or bool(self._settler) or bool(self._unclear)
@@ -151,7 +163,7 @@ class Fetcher:
         batch = self._settler.take()
         limit = self._room(batch)
         wants_jobs = limit > 0 and self.may_claim and (self.expects_work or bool(batch))
-        is_settling, began = bool(batch), self._timing.monotonic()
+        settling, began = len(batch), self._timing.monotonic()
         try:
             await self._explain()
             if wants_jobs and not (batch and self._settles_slowly):
@@ -163,10 +175,12 @@ class Fetcher:
             self._failed(batch, error, "exchange" if wants_jobs else "settle")
         else:
             self._failures = 0
-            if self._driver.outage.is_away and (is_settling or wants_jobs):
+            if self._driver.outage.is_away and (settling or wants_jobs):
                 self._driver.outage.answered()
-            if is_settling:
-                self._note_pace(self._timing.monotonic() - began)
+            if settling:
+                now = self._timing.monotonic()
+                self._note_pace(now - began)
+                self._held_limit.ended(settling, now - began, now)
 
     def _note_pace(self, seconds: float) -> None:
         """Claim apart from settlements once settling takes a good part of a lease.
@@ -211,6 +225,8 @@ class Fetcher:
             self._empty_polls = 0
             self.expects_work = self.expects_work or len(claimed) == claim.limit
             self._run.claimed(claimed, sent)
+            if self._held_limit.is_automatic:
+                self._look_after_held(claimed, claim.limit)
         elif (
             is_quiescent
             and not self.expects_work
@@ -219,6 +235,23 @@ class Fetcher:
         ):
             self._run.idle()
         self.expects_work = self.expects_work or asks_again
+
+    def _look_after_held(self, claimed: list[JobRecord], asked: int) -> None:
+        """Claim ahead only from what is plenty, and never twice beside a job that may kill its worker."""
+        if len(claimed) < asked or any(job.stalls for job in claimed):
+            self._held_limit.reset()
+        if self._slots.waiting:
+            self._overdue_alarm.set(self._timing.monotonic() + OVERDUE_SECONDS)
+
+    def _return_overdue(self) -> None:
+        """Release what was claimed ahead if none of it could start: the jobs before it are long ones."""
+        first = self._slots.first_waiting
+        if first is not None and first is self._first_waiting:
+            self._held_limit.reset()
+            self._slots.release_waiting()
+        elif first is not None:
+            self._overdue_alarm.set(self._timing.monotonic() + OVERDUE_SECONDS)
+        self._first_waiting = first
 
     async def _settle(self, batch: list[LeasedJob]) -> None:
         now = self._timing.stated()
@@ -262,9 +295,9 @@ class Fetcher:
     # ------------------------------------------------------------------ what to ask for
 
     def _room(self, batch: list[LeasedJob]) -> int:
-        """Slots that are free or that this call frees; within what is left of `max_jobs`."""
+        """How many jobs to ask for: up to what may be held, within what is left of `max_jobs`."""
         leased = self._leased_jobs.count
-        free = self._options.concurrency + self._options.prefetch - leased + len(batch)
+        free = self._held_limit.now - leased + len(batch)
         if not self._options.max_jobs:
             return free
         return min(free, self._options.max_jobs - self._run.announcer.finished - leased)

@@ -103,6 +103,51 @@ class LeasedJob(msgspec.Struct, eq=False):
         self.lease.progress = progress
 
 
+AHEAD_SECONDS = 0.02  # how long a job may wait in this process while it could run in another
+MOST_AHEAD_SECONDS = 0.2  # the same with a store that is far away
+MOST_AHEAD = 400  # jobs: with more of them in one call each becomes hardly cheaper
+
+
+class HeldLimit:
+    """How many jobs a worker may hold: those that run, and those that wait for a slot in its process.
+
+    A call to the store costs much more than a short job, so it should carry many of them. But a job that
+    waits here cannot run elsewhere. Without `prefetch` a worker holds as many jobs as it has ended in the
+    last 20 ms, or in the time of four calls to a slower store, and at least one for each slot. It claims
+    ahead only while there are more jobs than it asks for, and none of them was held by a worker that died:
+    then one of them may be the cause. Callers pass the time in.
+    """
+
+    def __init__(self, slots: int, prefetch: int | None) -> None:
+        self._least = slots + (prefetch or 0)
+        self.is_automatic = prefetch is None
+        self._since: float | None = None
+        self._ended = 0
+        self._call_seconds = 0.0
+        self.now = self._least
+
+    def ended(self, count: int, call_seconds: float, now: float) -> None:
+        """So many jobs were settled by a call that took so long."""
+        if not self.is_automatic:
+            return
+        self._call_seconds = min(call_seconds, self._call_seconds * 1.1) or call_seconds
+        if self._since is None:  # when these began is not known
+            self._since, self._ended = now, 0
+            return
+        self._ended += count
+        seconds = now - self._since
+        if seconds >= AHEAD_SECONDS or self._ended >= MOST_AHEAD:
+            horizon = min(max(AHEAD_SECONDS, 4 * self._call_seconds), MOST_AHEAD_SECONDS)
+            wanted = int(self._ended * horizon / seconds) if seconds > 0 else 0
+            self.now = max(self._least, min(wanted, MOST_AHEAD))
+            self._since, self._ended = now, 0
+
+    def reset(self) -> None:
+        """Hold no more than what can run; there is no more, or what waits has waited for too long."""
+        self.now = self._least
+        self._since = None
+
+
 class LeasedJobs:
     """All claimed jobs of one run, for its event loop and for the thread of the heartbeat."""
 

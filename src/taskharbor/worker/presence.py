@@ -103,7 +103,7 @@ class PresenceReporter:
             types=() if run.resolver is not None else run.types,
             unresolved=() if run.resolver is None else run.resolver.unresolved,
             concurrency=options.concurrency,
-            running=tuple(run.leased_jobs.ids()[:MAX_RUNNING_SHOWN]),
+            running=self._running(),
             host=socket.gethostname(),
             pid=os.getpid(),
             started_at=self._started_at,
@@ -113,6 +113,12 @@ class PresenceReporter:
             machine=machine,
             gpus=gpus,
         )
+
+    def _running(self) -> tuple[str, ...]:
+        """At most one job for each slot; those that wait for one come last."""
+        started = [(leased.attempt.started is None, leased.record.id) for leased in self._run.leased_jobs]
+        most = min(self._run.options.concurrency, MAX_RUNNING_SHOWN)
+        return tuple(job_id for _, job_id in sorted(started)[:most])
 
     def _samples(self) -> list[Sample]:
         durations, samples = self._run.durations, list[Sample]()

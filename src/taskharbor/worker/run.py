@@ -40,7 +40,14 @@ from taskharbor.worker.executors.in_thread import ThreadExecutor
 from taskharbor.worker.fetcher import Fetcher, follow_wakeups
 from taskharbor.worker.gpus import Gpu, GpuPool
 from taskharbor.worker.heartbeat_loop import HeartbeatTask, HeartbeatThread
-from taskharbor.worker.leased_jobs import AttemptState, LeasedJob, LeasedJobs, LeaseState, SettlementState
+from taskharbor.worker.leased_jobs import (
+    AttemptState,
+    HeldLimit,
+    LeasedJob,
+    LeasedJobs,
+    LeaseState,
+    SettlementState,
+)
 from taskharbor.worker.loop_monitor import LoopMonitor
 from taskharbor.worker.memory_use import resident_memory
 from taskharbor.worker.presence import MAX_SAMPLES, Durations
@@ -71,6 +78,7 @@ class Run(Protocol):
     events: EventBus
     announcer: Announcer
     leased_jobs: LeasedJobs
+    held_limit: HeldLimit
     durations: Durations
     """How long the latest attempts took, by type; for the next report."""
     recorder: LogRecorder | None
@@ -152,6 +160,7 @@ class WorkerRun:
         self.events = events
         self.announcer = Announcer(options, worker_id, events, driver.outage)
         self.leased_jobs = LeasedJobs()
+        self.held_limit = HeldLimit(options.concurrency, 0 if gpus else options.prefetch)
         self.durations: Durations = deque(maxlen=MAX_SAMPLES)
         self.recorder = self._new_recorder()
         self.why = ""

@@ -11,7 +11,6 @@ whose lease is being extended at that moment waits, so that it is sent with the 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,7 @@ WORTH_A_CALL = 100  # ended jobs in one call: with more of them each becomes har
 class Settler:
     """Decides how attempts end, keeps the settlements until they are sent, and handles the answers.
 
-    With a remote store, settle early once half of the slots (at least 100) have ended, so that store and
+    With a remote store, settle early once half of the jobs held (at least 100) have ended, so that store and
     worker overlap. A store inside this process cannot overlap: there everything that is about to end is
     sent together.
     """
@@ -54,8 +53,8 @@ class Settler:
         self._durations = run.durations
         self._policy = run.options.retry_policy
         self._max_jobs = run.options.max_jobs
-        most = run.options.concurrency + run.options.prefetch
-        self._load = max(most // 2, WORTH_A_CALL) if run.driver.capabilities.remote else sys.maxsize
+        self._held_limit = run.held_limit
+        self._overlaps = run.driver.capabilities.remote
         self._pending: list[LeasedJob] = []
         self._has_news = False
 
@@ -96,11 +95,15 @@ class Settler:
         leased.end.value = settlement
         self._pending.append(leased)
         is_first, self._has_news = not self._has_news, True
-        return is_first or len(self._pending) == self._load
+        return is_first or (self._overlaps and len(self._pending) == self._load)
+
+    @property
+    def _load(self) -> int:
+        return max(self._held_limit.now // 2, WORTH_A_CALL)
 
     @property
     def has_load(self) -> bool:
-        return len(self._pending) >= self._load
+        return self._overlaps and len(self._pending) >= self._load
 
     def take(self) -> list[LeasedJob]:
         """All that can be sent now. Their leases are not extended until `answered` or `failed`."""

@@ -78,6 +78,10 @@ class Slots:
         """How many jobs have not started."""
         return len(self._line)
 
+    @property
+    def first_waiting(self) -> LeasedJob | None:
+        return self._line[0] if self._line else None
+
     def release_waiting(self) -> None:
         """Release the jobs that have not started."""
         waiting = list(self._line)

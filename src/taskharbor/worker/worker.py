@@ -164,7 +164,7 @@ class Worker:
     def busy(self) -> int:
         """How many of its slots hold a job now. From any thread."""
         run = self._run
-        return 0 if run is None else run.leased_jobs.count
+        return 0 if run is None else min(run.leased_jobs.count, self.options.concurrency)
 
     @property
     def waits_for(self) -> str:

@@ -51,7 +51,12 @@ async def test_on_a_slow_store_too_jobs_that_end_together_leave_in_one_call(harn
     [
         (True, {"concurrency": 400}, [200] * 6, [200, 400]),
         (True, {"concurrency": 100, "prefetch": 200}, [150] * 8, [150, 300]),
-        (True, {"concurrency": 100}, [100] * 12, [100, 200]),  # half of that is not worth a call
+        (
+            True,
+            {"concurrency": 100, "prefetch": 0},
+            [100] * 12,
+            [100, 200],
+        ),  # half of that is not worth a call
         (False, {"concurrency": 400}, [400] * 3, [400, 800]),  # nobody would work on the half
     ],
 )

@@ -103,7 +103,7 @@ class WorkerActor(Actor):
             report_every=plan.poll_seconds or 5.0,  # a quiet year has no use for six million reports
             name=self.process.name,
             lanes=self.choices.pick((("any", "cpu"), ("cpu", "any"))) if plan.has("lanes") else None,
-            prefetch=2 if plan.has("prefetch") else 0,
+            prefetch=2 if plan.has("prefetch") else None,
             retry=RETRY,
             clock=self.clock,
             entropy=self.choices.entropy("worker"),
