@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Token
 from datetime import datetime, timedelta
+from inspect import isawaitable
 from sys import modules
 from typing import Any
 
-from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.errors import ConfigurationError, DecodeError, InvalidArgument
 from taskharbor.middleware import AttemptMiddleware, compose, running
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.job import FailureKind, Job, Progress, job_of
-from taskharbor.model.outcome import Died, Failed, Outcome
+from taskharbor.model.outcome import Died, Failed, Outcome, Released, WasCancelled
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.settlement import runs_again
 from taskharbor.tasks import Handler
 from taskharbor.worker.cancellation import Cancellation, overruled, stopped_by
-from taskharbor.worker.executors.contract import Call, Executor
+from taskharbor.worker.executors.contract import BadPayload, Call, Executor
 from taskharbor.worker.gpus import Gpu
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.outcomes import DONE, failure_of, success_of
@@ -41,7 +42,7 @@ _DEFAULT_RETRY = RetryPolicy()
 class Runner:
     """One type of job, ready to run: its handler, its executor, and the middleware around it."""
 
-    __slots__ = ("_call_for", "_layers", "executor", "handler", "plain", "retry")
+    __slots__ = ("_call_for", "_layers", "executor", "handler", "is_blocking", "plain", "retry")
 
     def __init__(
         self,
@@ -55,6 +56,8 @@ class Runner:
         self.executor = executor
         self._call_for = executor.call_of(handler)
         self._layers = tuple(layers)
+        self.is_blocking = executor.where == "thread" and not layers
+        """Whether a thread runs it from beginning to end (thread_slots.py)."""
         # In the loop a call does not depend on the job, so the middleware is composed once.
         self.plain: Call | None = self.call_for(None) if executor.where == "loop" else None
 
@@ -71,10 +74,79 @@ async def run_attempt(
     transactions: Transactions | None = None,
 ) -> Outcome:
     """Run the handler of one leased job and return its outcome."""
+    attempt, ctx = leased.attempt, _context_of(leased, runner, timing, transactions)
+    token = running.set(ctx)
+    bound = bind_structlog(ctx) if "structlog" in modules else None
+    try:
+        value = await (runner.plain or runner.call_for(leased))(ctx, ctx.job)
+    except BaseException as error:
+        if attempt.is_over and isinstance(error, GeneratorExit):
+            raise  # given up before, and the event loop is being closed
+        return stopped_by(leased) or failure_of(error)
+    finally:
+        try:
+            running.reset(token)
+            if bound is not None:
+                unbind_structlog(bound)
+        except ValueError:
+            pass  # closed from another context, which has nothing of ours
+    return _outcome_of(value, leased, runner, timing, max_result)
+
+
+def run_in_thread(
+    leased: LeasedJob,
+    runner: Runner,
+    timing: Timing,
+    max_result: int,
+    transactions: Transactions | None = None,
+) -> Outcome | Awaitable[Any]:
+    """The same for a plain function without middleware, in a thread and in a context of its own.
+
+    If the function returned something to await, so does this: see `awaited_outcome`.
+    """
+    ctx, handler = _context_of(leased, runner, timing, transactions), runner.handler
+    running.set(ctx)
+    if "structlog" in modules:
+        bind_structlog(ctx)
+    try:
+        try:
+            args, kwargs = handler.bind(ctx, ctx.job)
+        except DecodeError as error:
+            raise BadPayload from error
+        value = handler.function(*args, **kwargs)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises becomes its outcome
+        return stopped_by(leased) or failure_of(error)
+    if value is not None and isawaitable(value):
+        return value
+    return _outcome_of(value, leased, runner, timing, max_result)
+
+
+async def awaited_outcome(
+    value: Awaitable[Any], leased: LeasedJob, runner: Runner, timing: Timing, max_result: int
+) -> Outcome:
+    """The rest of an attempt whose function returned something to await."""
+    try:
+        result = await value
+    except BaseException as error:
+        if leased.attempt.is_over and isinstance(error, GeneratorExit):
+            raise
+        return stopped_by(leased) or failure_of(error)
+    return _outcome_of(result, leased, runner, timing, max_result)
+
+
+def refusal(leased: LeasedJob) -> Outcome:
+    """Why a job did not start although it has a handler: cancelled, or its lease cannot be trusted."""
+    if leased.attempt.cancellation.reason == "cancel" or leased.record.cancel_requested:
+        return WasCancelled("cancelled before it started")
+    return Released()
+
+
+def _context_of(
+    leased: LeasedJob, runner: Runner, timing: Timing, transactions: Transactions | None
+) -> JobContext:
     record, attempt = leased.record, leased.attempt
-    job = job_of(record)
     ctx = JobContext(
-        job,
+        job_of(record),
         record.fence,
         attempt.cancellation,
         timing.clock,
@@ -87,21 +159,11 @@ async def run_attempt(
         ctx.gpu = attempt.gpu
     if transactions is not None:
         ctx._begin, ctx._leased = transactions.begin, leased
-    token = running.set(ctx)
-    bound = bind_structlog(ctx) if "structlog" in modules else None
-    try:
-        value = await (runner.plain or runner.call_for(leased))(ctx, job)
-    except BaseException as error:
-        if attempt.is_over and isinstance(error, GeneratorExit):
-            raise  # given up before, and the event loop is being closed
-        return stopped_by(leased) or failure_of(error)
-    finally:
-        try:
-            running.reset(token)
-            if bound is not None:
-                unbind_structlog(bound)
-        except ValueError:
-            pass  # closed from another context, which has nothing of ours
+    return ctx
+
+
+def _outcome_of(value: Any, leased: LeasedJob, runner: Runner, timing: Timing, max_result: int) -> Outcome:
+    attempt = leased.attempt
     if attempt.cancellation.reason is not None or attempt.ends is not None:
         attempt.ran_to_its_end = True
         verdict = overruled(leased, timing)

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from taskharbor.events import JobStarted
 from taskharbor.model.job import FailureKind
-from taskharbor.model.outcome import Failed, Outcome, Released, WasCancelled
-from taskharbor.worker.attempt import Runner, run_attempt
+from taskharbor.model.outcome import Failed, Outcome, Released
+from taskharbor.worker.attempt import Runner, refusal, run_attempt
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.resolver import RELEASED_FOR, Resolver
 from taskharbor.worker.settling import Settler
+from taskharbor.worker.thread_slots import ThreadSlots
 from taskharbor.worker.timing import pause
 from taskharbor.worker.transaction import Transactions
 
@@ -53,7 +55,8 @@ class Slots:
         self._announcer = run.announcer
         self._max_result = run.driver.max_payload
         self._transactions = Transactions(run) if run.driver.capabilities.tx else None
-        self._line: deque[LeasedJob] = deque()
+        self._line: deque[LeasedJob] = deque()  # threads take jobs from it, too: see thread_slots.py
+        self._threads = ThreadSlots(run, runners, self._line, deadlines, settler, self._transactions)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
@@ -80,12 +83,17 @@ class Slots:
 
     @property
     def first_waiting(self) -> LeasedJob | None:
-        return self._line[0] if self._line else None
+        try:
+            return self._line[0]
+        except IndexError:
+            return None
 
     def release_waiting(self) -> None:
         """Release the jobs that have not started."""
-        waiting = list(self._line)
-        self._line.clear()
+        waiting = []
+        with suppress(IndexError):
+            while True:  # one by one: a job that a thread takes meanwhile is not released
+                waiting.append(self._line.popleft())
         self.release(waiting)
 
     def release(self, batch: list[LeasedJob]) -> None:
@@ -103,6 +111,7 @@ class Slots:
 
     async def close(self) -> None:
         """End the idle slots, and cancel the stuck ones without waiting for them."""
+        self._threads.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -135,37 +144,50 @@ class Slots:
         clean, line = copy_context(), self._line
         self._is_waking = False
         while True:
-            if not line:
+            try:
+                leased = line.popleft()
+            except IndexError:
                 await self._wait_for_work()
                 continue
-            leased = line.popleft()
             if line and not self._is_waking:
                 self._wake_next()
-            runner = self._begun(leased, task)
-            if runner is None:
+            runner = self._runner(leased)
+            if runner is not None and runner.is_blocking:
+                if not await self._threads.run(leased):
+                    return
+                ended = self._turn_began  # others had their turn while the thread was at work
+            elif not self._begun(leased, runner, task):
                 self._settler.ended(leased, self._refusal(leased))
+                ended = leased.attempt.ended
             else:
+                assert runner is not None  # noqa: S101 - it would not have begun
                 outcome = await run_attempt(
                     leased, runner, self._timing, self._max_result, self._transactions
                 )
                 if not self._ended(leased):
                     return
                 self._settler.ended(leased, outcome)
+                ended = leased.attempt.ended
             if task.cancelling() or copy_context() != clean:
                 # The handler left something behind in this task: the next job gets a fresh one.
                 self._live -= 1
                 self._wake_next()
                 return
-            if leased.attempt.ended - self._turn_began >= TURN_SECONDS:
+            if ended - self._turn_began >= TURN_SECONDS:
                 await self._give_turn()
 
-    def _begun(self, leased: LeasedJob, task: asyncio.Task[None]) -> Runner | None:
-        """Start the job and return what runs it; None if it must not start, and is over."""
-        record, attempt = leased.record, leased.attempt
-        runner = self._runners.get(record.type)
+    def _runner(self, leased: LeasedJob) -> Runner | None:
+        """What runs the job; None if it has no handler here."""
+        type_name = leased.record.type
+        runner = self._runners.get(type_name)
         if runner is None and self._resolver is not None:
-            self._resolver.look_up(record.type)
-            runner = self._runners.get(record.type)
+            self._resolver.look_up(type_name)
+            runner = self._runners.get(type_name)
+        return runner
+
+    def _begun(self, leased: LeasedJob, runner: Runner | None, task: asyncio.Task[None]) -> bool:
+        """Start the job; False if it must not start, and is over."""
+        record, attempt = leased.record, leased.attempt
         now = self._timing.monotonic()
         if (
             runner is None
@@ -174,22 +196,20 @@ class Slots:
             or record.cancel_requested
         ):
             attempt.is_over = True
-            return None
+            return False
         attempt.started = now
         attempt.task = task
         if record.timeout:
             self._deadlines.set(leased, now + record.timeout.total_seconds())
         if JobStarted in self._events.heard:
             self._announcer.started(leased)
-        return runner
+        return True
 
     def _refusal(self, leased: LeasedJob) -> Outcome:
         """Why a job did not start: cancelled, its lease cannot be trusted, or it has no handler here."""
-        reason = leased.attempt.cancellation.reason
-        if reason == "cancel" or leased.record.cancel_requested:
-            return WasCancelled("cancelled before it started")
-        if leased.record.type in self._runners or reason is not None:
-            return Released()
+        record = leased.record
+        if record.type in self._runners or record.cancel_requested or leased.attempt.cancellation.is_set():
+            return refusal(leased)
         if self._releases_unknown:
             return Released(RELEASED_FOR)
         return Failed(f"no handler is registered for {leased.record.type!r}", FailureKind.NO_HANDLER)

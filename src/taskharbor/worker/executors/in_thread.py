@@ -1,4 +1,8 @@
-"""Blocking handlers: each in a thread of its own while it runs. A thread cannot be stopped, only asked."""
+"""Blocking handlers with middleware around them: each in a thread while it runs, called from the event loop.
+
+Without middleware a thread runs them from beginning to end: worker/thread_slots.py. A thread cannot be
+stopped, only asked.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +28,15 @@ if TYPE_CHECKING:
 class _Work:
     """One call on its way through a thread."""
 
-    __slots__ = ("args", "context", "executor", "function", "future", "is_given_up", "kwargs", "loop")
+    __slots__ = ("args", "context", "function", "future", "kwargs", "loop")
 
-    def __init__(
-        self, executor: ThreadExecutor, function: Any, args: Any, kwargs: Any, context: Context
-    ) -> None:
-        self.executor = executor
+    def __init__(self, function: Any, args: Any, kwargs: Any, context: Context) -> None:
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.context = context
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
-        self.is_given_up = False
 
     def __call__(self) -> Callable[[], None]:
         try:
@@ -50,9 +50,7 @@ class _Work:
             self.loop.call_soon_threadsafe(self._answer, answer)
 
     def _answer(self, answer: tuple[Any, BaseException | None]) -> None:
-        if self.is_given_up:
-            self.executor.abandoned -= 1
-        elif not self.future.done():
+        if not self.future.done():
             self.future.set_result(answer)
 
 
@@ -63,7 +61,6 @@ class ThreadExecutor:
 
     def __init__(self, name: str = "taskharbor") -> None:
         self._pool = DaemonPool(name)
-        self.abandoned = 0
 
     def call_of(self, handler: Handler) -> Callable[[LeasedJob], Call]:
         bind, function = handler.bind, handler.function
@@ -74,7 +71,7 @@ class ThreadExecutor:
                     args, kwargs = bind(ctx, job)
                 except DecodeError as error:
                     raise BadPayload from error
-                leased.attempt.work = work = _Work(self, function, args, kwargs, copy_context())
+                leased.attempt.work = work = _Work(function, args, kwargs, copy_context())
                 self._pool.start(work)
                 value, raised = await work.future
                 if raised is not None:
@@ -92,8 +89,6 @@ class ThreadExecutor:
         work = leased.attempt.work
         if work is None or work.future.done():
             return False
-        work.is_given_up = True
-        self.abandoned += 1
         work.future.set_exception(GivenUp())
         return True
 
