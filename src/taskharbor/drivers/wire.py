@@ -99,7 +99,6 @@ _LOOKING = {
     "hello",
     "info",
     "wakeups",
-    "ring",
     "pending_migrations",
     "get",
     "find",

@@ -49,6 +49,7 @@ def arguments_of(verb: str, queue: str = "mail", job_id: str = MINE) -> dict[str
         "pending_migrations": {},
         "migrate": {},
         "enqueue": {"jobs": [NewJob(id="01900000-0000-7000-8000-00000000000f", type="t", queue=queue)]},
+        "ring": {"queues": [queue]},
         "reserve": {"claim": claim},
         "extend_leases": {"leases": [], "lease_for": 30 * SECOND},
         "settle": {"settlements": []},
