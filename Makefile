@@ -7,6 +7,10 @@
 
 export PYTHON
 ARGS ?=
+# Compiled modules are kept, and in one place, whatever the environment asks for: the tests start hundreds of processes,
+# and each would compile everything again.
+export PYTHONDONTWRITEBYTECODE =
+export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 # Two processes: enough to use a small machine, few enough for the servers the tests start.
 JOBS ?= 2
 python := .venv/bin/python

@@ -216,7 +216,8 @@ class World:
         path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
         env = {**os.environ, "CHAOS_FOLDER": str(self.folder), "PYTHONPATH": path, **(more or {})}
         env |= {"CHAOS_URL": url or self.store.url()}
-        env |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()}
+        kept = os.environ.get("PYTHONPYCACHEPREFIX") or _bytecode()
+        env |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": kept}
         with self._log(len(self.processes)).open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
         self.processes.append(process)
