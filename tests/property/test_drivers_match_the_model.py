@@ -20,7 +20,7 @@ from taskharbor.testing.statemachine import hold_to_the_model
 
 SEED = int(os.environ.get("TASKHARBOR_PROPERTY_SEED", "0"))
 STEPS = int(os.environ.get("TASKHARBOR_PROPERTY_STEPS", "50000"))
-FEW_STEPS = min(STEPS, 2_000)
+FEW_STEPS = min(STEPS, 1_000)
 _numbers = count()
 
 # The driver → the URL of a new, empty store. The slow ones first: so two processes share them out evenly.

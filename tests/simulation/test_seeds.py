@@ -20,7 +20,7 @@ from taskharbor.testing.simulator.points import POINTS
 
 pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a busy machine
 FIRST = int(os.environ.get("TASKHARBOR_SEED", "0"))
-FEW_CALLS, MANY_CALLS = 10_000, 100_000
+FEW_CALLS, MANY_CALLS = 5_000, 100_000
 """Calls of one test. CI makes a million in all: 4 + 6 times many in memory, and some on SQLite."""
 LONG_SEEDS = 6000
 
