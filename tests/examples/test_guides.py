@@ -26,6 +26,7 @@ PAGES = [
     "guides/schedules.md",
     "guides/failure-jobs.md",
     "guides/fastapi.md",
+    "guides/sentry.md",
 ]
 
 
