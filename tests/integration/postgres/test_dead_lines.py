@@ -178,3 +178,42 @@ async def test_while_a_call_takes_long_the_next_finds_a_connection(driver: Postg
     assert not slow.done()
     slow.cancel()
     await asyncio.gather(slow, return_exceptions=True)
+
+
+async def test_on_a_slow_line_other_calls_leave_a_connection_to_the_heartbeat(driver: PostgresDriver) -> None:
+    """A worker's report takes several round trips; no lease may end while a heartbeat waits for it."""
+    connections = driver._connections
+    await connections.rows("select pg_sleep(0.3)", urgent=True)
+    async with asyncio.timeout(SLOW):
+        while connections._is_opening_spare:
+            await asyncio.sleep(0.02)
+    *more, kept = connections._idle
+    for one in more:
+        one.terminate()
+    connections._idle = [kept]
+
+    others = [asyncio.create_task(connections.rows("select pg_sleep(60)")) for _ in range(2)]
+    async with asyncio.timeout(SLOW):
+        while len(connections._lent) < len(others):
+            await asyncio.sleep(0.02)
+
+    assert kept not in connections._lent
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def test_on_a_fast_line_no_connection_is_left_over(driver: PostgresDriver) -> None:
+    connections = driver._connections
+    await connections.rows("select 1", urgent=True)
+    connections._reserved_until = 0.0  # it may have been slow, on a busy machine
+    [only] = connections._idle
+
+    other = asyncio.create_task(connections.rows("select pg_sleep(60)"))
+    async with asyncio.timeout(SLOW):
+        while not connections._lent:
+            await asyncio.sleep(0.02)
+
+    assert only in connections._lent
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)

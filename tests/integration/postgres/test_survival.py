@@ -157,8 +157,8 @@ def losing_answers(driver: PostgresDriver, *, after: int = 0) -> Iterator[None]:
     once = connections._once
     answered = iter(range(after))
 
-    async def lose(step: Any) -> Any:
-        answer = await once(step)
+    async def lose(step: Any, urgent: bool) -> Any:
+        answer = await once(step, urgent)
         if next(answered, None) is None:
             raise ConnectionResetError("cut")
         return answer

@@ -33,6 +33,7 @@ CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 5.0  # after that a connection that was not needed is closed
 SOON_SECONDS = 0.05  # a new connection takes as long, so one that comes back within that is as good
 SLOW_SECONDS = 0.15  # while a call takes longer than that, a connection is opened before it is needed
+RESERVE_SECONDS = 15.0  # after an urgent call that was slow, one connection is left to the next urgent one
 KNOWN_SECONDS = 1.0  # at the most, to learn what became of a call that was given up
 ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a word never answers
 
@@ -59,6 +60,7 @@ class Connections:
         self._returned = asyncio.Event()  # set when a connection comes back
         self._lent: dict[Any, float] = {}  # with the time since when
         self._most_lent = 0  # at once, since the last look at it
+        self._reserved_until = 0.0
         self._spare_timer: asyncio.TimerHandle | None = None
         self._is_opening_spare = False
         self._trimming: asyncio.TimerHandle | None = None
@@ -67,13 +69,20 @@ class Connections:
         self._is_closed = False
         self._background: set[asyncio.Task[Any]] = set()
 
-    async def rows(self, statement: str, *arguments: object, writes: bool = True) -> Sequence[Any]:
-        """One statement in a transaction of its own."""
-        if self._address.behind_pooler:
-            return await self.step(lambda connection: connection.fetch(statement, *arguments), writes=writes)
-        return await self._tried(lambda connection: connection.fetch(statement, *arguments), writes)
+    async def rows(
+        self, statement: str, *arguments: object, writes: bool = True, urgent: bool = False
+    ) -> Sequence[Any]:
+        """One statement in a transaction of its own. On a slow line an urgent one finds a connection free."""
 
-    async def step(self, step: Step[_T], *, writes: bool = True) -> _T:
+        def fetch(connection: Any) -> Awaitable[Sequence[Any]]:
+            fetched: Awaitable[Sequence[Any]] = connection.fetch(statement, *arguments)
+            return fetched
+
+        if self._address.behind_pooler:
+            return await self.step(fetch, writes=writes, urgent=urgent)
+        return await self._tried(fetch, writes, urgent)
+
+    async def step(self, step: Step[_T], *, writes: bool = True, urgent: bool = False) -> _T:
         """Several statements in one transaction."""
 
         async def in_transaction(connection: Any) -> _T:
@@ -89,7 +98,7 @@ class Connections:
             await connection.execute("commit")
             return result
 
-        return await self._tried(in_transaction, writes)
+        return await self._tried(in_transaction, writes, urgent)
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
@@ -153,18 +162,26 @@ class Connections:
         for connection in idle:
             await _hang_up(connection)
 
-    async def _tried(self, step: Step[_T], writes: bool) -> _T:
+    async def _tried(self, step: Step[_T], writes: bool, urgent: bool) -> _T:
         for left in reversed(range(_TRIES)):
             try:
-                return await self._once(step)
+                return await self._once(step, urgent)
             except FOREIGN as error:
                 if left and (sqlstate(error) in RETRYABLE or _may_ask_again(error, writes)):
                     continue
                 raise ours(error, writes=writes) from error
         raise AssertionError("unreachable")
 
-    async def _once(self, step: Step[_T]) -> _T:
-        return await self._lent_by(self._take, step)
+    async def _once(self, step: Step[_T], urgent: bool) -> _T:
+        if not urgent:
+            return await self._lent_by(self._take, step)
+        began = self._loop.time()
+        try:
+            return await self._lent_by(lambda: self._take(urgent=True), step)
+        finally:
+            now = self._loop.time()
+            if now - began > SLOW_SECONDS:
+                self._reserved_until = now + RESERVE_SECONDS
 
     async def _lent_by(self, take: Callable[[], Awaitable[Any]], step: Step[_T]) -> _T:
         async with self._room:
@@ -205,14 +222,14 @@ class Connections:
         else:
             self._give_back(connection)
 
-    async def _take(self, *, to_lend: bool = False) -> Any:
-        connection = self._taken_idle(to_lend)
+    async def _take(self, *, to_lend: bool = False, urgent: bool = False) -> Any:
+        connection = self._taken_idle(to_lend, urgent)
         if connection is None and self._lent and not to_lend:
             self._returned.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SOON_SECONDS):
                     await self._returned.wait()
-            connection = self._taken_idle(to_lend)
+            connection = self._taken_idle(to_lend, urgent)
         if connection is None:
             connection = await self._new()
         self._note_lent(connection)
@@ -236,14 +253,21 @@ class Connections:
         self._is_opening_spare = False
         self._keep(connecting)
 
-    def _taken_idle(self, to_lend: bool) -> Any:
+    def _taken_idle(self, to_lend: bool, urgent: bool) -> Any:
         while self._idle:
+            if not urgent and len(self._idle) <= self._reserved():
+                break
             if to_lend and self._idle[-1] is self._kept:  # it comes first, so there is no other
                 break
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
         return None
+
+    def _reserved(self) -> int:
+        """How many idle connections are left to urgent calls: one, where a new one would take long."""
+        has_room = len(self._lent) + 1 < self._address.pool_size
+        return int(has_room and self._loop.time() < self._reserved_until)
 
     def _note_lent(self, connection: Any) -> None:
         self._lent[connection] = self._loop.time()
@@ -320,7 +344,7 @@ class Connections:
 
     def _trim(self) -> None:
         """Close as many as were not needed since the last time; one stays, and the one that listens."""
-        needed, self._most_lent = max(self._most_lent, 1), len(self._lent)
+        needed, self._most_lent = max(self._most_lent, 1) + self._reserved(), len(self._lent)
         spare = [one for one in self._idle if one is not self._kept]
         surplus = len(self._idle) + len(self._lent) - needed
         for connection in spare[: max(surplus, 0)]:

@@ -45,7 +45,9 @@ class Leases(Handle):
         if batch.ids:
             texts = [progress_text(progress.get(job_id)) for job_id in batch.ids] if progress else []
             rows = await self._connections.rows(
-                self._sql["extend"], now, *batch.arguments, texts if any(texts) else None, span_us(lease_for)
+                self._sql["extend"],
+                *(now, *batch.arguments, texts if any(texts) else None, span_us(lease_for)),
+                urgent=True,  # a lease ends while it waits
             )
             for ord_, fence, worker, queue, is_cancelled, version, expires_at, at in rows:
                 place = batch.places[ord_ - 1]
