@@ -165,6 +165,7 @@ def _at_the_end() -> None:
         connections.close(quietly=True)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 # atexit would be too late: by then threads and executors, which drivers use to close, are gone.
 threading._register_atexit(_at_the_end)  # type: ignore[attr-defined]
