@@ -27,6 +27,7 @@ PAGES = [
     "guides/failure-jobs.md",
     "guides/fastapi.md",
     "guides/sentry.md",
+    "guides/flask.md",
 ]
 
 

@@ -73,8 +73,9 @@ _COMPLETING = "_TASKHARBOR_COMPLETE"
 _SETTINGS_FLAGS = {"--config": "TASKHARBOR_CONFIG", "--profile": "TASKHARBOR_PROFILE"}
 
 
-def main() -> NoReturn:
-    code = run(sys.argv[1:])
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line of this process, or the one given, and exit with its code."""
+    code = run(sys.argv[1:] if argv is None else argv)
     if "taskharbor.worker.worker" in sys.modules:  # one may have run, and handlers leave threads behind
         from taskharbor.worker.forced_exit import exit_within
 

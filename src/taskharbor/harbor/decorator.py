@@ -61,12 +61,14 @@ class TaskMaker:
         *,
         retry: RetryPolicy,
         default_queue: str,
+        around: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
         self._client = client
         self._registry = registry
         self._options = options
         self._retry = retry
         self._default_queue = default_queue
+        self._around = around
 
     @overload
     def __call__(
@@ -85,6 +87,7 @@ class TaskMaker:
             raise ConfigurationError(f"harbor.task goes on a function, not on {function!r:.80}{hint}")
         options = self._options
         declarations = waiting_declarations(function)
+        function = self._around(function)
         task_class = AsyncTask if inspect.iscoroutinefunction(function) else Task
         task: Task[..., Any] = task_class(
             function,
