@@ -217,3 +217,21 @@ async def test_on_a_fast_line_no_connection_is_left_over(driver: PostgresDriver)
     assert only in connections._lent
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_a_connection_that_comes_back_is_taken_before_a_new_one_is_there(
+    proxy: Proxy, proxied_url: str
+) -> None:
+    """A new one takes six round trips; after a heartbeat that was given up there is no time for them."""
+    async with PostgresDriver.from_url(proxied_url) as driver:
+        connections = driver._connections
+        held = proxy.hold_after("startup")  # no new connection will be there
+        busy = asyncio.create_task(connections.rows("select pg_sleep(1)"))
+        async with asyncio.timeout(SLOW):
+            while not connections._lent:
+                await asyncio.sleep(0.01)
+
+            assert await driver.count() == {}
+
+        await busy
+        held.let_go.set()

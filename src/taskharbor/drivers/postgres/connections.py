@@ -177,20 +177,22 @@ class Connections:
             return await self._lent_by(self._take, step)
         began = self._loop.time()
         try:
-            return await self._lent_by(lambda: self._take(urgent=True), step)
+            return await self._lent_by(lambda: self._take(urgent=True), step, known_seconds=0.0)
         finally:
             now = self._loop.time()
             if now - began > SLOW_SECONDS:
                 self._reserved_until = now + RESERVE_SECONDS
 
-    async def _lent_by(self, take: Callable[[], Awaitable[Any]], step: Step[_T]) -> _T:
+    async def _lent_by(
+        self, take: Callable[[], Awaitable[Any]], step: Step[_T], known_seconds: float = KNOWN_SECONDS
+    ) -> _T:
         async with self._room:
             connection = await take()
             try:
                 answer = await step(connection)
             except (TimeoutError, asyncio.CancelledError):
                 # The next call may depend on what became of this one: that is waited for, but not for long.
-                await asyncio.wait([self._suspect(connection)], timeout=KNOWN_SECONDS)
+                await asyncio.wait([self._suspect(connection)], timeout=known_seconds)
                 raise
             except BaseException as error:
                 if isinstance(error, asyncpg.InternalClientError):
@@ -231,7 +233,7 @@ class Connections:
                     await self._returned.wait()
             connection = self._taken_idle(to_lend, urgent)
         if connection is None:
-            connection = await self._new()
+            connection = await self._new_or_returned(to_lend, urgent)
         self._note_lent(connection)
         if not self._idle and self._spare_timer is None:
             self._spare_timer = self._loop.call_later(SLOW_SECONDS, self._spare_if_slow)
@@ -273,14 +275,25 @@ class Connections:
         self._lent[connection] = self._loop.time()
         self._most_lent = max(self._most_lent, len(self._lent))
 
-    async def _new(self) -> Any:
-        # Whoever waits for it may give up; on a slow line the next one is glad of it.
+    async def _new_or_returned(self, to_lend: bool, urgent: bool) -> Any:
+        """A new connection, or one that comes back before it: on a slow line that is much earlier.
+
+        If the caller gives up, the new one is kept: the next caller needs it.
+        """
         connecting = self._in_background(connect(self._address))
         try:
-            return await asyncio.shield(connecting)
+            while not connecting.done():
+                self._returned.clear()
+                returned = self._in_background(self._returned.wait())
+                await asyncio.wait((connecting, returned), return_when=asyncio.FIRST_COMPLETED)
+                returned.cancel()
+                if not connecting.done() and (found := self._taken_idle(to_lend, urgent)) is not None:
+                    connecting.add_done_callback(self._keep)
+                    return found
         except asyncio.CancelledError:
             connecting.add_done_callback(self._keep)
             raise
+        return connecting.result()
 
     async def _take_this(self, connection: Any) -> Any:
         if connection in self._idle:
