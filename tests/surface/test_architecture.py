@@ -39,6 +39,30 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert [name for name in sorted(named) if not any((folder / name).exists() for folder in folders)] == []
 
 
+def test_every_name_is_in_the_file_that_the_page_names_with_it() -> None:
+    """As in "`decide` in `model/settlement.py`" and "`reclaim_one` (`drivers/lifecycle.py`)"."""
+    pairs = re.findall(r"`(\w+)`(?:,| in|\s+\()\s*`([\w/]+\.py)`", PAGE)
+
+    assert len(pairs) > 10
+    assert [
+        (name, file)
+        for name, file in pairs
+        if not re.search(rf"^\s*(?:(?:async )?def|class) {name}\b|^{name}\b.*=", text_of(file), re.MULTILINE)
+    ] == []
+
+
+def text_of(file: str) -> str:
+    return (Path(package).parent / file).read_text("utf-8")
+
+
+def test_the_map_has_every_part_of_the_package() -> None:
+    drawn = re.findall(r"^[├└]── ([\w.]+)", PAGE, re.MULTILINE)
+    there = {path.name for path in Path(package).parent.iterdir() if not path.name.startswith(("_", "."))}
+
+    assert set(drawn) == there - {"py.typed"}
+    assert len(drawn) == len(set(drawn))
+
+
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 async def test_a_job_passes_through_the_listed_files(store: str, tmp_path: Path) -> None:
     urls = {
