@@ -314,7 +314,7 @@ def _next_tick(entry: StoredSchedule) -> datetime | None:
     """The first tick that was not dealt with."""
     try:
         return next(ticks(entry.schedule, entry.last_tick_at), None)
-    except InvalidArgument:  # a zone that is not known here: nothing can be said
+    except InvalidArgument:  # this machine does not know the zone
         return None
 
 

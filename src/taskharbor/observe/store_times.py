@@ -19,10 +19,12 @@ _MARK = "_taskharbor_timed"
 
 
 def time_store(driver: Driver, meter: Meter, *, counts_jobs: bool = True) -> Driver:
-    """Time every call of this handle, and of every handle made from it, from now on; answers the same.
+    """Time every call of this handle, and of every handle made from it, from now on; returns it.
 
-    Only the handle itself is changed: it keeps its class and its capabilities. `counts_jobs=False` is
-    for a handle on a TaskHarbor server, which counts the jobs that go in itself.
+    The verbs of this one handle are replaced. A `Relay` in front of it would not do: the harbor and its
+    client have the handle already, and it keeps its class and its capabilities. Without metrics nothing is
+    replaced, and a call costs nothing more. `counts_jobs=False` is for a handle on a TaskHarbor server,
+    which counts the jobs that go in itself.
     """
     if getattr(driver, _MARK, None) is meter:
         return driver

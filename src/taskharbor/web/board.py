@@ -237,7 +237,7 @@ def _saw_it_lapse(worker: WorkerInfo, last: BoardLook | None) -> bool:
     """Whether its report was already overdue when it was last seen.
 
     A live worker reports long before its report runs out. If the last look is older than that, it may have
-    said goodbye in between, and nobody saw it.
+    reported its end in between, and no look saw it.
     """
     if last is None:
         return False

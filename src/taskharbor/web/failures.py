@@ -1,4 +1,4 @@
-"""Failures: why jobs fail, from the logbook, with what people said about each cause.
+"""Failures: why jobs fail, from the logbook, with what people noted about each cause.
 
 causes.1m, causes.15m ──► one line per cause and window
 causes.status         ──► muted, snoozed until an instant or the next release; without a cell: open
@@ -40,7 +40,7 @@ StatusName = Literal["open", "muted", "snoozed"]
 
 
 class CauseStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What people said about a cause."""
+    """What people noted about a cause."""
 
     status: StatusName
     until: datetime | None = None
@@ -154,7 +154,7 @@ class Failures:
             self._reader = LogReader(await self._service.driver())
         return self._reader
 
-    # ------------------------------------------------------------------ what people said
+    # ------------------------------------------------------------------ what people noted
 
     async def statuses(self) -> dict[str, CauseStatus]:
         driver = await self._service.driver()
@@ -174,7 +174,7 @@ class Failures:
         return found
 
     async def say(self, cause: str, status: CauseStatus) -> None:
-        """Store what a person said about a cause; `open` forgets it."""
+        """Store what a person noted about a cause; `open` forgets it."""
         driver, now = await self._service.driver(), self._service.clock.now()
         if status.status == "open":
             await driver.write_log(

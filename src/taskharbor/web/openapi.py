@@ -175,9 +175,16 @@ def _without_null(schema: Document) -> Document:
 def _success(operation: Operation) -> Document:
     if operation.answer is None:
         return {str(operation.status): {"description": "Done; the answer has no body."}}
-    said = {"description": "Done.", "content": {operation.media_type: {"schema": _schema(operation.answer)}}}
+    response = {
+        "description": "Done.",
+        "content": {operation.media_type: {"schema": _schema(operation.answer)}},
+    }
     may_be_200 = operation.status in (201, 202) and operation.method in ("POST", "PUT")
-    return {"200": said, str(operation.status): said} if may_be_200 else {str(operation.status): said}
+    return (
+        {"200": response, str(operation.status): response}
+        if may_be_200
+        else {str(operation.status): response}
+    )
 
 
 def _problems(operation: Operation) -> Document:

@@ -162,11 +162,11 @@ def _usual_trace(error: BaseException) -> str | None:
     if kind.__module__ not in {"__main__", "builtins"}:
         name = f"{kind.__module__}.{name}"
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ may raise anything
         return None
     head = "Traceback (most recent call last):\n" if frames else ""
-    return f"{head}{known[0]}{name}: {said}\n" if said else f"{head}{known[0]}{name}\n"
+    return f"{head}{known[0]}{name}: {message}\n" if message else f"{head}{known[0]}{name}\n"
 
 
 _FRAMES = 30

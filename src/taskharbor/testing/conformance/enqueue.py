@@ -274,10 +274,10 @@ async def test_jobs_of_one_call_that_differ_in_one_field_keep_it(driver: Driver)
 
     ids = await enqueue(driver, *(new_job(**one) for one in fields))
 
-    for job_id, said in zip(ids, fields, strict=True):
+    for job_id, given in zip(ids, fields, strict=True):
         record = await get_one(driver, job_id)
         for name in {name for one in (shared, *differing) for name in one}:
-            assert getattr(record, name) == said.get(name, getattr(new_job(), name)), (name, said)
+            assert getattr(record, name) == given.get(name, getattr(new_job(), name)), (name, given)
 
 
 async def test_jobs_of_one_call_wait_each_for_its_own_delay(driver: Driver) -> None:

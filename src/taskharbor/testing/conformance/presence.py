@@ -30,7 +30,7 @@ async def latencies(driver: Driver, now: datetime = START) -> dict[str, timedelt
 
 async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
     """R003-28: every field of it."""
-    said = WorkerReport(
+    report = WorkerReport(
         worker_id="worker-é 🐍:1",
         name="worker",
         kind="gpu",
@@ -53,10 +53,10 @@ async def test_a_report_comes_back_as_it_was(driver: Driver) -> None:
         ),
     )
 
-    await driver.report_worker(said, ttl=LEASE, now=START)
+    await driver.report_worker(report, ttl=LEASE, now=START)
 
     [info] = await driver.workers(now=START)
-    assert info.report == said
+    assert info.report == report
     assert (info.seen_at, info.expires_at, info.latency, info.samples) == (START, START + LEASE, None, 0)
 
 
@@ -89,18 +89,18 @@ async def test_what_a_worker_says_about_itself_has_limits(driver: Driver) -> Non
     for labels in ({"a\n": ""}, {"a": "\x00"}, {"": "", **{f"l{number}": "" for number in range(64)}}):
         with row(labels), pytest.raises(InvalidArgument):
             await driver.report_worker(WorkerReport(worker_id="a", labels=labels), now=START)
-    said = WorkerReport(worker_id="a")
+    report = WorkerReport(worker_id="a")
     with pytest.raises(InvalidArgument):
-        await driver.report_worker(said, [Sample("kit.a", ms(1))] * 10_001, now=START)
+        await driver.report_worker(report, [Sample("kit.a", ms(1))] * 10_001, now=START)
     for ttl in (timedelta(days=1, microseconds=1), timedelta(days=3660), -ms(1)):
         with row(ttl), pytest.raises(InvalidArgument):
-            await driver.report_worker(said, ttl=ttl, now=START)
+            await driver.report_worker(report, ttl=ttl, now=START)
     with pytest.raises(InvalidArgument):
         await driver.hold_role("leader", "a", timedelta(days=2), now=START)
     assert await driver.workers(now=START) == []
 
-    await driver.report_worker(said, ttl=timedelta(days=1), now=START)
-    assert [info.report for info in await driver.workers(now=START)] == [said]
+    await driver.report_worker(report, ttl=timedelta(days=1), now=START)
+    assert [info.report for info in await driver.workers(now=START)] == [report]
 
 
 async def test_a_report_lapses_exactly_at_its_end(driver: Driver) -> None:

@@ -248,18 +248,18 @@ async def test_an_idempotency_key_sent_by_many_makes_one_job(driver: Driver) -> 
     jobs = [new_jobs(16, idempotency_key=b"%d" % number) for number in range(3)]
 
     async def send(racer: Racer) -> list[str]:
-        told = []
+        answers = []
         for number in range(3):
             racer.meet()
-            told += [
+            answers += [
                 answer.id for answer in await racer.driver.enqueue([jobs[number][racer.number]], now=START)
             ]
-        return told
+        return answers
 
-    told = await in_threads(driver, 16, send)
+    answers = await in_threads(driver, 16, send)
 
     assert len(await found_ids(driver)) == 3
-    assert {tuple(ids) for ids in told} == {tuple(await found_ids(driver))}
+    assert {tuple(ids) for ids in answers} == {tuple(await found_ids(driver))}
 
 
 async def test_an_enqueue_budget_shared_by_many_is_spent_exactly(driver: Driver) -> None:

@@ -134,8 +134,8 @@ async def test_cancels_in_opposite_order_and_claims(driver: Driver, given: datet
     taken, first, second = await race(driver, take, forwards, backwards)
 
     for number, jobs in enumerate(rounds):
-        told = zip(jobs, first[number], second[number], strict=True)
-        for job, *results in told:
+        answered = zip(jobs, first[number], second[number], strict=True)
+        for job, *results in answered:
             allowed = (
                 {CancelResult.REQUESTED}
                 if job.id in taken[number]
@@ -193,9 +193,9 @@ async def test_a_heartbeat_and_a_cancel(driver: Driver, given: datetime | None) 
     async def extend(handle: Driver, number: int) -> list[Any]:
         answers: list[Any] = []
         for beat in range(6):
-            told = {job_id: Progress(0.1 * beat) for job_id in ids[number * 20 : number * 20 + beat]}
+            progress = {job_id: Progress(0.1 * beat) for job_id in ids[number * 20 : number * 20 + beat]}
             leases = [job.lease for job in jobs]
-            answers += await handle.extend_leases(leases, HOUR, progress=told, now=given)
+            answers += await handle.extend_leases(leases, HOUR, progress=progress, now=given)
         return [type(answer) for answer in answers]
 
     async def cancel(handle: Driver, number: int) -> list[CancelResult]:

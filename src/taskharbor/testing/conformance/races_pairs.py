@@ -85,20 +85,20 @@ async def test_every_pair_of_verbs_on_one_job(driver: Driver) -> None:
     await driver.enqueue(jobs)
 
     async def act(racer: Racer) -> list[Seen]:
-        told = []
+        answers = []
         for pair, job in zip(PAIRS, jobs, strict=True):
             seen = Seen()
-            told.append(seen)
+            answers.append(seen)
             racer.meet()
             for _ in range(TRIES):
                 await pair[racer.number % 2](racer.driver, job.queue, job.id, seen)
-        return told
+        return answers
 
-    told = await in_threads(driver, RACERS, act)
+    answers = await in_threads(driver, RACERS, act)
 
     for place, ((one, other), job) in enumerate(zip(PAIRS, jobs, strict=True)):
         what = f"{one.__name__} and {other.__name__}"
-        seen = [of_racer[place] for of_racer in told]
+        seen = [of_racer[place] for of_racer in answers]
         assert [name for each in seen for name in each.unknown] == [], what
         runs = sorted(run for each in seen for run in each.runs)
         for before, after in pairwise(runs):

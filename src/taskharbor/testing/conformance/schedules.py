@@ -56,13 +56,13 @@ async def test_everything_about_a_schedule_comes_back(driver: Driver) -> None:
         min_backoff=SECOND,
         max_backoff=HOUR,
     )
-    said = rule(cron="*/5 3 * * 1", timezone="Europe/Berlin", misfire="all", template=template)
+    given = rule(cron="*/5 3 * * 1", timezone="Europe/Berlin", misfire="all", template=template)
 
-    await driver.put_schedule(said, now=START)
+    await driver.put_schedule(given, now=START)
 
     kept = (await only(driver)).schedule
     for name in ("name", "cron", "every", "timezone", "misfire"):
-        assert getattr(kept, name) == getattr(said, name), name
+        assert getattr(kept, name) == getattr(given, name), name
     assert replace(kept.template, id="") == template
 
 

@@ -159,7 +159,7 @@ class WorkerOut(WorkerView, frozen=True, kw_only=True):
     """A live worker.
 
     `times_slower` is how many times as long its jobs took in the last minutes as the same tasks on other
-    workers; null if that cannot be said.
+    workers; null if that is not known.
     """
 
     times_slower: float | None

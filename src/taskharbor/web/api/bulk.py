@@ -296,14 +296,14 @@ def _states(asked: BulkIn, search: Search) -> tuple[JobState, ...]:
 def _edit(asked: BulkIn) -> Edit:
     if asked.edit is None:
         return NO_EDIT
-    said: dict[str, Any] = {
+    changes: dict[str, Any] = {
         name: value
         for name in ("priority", "max_attempts", "max_stalls")
         if (value := getattr(asked.edit, name)) is not UNSET
     }
     if asked.edit.timeout_s is not UNSET:
-        said["timeout"] = timedelta(seconds=asked.edit.timeout_s)
-    return Edit(**said) if said else NO_EDIT
+        changes["timeout"] = timedelta(seconds=asked.edit.timeout_s)
+    return Edit(**changes) if changes else NO_EDIT
 
 
 def _why_not(job: JobRecord) -> str:

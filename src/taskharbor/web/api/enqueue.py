@@ -117,9 +117,9 @@ def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> l
     jobs = list[NewJob]()
     template, last = _template(service, bodies[0]), astuple(bodies[0])[:_ALL_BUT_PAYLOAD]
     for body, job_id, payload in zip(bodies, ids, payloads, strict=True):
-        said = astuple(body)[:_ALL_BUT_PAYLOAD]
-        if said != last:  # neighbours are often alike
-            template, last = _template(service, body), said
+        shape = astuple(body)[:_ALL_BUT_PAYLOAD]
+        if shape != last:  # neighbours are often alike
+            template, last = _template(service, body), shape
         jobs.append(replace(template, id=body.id or job_id, payload=payload))
     return jobs
 
@@ -182,15 +182,15 @@ def _template(service: Service, body: JobIn) -> NewJob:
     """Everything but id and payload. Similar bodies share it, which makes batches faster."""
     if body.key is not None or body.run_at is not None or body.idempotency_key is not None or body.headers:
         return _made_template(service, body)
-    said = astuple(body)[:_IN_COMMON]
-    known = service.templates.get(said)
+    shape = astuple(body)[:_IN_COMMON]
+    known = service.templates.get(shape)
     if known is None:
         known = _made_template(service, body)
         for name, what in ((known.type, "type"), (known.queue, "queue"), (known.requires, "requires")):
             check_name(name, what)  # before it is remembered: what is no name may be very long
         if len(service.templates) >= _MAX_TEMPLATES:
             service.templates.clear()
-        service.templates[said] = known
+        service.templates[shape] = known
     return known
 
 
@@ -206,19 +206,19 @@ def _made_template(service: Service, body: JobIn) -> NewJob:
 
 def _options(body: JobIn) -> dict[str, Any]:
     """The options of a body, by the names of JobRequest."""
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name in _OPTIONS:
         value = getattr(body, name)
         if value is not None:
-            said[name.removesuffix("_s")] = value
+            given[name.removesuffix("_s")] = value
     if body.update is not None:
-        said["update"] = Update(
+        given["update"] = Update(
             data=body.update.data,
             run_at=body.update.run_at,
             retry=body.update.retry,
             reset_counts=body.update.reset_counts,
         )
-    return said
+    return given
 
 
 _OPTIONS = tuple(name for name in JobIn.__struct_fields__ if name not in ("type", "payload", "id", "update"))
@@ -229,9 +229,9 @@ def idempotency_header(request: Request) -> str | None:
     raw = request.head(b"idempotency-key")
     if raw is None:
         return None
-    said = raw.decode("latin-1")
-    key = said[1:-1] if len(said) > 1 and said[0] == said[-1] == '"' else said
-    if not key or len(said) > _MAX_HEADER_KEY or not (key.isascii() and key.isprintable()):
+    text = raw.decode("latin-1")
+    key = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+    if not key or len(text) > _MAX_HEADER_KEY or not (key.isascii() and key.isprintable()):
         raise Problem("validation", "the header Idempotency-Key must be 1 to 250 printable ASCII characters")
     return key
 

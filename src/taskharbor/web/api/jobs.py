@@ -306,16 +306,16 @@ def _refuse_hidden(job: JobRecord, payload: bytes) -> None:
 
 
 def _edit(request: Request, asked: RetryIn) -> Edit:
-    said: dict[str, Any] = {
+    changes: dict[str, Any] = {
         name: value
         for name in ("priority", "max_attempts", "max_stalls")
         if (value := getattr(asked, name)) is not UNSET
     }
     if asked.timeout_s is not UNSET:
-        said["timeout"] = timedelta(seconds=asked.timeout_s)
+        changes["timeout"] = timedelta(seconds=asked.timeout_s)
     if asked.payload is not UNSET:
-        said["payload"] = encoded(request.service, bytes(asked.payload))
-    return Edit(**said) if said else NO_EDIT
+        changes["payload"] = encoded(request.service, bytes(asked.payload))
+    return Edit(**changes) if changes else NO_EDIT
 
 
 def queue_asked(request: Request, queue: str | None) -> str | None:

@@ -144,8 +144,8 @@ def _queue_of(request: Request) -> str:
 
 def settings_in(asked: QueueIn) -> dict[str, Any]:
     """The settings that a body names."""
-    said = {name: getattr(asked, name) for name in QueueIn.__struct_fields__}
-    return {name: _plain(value) for name, value in said.items() if value is not UNSET}
+    given = {name: getattr(asked, name) for name in QueueIn.__struct_fields__}
+    return {name: _plain(value) for name, value in given.items() if value is not UNSET}
 
 
 def _plain(value: Any) -> Any:
