@@ -11,8 +11,8 @@ ARGS ?=
 # and each would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
-# Two processes: enough to use a small machine, few enough for the servers the tests start.
-JOBS ?= 2
+# Three processes: many tests wait for a server, a signal or a clock, and one of the others uses the core meanwhile.
+JOBS ?= 3
 python := .venv/bin/python
 
 help:  ## List these targets

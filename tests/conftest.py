@@ -41,7 +41,7 @@ _keep_ignoring_alone()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slowest first: so that the two processes of `make test-more` end together."""
+    """The slowest first: so that the processes of `make test-more` end together."""
     for item in items:
         mark = item.get_closest_marker("more")
         if mark is not None and not (mark.args and isinstance(mark.args[0], str)):

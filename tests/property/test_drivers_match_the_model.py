@@ -23,7 +23,7 @@ STEPS = int(os.environ.get("TASKHARBOR_PROPERTY_STEPS", "50000"))
 FEW_STEPS = min(STEPS, 1_000)
 _numbers = count()
 
-# The driver → the URL of a new, empty store. The slow ones first: so two processes share them out evenly.
+# The driver → the URL of a new, empty store. The slow ones first: so several processes share them out evenly.
 STORES: dict[str, Callable[[Path], str]] = {
     "postgres": lambda _: fresh_postgres_url(),
     "cluster": lambda _: fresh_cluster_url(),

@@ -252,6 +252,7 @@ def see_time_pass(judge: Judge) -> None:
     assert judge.ask("reclaim", now=NOW + 3600 * SECOND)
     judge.ask("promote", now=NOW + 3600 * SECOND)
     assert judge.ask("prune", now=NOW + timedelta(days=400)) > 0
+    assert judge.ask("ring", queues=["default"]) is None
 
 
 def see_the_store(judge: Judge) -> None:
