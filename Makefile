@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-more test-long chaos coverage mutants check fix bench pictures alerts constraints release clean
+.PHONY: help env demo test test-fast test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs release clean
 
 export PYTHON
 ARGS ?=
@@ -91,6 +91,9 @@ constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
 	@uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --upgrade --quiet \
 	    --no-emit-index-url --no-emit-find-links --no-header -o constraints.txt
+
+docs: env  ## Build the documentation site into build/docs/site
+	@$(python) tools/docs.py $(ARGS)
 
 release: env  ## Build the sdist and the wheel into dist/ and try them (ARGS='--trial' with pending notes)
 	@$(python) tools/release.py $(ARGS)
