@@ -27,6 +27,7 @@ SITE = BUILD / "site"
 REPOSITORY = "https://github.com/taskharbor/taskharbor"
 
 PROJECT = {
+    "README.md": "index.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -75,6 +76,8 @@ def main() -> int:
 def write_pages(ref: str) -> None:
     for source in sorted(DOCS.rglob("*")):
         name = page_name(source.relative_to(DOCS).as_posix())
+        if name == "index.md":  # a list of pages, which the site has in its navigation
+            continue
         target = PAGES / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
@@ -110,7 +113,7 @@ def rewritten(text: str, source: Path, name: str, ref: str) -> str:
             return f"[{match['text']}]({REPOSITORY}/{kind}/{ref}/{file}{anchor})"
         return f"[{match['text']}]({posixpath.relpath(target, posixpath.dirname(name) or '.')}{anchor})"
 
-    return _LINK.sub(linked, text)
+    return _LINK.sub(linked, text).replace("docs/images/", "images/")
 
 
 def _place(source: Path, target: str) -> str:
