@@ -28,6 +28,7 @@ PAGES = [
     "guides/fastapi.md",
     "guides/sentry.md",
     "guides/flask.md",
+    "reference/http.md",
 ]
 
 
@@ -84,7 +85,6 @@ def test_commands_to_copy_name_their_store(page):
 ELSEWHERE = {
     "guides/notebooks.md": "run in a notebook by tests/integration/frameworks/test_notebooks.py",
     "extending/write-a-driver.md": "put together and run by tests/contract/test_toy_driver.py",
-    "reference/http.md": "needs web frameworks that are not installed here",
 }
 
 

@@ -89,13 +89,14 @@ def use(harbor: HarborT) -> Callable[[], Awaitable[HarborT]]:
     `app.dependency_overrides[use(harbor)] = lambda: other`.
     """
     kept: Callable[[], Awaitable[HarborT]] | None = vars(harbor).get(_DEPENDENCY)
-    if kept is None:
+    return kept if kept is not None else vars(harbor).setdefault(_DEPENDENCY, _dependency(harbor))
 
-        async def kept() -> HarborT:
-            return harbor
 
-        vars(harbor)[_DEPENDENCY] = kept
-    return kept
+def _dependency(harbor: HarborT) -> Callable[[], Awaitable[HarborT]]:
+    async def the_harbor() -> HarborT:
+        return harbor
+
+    return the_harbor
 
 
 async def _open(harbor: Harbor) -> None:

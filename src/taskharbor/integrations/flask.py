@@ -13,12 +13,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import click
-from flask import Flask, current_app, has_app_context
-from flask.cli import NoAppException, ScriptInfo, pass_script_info
+from taskharbor.errors import ConfigurationError
+
+try:
+    import click
+    from flask import Flask, current_app, has_app_context
+    from flask.cli import NoAppException, ScriptInfo, pass_script_info
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        f"this needs {error.name}, which is not installed: pip install 'taskharbor[flask]'"
+    ) from error
 
 from taskharbor.cli.main import main
-from taskharbor.errors import ConfigurationError
 from taskharbor.harbor import Harbor
 from taskharbor.middleware import running
 from taskharbor.model.clock import Clock

@@ -22,4 +22,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("taskharbor"):
+            raise
+        from taskharbor.errors import ConfigurationError
+
+        raise ConfigurationError(
+            f"taskharbor.web.{name} needs {error.name}, which is not installed: "
+            "pip install 'taskharbor[server]'"
+        ) from error

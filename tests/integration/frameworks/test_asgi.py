@@ -116,7 +116,10 @@ def write(folder: Path, code: str) -> None:
     (folder / "site_app.py").write_text(COMMON + textwrap.dedent(code))
 
 
-@pytest.mark.parametrize("host", SITES)
+LONGER = pytest.mark.more("the same over another framework, in a process of its own")
+
+
+@pytest.mark.parametrize("host", ["fastapi", "litestar", pytest.param("starlette", marks=LONGER)])
 def test_a_site_runs_and_shows_its_jobs_and_stops_with_an_open_stream(host: str, tmp_path: Path) -> None:
     code, places = SITES[host]
     write(tmp_path, code)
@@ -130,7 +133,7 @@ def test_a_site_runs_and_shows_its_jobs_and_stops_with_an_open_stream(host: str,
             assert_behind_its_users(site, place)
         with site.http.stream("GET", f"{places[0]}/api/events", headers=STAFF) as stream:
             next(stream.iter_lines())
-            assert site.terminate(10) in (0, -15), site.text
+            assert site.terminate(3) in (0, -15), site.text
         assert "Traceback" not in site.text
 
 
@@ -148,6 +151,7 @@ def assert_behind_its_users(site: Site, place: str) -> None:
     assert http.post(f"{place}/api/jobs", json=JOB, headers=other_site).status_code == 403
 
 
+@LONGER
 def test_links_are_right_behind_a_proxy_that_cuts_off_a_path(tmp_path: Path) -> None:
     write(tmp_path, FASTAPI)
     with uvicorn(tmp_path, "--root-path", "/proxy") as site:

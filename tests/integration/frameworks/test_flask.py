@@ -55,6 +55,9 @@ def create_app() -> Flask:
 """
 
 
+LONGER = pytest.mark.more("starts several processes, each of which imports Flask and its application")
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the module `flask_shop`, which can be imported here, too."""
@@ -79,7 +82,13 @@ def flask(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=["one process", "two processes"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((), id="one process"),
+        pytest.param(("--processes", "2"), id="two processes", marks=LONGER),
+    ],
+)
 def test_the_command_runs_jobs_in_a_context_of_the_application(folder: Path, flags: tuple[str, ...]) -> None:
     shop: Any = importlib.import_module("flask_shop")
     shop.create_app()
@@ -91,6 +100,7 @@ def test_the_command_runs_jobs_in_a_context_of_the_application(folder: Path, fla
     shop.harbor.close()
 
 
+@LONGER
 def test_the_other_commands_know_the_application_too(folder: Path) -> None:
     job = flask(folder, "enqueue", "in_thread").split()
 
