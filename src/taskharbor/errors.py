@@ -16,7 +16,9 @@ TaskHarborError
 │   ├── LeaseLost                      the caller no longer owns the job; throw the work away
 │   │   ├── JobNotInflight             it is not running (any more)
 │   │   ├── LeaseMismatch              it runs under another token
-│   │   └── LeaseExpired               the token is right, its time is over
+│   │   ├── LeaseExpired               the token is right, its time is over
+│   │   └── ParkRefused                it holds, and a Park asks for what cannot be; settle it otherwise
+│   ├── BrokenBond                     a parent or dependency that cannot be: unknown, over, no sibling
 │   ├── WrongQueue                     the job is of another queue than the caller named
 │   └── NotAllowedInState              e.g. requeue a running job; carries verb and state
 ├── DriverError                        the store failed; the cause is chained
@@ -181,6 +183,32 @@ class LeaseExpired(LeaseLost):
     _what = "was yours, but the lease has run out"
 
 
+class ParkRefused(LeaseLost):
+    """A Park that cannot be stored. The lease still holds, so the job can be settled in another way."""
+
+    reason = "invalid_transition"
+
+    def __init__(
+        self,
+        job_id: str,
+        why: str = "cannot be parked as asked",
+        *,
+        owner: str | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.why = self._what = why
+        super().__init__(job_id, owner=owner, state=state)
+
+
+class BrokenBond(ConflictError):
+    """A job cannot be tied to another one as asked. Nothing was changed."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        self.job_id = job_id
+        self.reason = reason
+        super().__init__(f"job {job_id} {reason}. Nothing was changed")
+
+
 class NotAllowedInState(ConflictError):
     """The verb does not apply to a job in this state."""
 
@@ -191,6 +219,7 @@ class NotAllowedInState(ConflictError):
         "delete": "only jobs that have ended can be deleted",
         "cancel": "it has ended already",
         "speculate": "only running jobs get a second run",
+        "resolve": "only a job that is done by a call, and not over, can be resolved",
     }
 
     def __init__(self, job_id: str, *, verb: str, state: str) -> None:

@@ -42,12 +42,13 @@ from taskharbor.harbor.keywords import CronDecorator
 from taskharbor.harbor.queues import QueueControl
 from taskharbor.harbor.schedules import Schedules
 from taskharbor.middleware import AttemptMiddleware, EnqueueMiddleware
+from taskharbor.model.bonds import Bonds, Family
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import AttemptRecord, Avoid, FailureKind, Lease, NewJob, Progress
+from taskharbor.model.job import AttemptRecord, Avoid, FailureKind, Lease, NewJob, Note, Progress
 from taskharbor.model.presence import GpuUse, Machine, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.schedule import Misfire, Schedule, StoredSchedule
@@ -58,6 +59,7 @@ __all__ = [
     "AttemptRecord",
     "AttemptWentWrong",
     "Avoid",
+    "Bonds",
     "CancelAnswer",
     "CancelResult",
     "ChildDied",
@@ -77,6 +79,7 @@ __all__ = [
     "Event",
     "EventBus",
     "FailureKind",
+    "Family",
     "GpuUse",
     "HandlerAbandoned",
     "JobEnqueued",
@@ -89,6 +92,7 @@ __all__ = [
     "Machine",
     "Misfire",
     "NewJob",
+    "Note",
     "Page",
     "Progress",
     "QueueControl",

@@ -498,20 +498,20 @@ def _no_memory_of_keys(patch):
 
 
 def _overwrites(patch):
-    repeated = lifecycle._repeated
+    repeated = lifecycle.repeated
 
     def broken(jobs, job):
         there = repeated(jobs, job)
         return None if there is not None and there[0] == job.id and job.key is None else there
 
-    patch.setattr(lifecycle, "_repeated", broken)
+    patch.setattr(lifecycle, "repeated", broken)
 
 
 def _key_before_job(patch):
     enqueue = lifecycle.enqueue_one
 
     def broken(jobs, job):
-        is_new = lifecycle._repeated(jobs, job) is None
+        is_new = lifecycle.repeated(jobs, job) is None
         if job.idempotency_key is not None and is_new and int(job.id[-1], 16) % 3 == 0:
             jobs.remember(job, job)
             raise DriverUnavailable("died half-way", done=False)

@@ -38,3 +38,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     logbook: bool = False
     """write_log() and read_log() work; without it there is no history of numbers, causes and changes."""
+
+    workflows: bool = False
+    """Jobs may have bonds (parents, jobs they come after, deadlines); Park, note() and resolve() work."""

@@ -42,22 +42,27 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
     Page,
     Query,
     QueueInfo,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     RoleLease,
     Settled,
     Speculated,
     Wakeups,
     check_claim,
+    check_resolutions,
 )
 from taskharbor.drivers.one_job import OneJobForms
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.outage import Outage
 from taskharbor.drivers.steps import DriverSteps
 from taskharbor.errors import (
+    BrokenBond,
     ConflictError,
     DriverClosed,
     InvalidArgument,
@@ -77,6 +82,7 @@ from taskharbor.model.checks import (
     check_leases,
     check_name,
     check_new_jobs,
+    check_notes,
     check_ttl,
     check_when,
     check_worker_id,
@@ -84,7 +90,7 @@ from taskharbor.model.checks import (
 from taskharbor.model.clock import Clock, SystemClock, utc
 from taskharbor.model.edit import NO_EDIT, Edit, check_edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress, without_payload
 from taskharbor.model.logbook import LogEntry, LogKey, check_log, distinct
 from taskharbor.model.presence import (
     Sample,
@@ -179,7 +185,9 @@ class Driver(OneJobForms, DriverSteps):
 
     # ------------------------------------------------------------------ jobs in
 
-    async def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, jobs: Sequence[NewJob], *, by: Lease | None = None, now: datetime | None = None
+    ) -> list[Enqueued]:
         """Store each job as ready, scheduled or blocked: all of one call, or nothing.
 
         Looked at in this order: a known id, or a known idempotency key of its queue, answers
@@ -188,15 +196,25 @@ class Driver(OneJobForms, DriverSteps):
         (`blocked`); otherwise it is `created`. Jobs of one call apply in list order. The id of an
         absorbed job stays known as an alias of the job that absorbed it.
 
+        Bonds (capability `workflows`): a child of a parent that is `duplicate` in this call is so too. A job
+        that waits for others answers `blocked`. Children are counted at their parent in the same step; a
+        parent is judged at the end of the call. `by` is a lease that must hold: of the parent of each job,
+        or of a child of that parent.
+
         Raises:
             InvalidArgument: a job is malformed, or the batch can never fit its enqueue rate.
+            LeaseLost: `by` does not hold.
+            BrokenBond: a parent or dependency is unknown, keyed, no sibling, over or being stopped.
             RateLimited: over the budget of a queue or of the harbor. Duplicates spend nothing.
         """
         now = self._check(now)
         if not jobs:
             return []
-        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
-        return await self.do_enqueue(jobs, now)
+        has_bonds = check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        if not has_bonds and by is None:
+            return await self.do_enqueue(jobs, now)
+        self._check_workflows()
+        return await self.do_enqueue_family(jobs, by, now)
 
     def enqueue_blocking(
         self, jobs: Sequence[NewJob], *, now: datetime | None = None, tx: Any = None
@@ -213,7 +231,8 @@ class Driver(OneJobForms, DriverSteps):
             self._check_joins()
         if not jobs:
             return []
-        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        if check_new_jobs(jobs, now or self.clock.now(), self.max_payload):
+            self._check_workflows()
         return self.do_enqueue_blocking(jobs, now, tx)
 
     async def enqueue_in(
@@ -227,7 +246,8 @@ class Driver(OneJobForms, DriverSteps):
         self._check_joins()
         if not jobs:
             return []
-        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        if check_new_jobs(jobs, now or self.clock.now(), self.max_payload):
+            self._check_workflows()
         return await self.do_enqueue_in(jobs, tx, now)
 
     def enqueue_on(
@@ -246,7 +266,8 @@ class Driver(OneJobForms, DriverSteps):
         now = _checked_now(now)
         if not jobs:
             return []
-        check_new_jobs(jobs, now or self.clock.now(), self.max_payload)
+        if check_new_jobs(jobs, now or self.clock.now(), self.max_payload):
+            self._check_workflows()
         return self.do_enqueue_on(connection, jobs, now)
 
     async def ring(self, queues: Sequence[str]) -> None:
@@ -319,9 +340,15 @@ class Driver(OneJobForms, DriverSteps):
         a copy completes its original. `settled_token` remembers the token, so that a repeat after a
         lost reply, answered JobNotInflight, can be distinguished from a loss. The history keeps the last
         ten attempts that were not a first-try success.
+
+        Park (capability `workflows`) → blocked until the named children are over, or scheduled by its delay,
+        or ready if they are over already; BrokenBond for a job that is not its child. A parent whose own work
+        ends while children are open is `blocked` until they are over. Consequences for other jobs come behind
+        all items of a call.
         """
         now = self._check(now)
-        check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        if check_settlements(settlements, now or self.clock.now(), self.max_payload):
+            self._check_workflows()
         return await self.do_settle(settlements, now) if settlements else []
 
     async def exchange(
@@ -334,8 +361,37 @@ class Driver(OneJobForms, DriverSteps):
         """
         now = self._check(now)
         check_claim(claim)
-        check_settlements(settlements, now or self.clock.now(), self.max_payload)
+        if check_settlements(settlements, now or self.clock.now(), self.max_payload):
+            self._check_workflows()
         return await self.do_exchange(settlements, claim, now)
+
+    async def note(
+        self, notes: Sequence[Note], *, now: datetime | None = None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        """Keep notes of running jobs, each under its lease, once per name (capability `workflows`).
+
+        A known name keeps what it has, which is the answer. A new note is progress: attempts and stalls start
+        at 0 again. BrokenBond: over 1,000 notes or 4 MiB of a job, or a job with a key.
+        """
+        now = self._check(now)
+        self._check_workflows()
+        check_notes(notes, self.max_payload)
+        if any(note.lease is None for note in notes):
+            raise InvalidArgument("a note is written under a lease: give it one")
+        return await self.do_note(notes, now) if notes else []
+
+    async def resolve(
+        self, items: Sequence[Resolution], *, now: datetime | None = None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        """End the own work of jobs that are done by a call, each for itself (capability `workflows`).
+
+        The first call wins. The same result again is answered as if it were the first. Refused with
+        NotAllowedInState: over, past its deadline, done by others. `new` stores the job if it is not there.
+        """
+        now = self._check(now)
+        self._check_workflows()
+        check_resolutions(items, now or self.clock.now(), self.max_payload)
+        return await self.do_resolve(items, now) if items else []
 
     def transaction(
         self,
@@ -531,6 +587,8 @@ class Driver(OneJobForms, DriverSteps):
         """
         now = self._check(now)
         check_query(query)
+        if query.parent is not None:
+            self._check_workflows()
         page = await self.do_find(query, now)
         return page if query.payloads else replace(page, jobs=[without_payload(job) for job in page.jobs])
 
@@ -712,6 +770,13 @@ class Driver(OneJobForms, DriverSteps):
     def _check_logbook(self) -> None:
         if not self.capabilities.logbook:
             raise InvalidArgument("this store keeps no logbook")
+
+    def _check_workflows(self) -> None:
+        if not self.capabilities.workflows:
+            raise InvalidArgument(
+                "this store has no workflows: jobs with bonds, Park, note and resolve need the "
+                "capability `workflows`. Nothing was stored"
+            )
 
     def _check_joins(self) -> None:
         if not self.capabilities.tx:

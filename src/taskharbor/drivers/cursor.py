@@ -11,7 +11,7 @@ import msgspec
 
 from taskharbor.drivers.messages import MAX_EXAMINED, MAX_PAGE, Query
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import MAX_BATCH, check_count, check_instant, check_key, check_name
+from taskharbor.model.checks import MAX_BATCH, check_count, check_id, check_instant, check_key, check_name
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import TERMINAL, JobState
@@ -61,6 +61,8 @@ def check_query(query: Query) -> None:
         raise InvalidArgument("states must be a tuple with at least one JobState")
     if "\x00" in f"{query.worker_id}{query.failure_kind}":  # some stores cannot even be asked for it
         raise InvalidArgument("no worker and no kind of failure has a NUL in its name")
+    if query.parent is not None:
+        check_id(query.parent)
     _check_end(query)
     place_of(query)
 
@@ -94,6 +96,7 @@ def fits(job: JobRecord, query: Query) -> bool:
         and (query.key is None or job.key == query.key)
         and (query.worker_id is None or job.worker_id == query.worker_id)
         and (query.failure_kind is None or job.failure_kind == query.failure_kind)
+        and (query.parent is None or (job.bonds is not None and job.bonds.parent == query.parent))
         and (query.order_by == "seq" or job.finished_at is not None)
         and (
             query.ended_after is None or (job.finished_at is not None and job.finished_at > query.ended_after)

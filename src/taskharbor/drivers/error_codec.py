@@ -41,9 +41,11 @@ _CARRIED: dict[type[errors.TaskHarborError], tuple[str, ...]] = {
     errors.JobNotInflight: ("job_id", "owner", "state"),
     errors.LeaseMismatch: ("job_id", "owner", "state"),
     errors.LeaseExpired: ("job_id", "owner", "state"),
+    errors.ParkRefused: ("job_id", "why", "owner", "state"),
     errors.LeaseLost: ("job_id", "owner", "state"),
     errors.DuplicateJob: ("job_id", "existing_id"),
     errors.NotAllowedInState: ("job_id", "verb", "state"),
+    errors.BrokenBond: ("job_id", "reason"),
     errors.WrongQueue: ("job_id", "queue", "wanted"),
     errors.RateLimited: ("queue", "retry_after"),
     errors.InvalidLeaseDuration: ("lease_for",),
@@ -77,10 +79,14 @@ _BUILDERS: dict[str, Callable[[Failure], errors.TaskHarborError]] = {
     "JobNotInflight": _of_lease(errors.JobNotInflight),
     "LeaseMismatch": _of_lease(errors.LeaseMismatch),
     "LeaseExpired": _of_lease(errors.LeaseExpired),
+    "ParkRefused": lambda f: errors.ParkRefused(
+        f.data["job_id"], f.data["why"], owner=f.data.get("owner"), state=f.data.get("state")
+    ),
     "DuplicateJob": lambda f: errors.DuplicateJob(f.data["job_id"], f.data["existing_id"]),
     "NotAllowedInState": lambda f: errors.NotAllowedInState(
         f.data["job_id"], verb=f.data["verb"], state=f.data["state"]
     ),
+    "BrokenBond": lambda f: errors.BrokenBond(f.data["job_id"], f.data["reason"]),
     "WrongQueue": lambda f: errors.WrongQueue(f.data["job_id"], f.data["queue"], f.data["wanted"]),
     "RateLimited": lambda f: errors.RateLimited(f.data["queue"], _span(f.data["retry_after"])),
     "InvalidLeaseDuration": lambda f: errors.InvalidLeaseDuration(_span(f.data["lease_for"])),

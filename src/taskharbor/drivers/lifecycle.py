@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from taskharbor.drivers.messages import (
     CancelAnswer,
@@ -48,7 +48,7 @@ from taskharbor.errors import (
     NotAllowedInState,
 )
 from taskharbor.model.edit import Edit
-from taskharbor.model.job import FAILURE_TYPE, NO_TIME, JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import FAILURE_TYPE, NO_TIME, FailureKind, JobRecord, Lease, NewJob, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, fail_queue_of, retention_of
 from taskharbor.model.settlement import Ack, Settlement
@@ -87,6 +87,14 @@ class JobsOfKey(NamedTuple):
 
 
 NO_JOBS = JobsOfKey()
+
+
+class Follows(Protocol):
+    """The jobs of a store with the capability `workflows`; the rest of it is in `drivers/families.py`."""
+
+    def follow(self, job: JobRecord) -> None:
+        """A job with bonds or a family has ended: what that does to others is carried out in this step."""
+        ...
 
 
 class JobsInStep(Protocol):
@@ -193,7 +201,7 @@ class JobsInStep(Protocol):
 def enqueue_one(jobs: JobsInStep, job: NewJob) -> Enqueued:
     """Store a new job, or apply it to the job of its key, or answer with the job it repeats."""
     now = jobs.now
-    if (there := _repeated(jobs, job)) is not None:
+    if (there := repeated(jobs, job)) is not None:
         job_id, version = there
         return Enqueued(job_id, EnqueueResult.DUPLICATE, now, version)
     of_key = NO_JOBS if job.key is None else jobs.jobs_of_key(job.queue, job.key)
@@ -219,7 +227,7 @@ def arriving(jobs: JobsInStep, new: Sequence[NewJob]) -> Counter[str]:
     count: Counter[str] = Counter()
     for job in new:
         key = None if job.idempotency_key is None else (job.queue, job.idempotency_key)
-        if job.id not in ids and key not in keys and _repeated(jobs, job) is None:
+        if job.id not in ids and key not in keys and repeated(jobs, job) is None:
             count[job.queue] += 1
             ids.add(job.id)
             if key is not None:
@@ -251,7 +259,7 @@ def never_admitted(queue: str, rate: RateLimit, amount: int) -> InvalidArgument:
     )
 
 
-def _repeated(jobs: JobsInStep, job: NewJob) -> tuple[str, int] | None:
+def repeated(jobs: JobsInStep, job: NewJob) -> tuple[str, int] | None:
     """Id and version of the job that this one repeats, by its own id or by its idempotency key."""
     there = jobs.find(job.id)
     if there is None and job.idempotency_key is not None:
@@ -325,12 +333,19 @@ def leave(jobs: JobsInStep, before: JobRecord, after: JobRecord) -> JobRecord:
 def end(jobs: JobsInStep, job: JobRecord) -> None:
     """What follows when a stored job has ended: its failure job, its idempotency keys, its retention."""
     own, harbor = jobs.rules(job.queue), jobs.rules(EVERY_QUEUE)
-    if job.state is JobState.FAILED and job.type != FAILURE_TYPE and job.speculates_on is None:
+    if (
+        job.state is JobState.FAILED
+        and job.type != FAILURE_TYPE
+        and job.speculates_on is None
+        and job.failure_kind != FailureKind.CHILD_FAILED  # the child that failed has its own
+    ):
         fail_queue = fail_queue_of(own, harbor)
         if fail_queue is not None:
             jobs.add_failure_job(failure_job(job, fail_queue, jobs.now))
     jobs.end_keys(job)
-    if retention_of(own, harbor).of(job.state) == NO_TIME:
+    if job.bonds is not None or job.family is not None:
+        cast("Follows", jobs).follow(job)
+    elif retention_of(own, harbor).of(job.state) == NO_TIME:
         jobs.drop(job)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol, Self
@@ -11,8 +11,16 @@ from typing import Literal, Protocol, Self
 import msgspec
 
 from taskharbor.errors import InvalidArgument, LeaseLost, TaskHarborError
-from taskharbor.model.checks import MAX_BATCH, check_count, check_lease_for, check_name, check_worker_id
-from taskharbor.model.job import JobRecord, Lease
+from taskharbor.model.checks import (
+    MAX_BATCH,
+    check_count,
+    check_id,
+    check_lease_for,
+    check_name,
+    check_new_jobs,
+    check_worker_id,
+)
+from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.limits import RateLimit, check_rate
 from taskharbor.model.presence import RoleLease as RoleLease  # noqa: PLC0414 - an answer of the contract, too
 from taskharbor.model.queue import QueueRules
@@ -192,6 +200,53 @@ class Deleted(msgspec.Struct, frozen=True, tag=True):
     at: datetime
 
 
+class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of the own work of a job that is done by a call: a result, or an error.
+
+    `new` is stored first if there is no job of this id yet.
+    """
+
+    id: str
+    result: bytes | None = None
+    error: str | None = None
+    new: NewJob | None = None
+
+
+def check_resolutions(items: Sequence[Resolution], now: datetime, max_payload: int) -> None:
+    if len(items) > MAX_BATCH:
+        raise InvalidArgument(f"{len(items)} items in one call; {MAX_BATCH} are allowed, send them in parts")
+    for item in items:
+        check_id(item.id)
+        if item.result is not None and len(item.result) > max_payload:
+            raise InvalidArgument(f"a result of {len(item.result)} bytes is over the limit of {max_payload}")
+        if item.result is not None and item.error is not None:
+            raise InvalidArgument("a job is resolved with a result or an error, not with both")
+        if item.new is not None:
+            check_new_jobs([item.new], now, max_payload)
+            is_of_call = item.new.bonds is not None and item.new.bonds.done_by == "call"
+            if item.new.id != item.id or not is_of_call:
+                raise InvalidArgument("`new` is the job of this id, done by a call")
+
+
+class Resolved(msgspec.Struct, frozen=True, tag=True):
+    """A job whose own work is over by this call, or was over by the same call before."""
+
+    id: str
+    state: JobState
+    at: datetime
+    version: int
+
+
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """What the store keeps under the name of a note: this data, or what was there before."""
+
+    id: str
+    name: str
+    data: bytes
+    at: datetime
+    version: int
+
+
 class Speculated(msgspec.Struct, frozen=True, tag=True):
     """A copy that was started beside a slow run."""
 
@@ -201,7 +256,7 @@ class Speculated(msgspec.Struct, frozen=True, tag=True):
     version: int
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which jobs to list. Everything given must hold; copies and aliases are never listed."""
 
     queue: str | None = None
@@ -221,6 +276,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Only jobs that ended later than this."""
     examine: int = MAX_EXAMINED
     """The most jobs to look at for this page; on a cluster, per queue. It ends there, full or not."""
+    parent: str | None = None
+    """Only the children of this job (capability `workflows`)."""
 
 
 class Page(msgspec.Struct, frozen=True):

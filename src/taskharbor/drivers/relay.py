@@ -29,6 +29,9 @@ class Carried(Driver):
         raise NotImplementedError
 
     do_enqueue = _carried("enqueue")
+    do_enqueue_family = _carried("enqueue_family")
+    do_note = _carried("note")
+    do_resolve = _carried("resolve")
     do_reserve = _carried("reserve")
     do_extend_leases = _carried("extend_leases")
     do_settle = _carried("settle")

@@ -22,19 +22,29 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
     Page,
     Query,
     QueueInfo,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     RoleLease,
     Settled,
     Speculated,
     Wakeups,
 )
-from taskharbor.errors import ConflictError, InvalidArgument, JobNotFound, LeaseLost, TaskHarborError
+from taskharbor.errors import (
+    BrokenBond,
+    ConflictError,
+    InvalidArgument,
+    JobNotFound,
+    LeaseLost,
+    TaskHarborError,
+)
 from taskharbor.model.edit import Edit
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress, without_payload
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress, without_payload
 from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
@@ -54,6 +64,24 @@ class DriverSteps(ABC):
 
     @abstractmethod
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]: ...
+
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        """Only for stores that declare `workflows`: jobs of which some have bonds, or under a lease."""
+        raise NotImplementedError
+
+    async def do_resolve(
+        self, items: Sequence[Resolution], now: datetime | None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        """Only for stores that declare `workflows`."""
+        raise NotImplementedError
+
+    async def do_note(
+        self, notes: Sequence[Note], now: datetime | None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        """Only for stores that declare `workflows`. Every note has a lease."""
+        raise NotImplementedError
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         """Only for stores that declare `blocking_enqueue`. `tx` is never async: refuse one that is."""

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
+from taskharbor.model.bonds import MAX_AFTER, MAX_EDGES, Bonds
 from taskharbor.model.duration import shown as short
-from taskharbor.model.job import NO_TIME, Lease, NewJob, Update
+from taskharbor.model.job import NO_TIME, Lease, NewJob, Note, Update
 
 MAX_BATCH = 10_000
 MAX_HORIZON = timedelta(days=3660)  # ten years and a little: a typing error beyond it, not a plan
@@ -187,20 +188,83 @@ def check_headers(headers: object) -> None:
         raise InvalidArgument(f"headers take {size} bytes; {MAX_HEADER_BYTES} are allowed")
 
 
-def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX_PAYLOAD) -> None:
-    """Every job of one enqueue call, before anything is stored."""
+def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX_PAYLOAD) -> bool:
+    """Every job of one enqueue call, before anything is stored. True when one of them has bonds."""
     if len(jobs) > MAX_BATCH:
         raise InvalidArgument(f"{len(jobs)} jobs in one call; {MAX_BATCH} are allowed, send them in parts")
     if len(jobs) == 1:
         check_new_job(jobs[0], now, max_payload)
-        return
+        has_bonds = jobs[0].bonds is not None
+        if has_bonds:
+            _check_order(jobs)
+        return has_bonds
+    has_bonds = False
     have_ids = are_ids([job.id for job in jobs])
     like: NewJob | None = None
     for job in jobs:
         if like is not None and have_ids and _is_like(job, like, max_payload):
             continue
         check_new_job(job, now, max_payload)
+        has_bonds = has_bonds or job.bonds is not None
         like = job
+    if has_bonds:
+        _check_order(jobs)
+    return has_bonds
+
+
+def _check_order(jobs: Sequence[NewJob]) -> None:
+    """A parent, and what a job comes after, is earlier in the call or already stored: so no circle can be."""
+    later = {job.id for job in jobs}
+    edges = 0
+    for job in jobs:
+        if job.bonds is not None:
+            for other in (*job.bonds.after, *((job.bonds.parent,) if job.bonds.parent else ())):
+                if other in later:
+                    raise InvalidArgument(
+                        f"job {job.id} names {other}, which comes later in the call or is itself; "
+                        "put jobs behind those they name"
+                    )
+            edges += len(job.bonds.after)
+        later.discard(job.id)
+    if edges > MAX_EDGES:
+        raise InvalidArgument(f"{edges} edges in one call; {MAX_EDGES} are allowed, send them in parts")
+
+
+def check_bonds(job: NewJob, bonds: Bonds, now: datetime) -> None:
+    if job.key is not None:
+        raise InvalidArgument(
+            "a job with a key cannot come after others or have a parent; leave the key out, "
+            "or set max_running=1 on its queue"
+        )
+    if bonds.parent is not None:
+        check_id(bonds.parent)
+        if job.idempotency_key is not None:
+            raise InvalidArgument("a child has no idempotency key: its id, made from its parent's, is enough")
+    if len(bonds.after) > MAX_AFTER:
+        raise InvalidArgument(f"a job after {len(bonds.after)} others; {MAX_AFTER} are allowed")
+    check_ids(bonds.after)
+    if len(set(bonds.after)) != len(bonds.after):
+        raise InvalidArgument("after names a job twice")
+    if bonds.when not in ("success", "over", "failure"):
+        raise InvalidArgument(f"when={_shown(bonds.when)} must be 'success', 'over' or 'failure'")
+    if bonds.done_by not in ("worker", "call", "children"):
+        raise InvalidArgument(f"done_by={_shown(bonds.done_by)} must be 'worker', 'call' or 'children'")
+    if bonds.tolerate is not None:
+        check_count(bonds.tolerate, "tolerate")
+    if bonds.deadline is not None and bonds.within is not None:
+        raise InvalidArgument("give deadline or within, not both")
+    if bonds.deadline is not None:
+        check_instant(bonds.deadline, "deadline")
+    if bonds.within is not None:
+        check_span(bonds.within, "within")
+
+
+def check_notes(notes: Sequence[Note], max_payload: int) -> None:
+    for note in notes:
+        if not isinstance(note.name, str) or not 1 <= len(note.name) <= MAX_TEXT:
+            raise InvalidArgument(f"the name of a note is a text of 1 to {MAX_TEXT} characters")
+        if not isinstance(note.data, bytes) or len(note.data) > max_payload:
+            raise InvalidArgument(f"a note is at most {max_payload} bytes; store more elsewhere")
 
 
 def are_ids(values: list[str]) -> bool:
@@ -238,6 +302,7 @@ def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
         and job.idempotency_key is like.idempotency_key
         and job.min_backoff is like.min_backoff
         and job.max_backoff is like.max_backoff
+        and job.bonds is like.bonds
         and not job.headers
         and type(job.payload) is bytes
         and len(job.payload) <= max_payload
@@ -272,6 +337,8 @@ def check_new_job(job: NewJob, now: datetime, max_payload: int = MAX_PAYLOAD) ->
         check_update(job.update)
     if job.idempotency_key is not None:
         check_key(job.idempotency_key, "idempotency_key")
+    if job.bonds is not None:
+        check_bonds(job, job.bonds, now)
     check_backoff(job.min_backoff, job.max_backoff)
 
 

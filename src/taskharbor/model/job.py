@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from taskharbor.model.bonds import Bonds, Family
 from taskharbor.model.state import JobState
 
 RunAtRule = bool | Literal["if_later", "if_earlier"]
@@ -26,6 +27,9 @@ class FailureKind:
     UNRECOVERABLE = "unrecoverable"
     NO_HANDLER = "no_handler"
     INVALID_PAYLOAD = "invalid_payload"
+    CHILD_FAILED = "child_failed"
+    SKIPPED = "skipped"  # cancelled: what it comes after did not end as it needs
+    STOPPED = "stopped"  # cancelled with its family
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -46,7 +50,7 @@ class Update(msgspec.Struct, frozen=True):
         return self.data if self.reset_counts is None else self.reset_counts
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One job on its way into a store: complete, encoded, with its id already made."""
 
     id: str
@@ -66,6 +70,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_stalls: int = 0
     min_backoff: timedelta | None = None
     max_backoff: timedelta | None = None
+    bonds: Bonds | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +86,15 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     expires_at: datetime | None = None
     worker_id: str | None = None
     queue: str | None = None
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a handler remembers of one step, under a name. Stored once, under the lease of the job."""
+
+    name: str
+    data: bytes
+    at: datetime | None = None
+    lease: Lease | None = None
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):
@@ -110,7 +124,7 @@ class Avoid(msgspec.Struct, frozen=True):
     others: tuple[str, ...] = ()
 
 
-class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A job as it is stored. Immutable: every change makes a new record with a higher `version`."""
 
     id: str
@@ -153,6 +167,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     update: Update | None = None  # the flags that a blocked job keeps for a later merge
     speculates_on: str | None = None
     avoid: Avoid | None = None  # only of a copy
+    bonds: Bonds | None = None
+    family: Family | None = None
+    root: str | None = None  # the topmost parent of a child
+    notes: tuple[Note, ...] = ()  # only reserve and get show them
 
     @property
     def lease(self) -> Lease:

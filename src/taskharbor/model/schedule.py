@@ -211,6 +211,8 @@ def check_schedule(schedule: Schedule, now: datetime) -> None:
     if schedule.misfire not in ("latest", "skip", "all"):
         raise InvalidArgument(f"misfire={schedule.misfire!r} must be latest, skip or all")
     check_new_job(msgspec.structs.replace(schedule.template, id=_PLACEHOLDER_ID), now)
+    if schedule.template.bonds is not None:
+        raise InvalidArgument("the job of a schedule has no bonds; let its handler make the others")
     its_zone = zone(schedule.timezone)
     if schedule.every is not None:
         check_span(schedule.every, "every", least=timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""How an attempt ends in the store: six settlements, and the one place that chooses among them."""
+"""How an attempt ends in the store: seven settlements, and the one place that chooses among them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import assert_never
 import msgspec
 
 from taskharbor.errors import InvalidArgument
-from taskharbor.model.checks import MAX_BATCH, check_count, check_span, check_when
+from taskharbor.model.bonds import MAX_AFTER
+from taskharbor.model.checks import MAX_BATCH, check_count, check_ids, check_notes, check_span, check_when
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import NO_TIME, FailureKind, Job, JobRecord, Lease
+from taskharbor.model.job import NO_TIME, FailureKind, Job, JobRecord, Lease, Note
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
 from taskharbor.model.retry import RetryPolicy
 
@@ -85,10 +86,23 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     delay: timedelta | None = None
 
 
-Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release
+class Park(msgspec.Struct, frozen=True, tag=True):
+    """The handler frees its slot and runs again from the top: once the children in `after` are over, or when
+    `delay` has passed. Counts nothing; attempts and stalls start at 0. Keeps `notes` in the same step.
+    """
+
+    lease: Lease
+    after: tuple[str, ...] = ()
+    delay: timedelta | None = None
+    notes: tuple[Note, ...] = ()
 
 
-def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> None:
+Settlement = Ack | Retry | Fail | Stalled | Cancelled | Release | Park
+
+
+def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payload: int) -> bool:
+    """Every settlement of one call. True when one of them is a Park."""
+    has_park = False
     if len(settlements) > MAX_BATCH:
         raise InvalidArgument(f"{len(settlements)} settlements in one call; {MAX_BATCH} are allowed")
     for item in settlements:
@@ -104,6 +118,21 @@ def check_settlements(settlements: Sequence[Settlement], now: datetime, max_payl
                 check_count(item.attempts, "attempts")
         elif isinstance(item, Release) and item.delay is not None:
             check_span(item.delay, "delay")
+        elif isinstance(item, Park):
+            _check_park(item, max_payload)
+            has_park = True
+    return has_park
+
+
+def _check_park(park: Park, max_payload: int) -> None:
+    if bool(park.after) == (park.delay is not None):
+        raise InvalidArgument("a Park waits for children or for a delay: give one of them")
+    if len(park.after) > MAX_AFTER:
+        raise InvalidArgument(f"a Park for {len(park.after)} children; {MAX_AFTER} are allowed")
+    check_ids(park.after)
+    if park.delay is not None:
+        check_span(park.delay, "delay")
+    check_notes(park.notes, max_payload)
 
 
 def decide(

@@ -5,6 +5,7 @@ enqueue ──► scheduled ──due──► ready ──reserve──► runn
               └──retry, later───┼──┼───────────────┘ │ │ └─fail──► failed
                                 │  └─retry, reclaim──┘ └──cancel─► cancelled
 enqueue of a running key ──► blocked ──the running one ends──► ready / scheduled
+  a job after others, or parked, is blocked until those are over; a parent until its children are
                                              requeue: completed, failed, cancelled ──► ready
 """
 
@@ -30,7 +31,7 @@ class JobState(StrEnum):
 
     @property
     def is_waiting(self) -> bool:
-        """Waiting for its turn: neither running nor over. A blocked job waits for its key."""
+        """Waiting for its turn: neither running nor over. A blocked job waits for other jobs."""
         return self in WAITING
 
 
@@ -50,10 +51,22 @@ MOVES: dict[JobState, frozenset[JobState]] = {
     _S.CANCELLED: frozenset({_S.READY, _S.SCHEDULED, _S.BLOCKED}),
 }
 
+# What only jobs with bonds or children do besides: they park, wait for their children, miss a deadline.
+FAMILY_MOVES: dict[JobState, frozenset[JobState]] = {
+    _S.SCHEDULED: frozenset({_S.BLOCKED, _S.FAILED}),
+    _S.READY: frozenset({_S.BLOCKED, _S.FAILED}),
+    _S.BLOCKED: frozenset({_S.COMPLETED, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.BLOCKED}),
+}
 
-def is_legal(before: JobState, after: JobState) -> bool:
+
+def is_legal(before: JobState, after: JobState, *, in_family: bool = False) -> bool:
     """Whether a job may go from one state to the other in a single step.
 
     Waiting → completed is the win of a speculative copy whose original was reclaimed meanwhile.
     """
-    return before is after or after in MOVES[before]
+    return (
+        before is after
+        or after in MOVES[before]
+        or (in_family and after in FAMILY_MOVES.get(before, frozenset()))
+    )

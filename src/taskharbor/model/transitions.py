@@ -31,7 +31,7 @@ from taskharbor.model.job import (
     RunAtRule,
     Update,
 )
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Settlement, Stalled
 from taskharbor.model.speculation import HeadStart, avoided
 from taskharbor.model.state import JobState
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
@@ -187,7 +187,27 @@ def settled(job: JobRecord, settlement: Settlement, now: datetime) -> JobRecord:
         case Release(delay=delay):
             run_at = job.run_at if delay is None else starting_at(None, delay, now)
             return _waits_again(job, "released", None, run_at, now, settled_token=token)
+        case Park(delay=delay):
+            return _parked(job, delay, now)
     assert_never(settlement)
+
+
+def _parked(job: JobRecord, delay: timedelta | None, now: datetime) -> JobRecord:
+    """A job that parked, as if all it waits for were over. It leaves no history; attempts start again."""
+    run_at = job.run_at if delay is None else starting_at(None, delay, now)
+    return replace(
+        job,
+        state=waiting_state(run_at, now),
+        run_at=run_at,
+        token=None,
+        lease_expires_at=None,
+        worker_id=None,
+        settled_token=job.token,
+        attempts=0,
+        stalls=0,
+        updated_at=now,
+        version=job.version + 1,
+    )
 
 
 def stalled(job: JobRecord, reason: str, now: datetime, settled_token: str | None = None) -> JobRecord:

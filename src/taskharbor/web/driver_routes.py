@@ -34,6 +34,7 @@ from taskharbor.web.queue_scope import (
     WorkerNames,
     audit_details,
     check_amounts,
+    check_bonds,
     check_books,
     check_queues,
 )
@@ -126,6 +127,7 @@ class DriverVerbs:
             request.audited = audit_details(verb.name, arguments)
         check_queues(request.principal, verb, arguments)
         check_books(request.principal, verb.name, arguments)
+        check_bonds(verb, arguments)
         driver = await self._service.driver()
         if verb.name != "forget_worker":  # a worker of other queues looks unknown to it
             await self._worker_names.check(request.principal, driver, arguments)

@@ -96,7 +96,12 @@ class HttpDriver(Carried):
         self._pool, self._hello = pool, hello
         self.max_payload = hello.max_payload
         self.capabilities = msgspec.structs.replace(
-            hello.capabilities, multiprocess=True, blocking_enqueue=True, remote=True, tx=False
+            hello.capabilities,
+            multiprocess=True,
+            blocking_enqueue=True,
+            remote=True,
+            tx=False,
+            workflows=False,
         )
         self._blocking = Blocking(self._address, self._tls, self._requests)
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory.queries import page_of
@@ -28,21 +28,24 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
     Page,
     Query,
     QueueInfo,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     RoleLease,
     Settled,
     Speculated,
     Wakeups,
 )
-from taskharbor.errors import ConflictError, JobNotFound, LeaseLost
+from taskharbor.errors import BrokenBond, ConflictError, JobNotFound, LeaseLost
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress
 from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
@@ -55,7 +58,9 @@ from taskharbor.model.transitions import shown, starting_at
 # memory://name is one store for all of this process that use the name.
 _named: dict[str, Store] = {}
 
-_CAPABILITIES = Capabilities(wakeups=True, blocking_enqueue=True, atomic_across_queues=True, logbook=True)
+_CAPABILITIES = Capabilities(
+    wakeups=True, blocking_enqueue=True, atomic_across_queues=True, logbook=True, workflows=True
+)
 
 
 class MemoryDriver(Driver):
@@ -97,7 +102,30 @@ class MemoryDriver(Driver):
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         with self._step(now) as store:
+            if any(job.bonds is not None for job in jobs):
+                return store.enqueue_family(jobs, None)
             return store.enqueue(jobs)
+
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        with self._step(now) as store:
+            return store.enqueue_family(jobs, by)
+
+    async def do_resolve(
+        self, items: Sequence[Resolution], now: datetime | None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        with self._step(now) as store:
+            answers = [store.resolve_one(item) for item in items]
+            families.carry_out(store)
+            return answers
+
+    async def do_note(
+        self, notes: Sequence[Note], now: datetime | None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        with self._step(now) as store:
+            store.has_families = True
+            return [family_verbs.note_one(store, note) for note in notes]
 
     # ------------------------------------------------------------------ attempts
 
@@ -121,13 +149,13 @@ class MemoryDriver(Driver):
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
         with self._step(now) as store:
-            return [lifecycle.settle_one(store, settlement) for settlement in settlements]
+            return store.settle(settlements)
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         with self._step(now) as store:
-            settled = [lifecycle.settle_one(store, settlement) for settlement in settlements]
+            settled = store.settle(settlements)
             claimed = store.reserve(claim, self.entropy.token())
             return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
 
@@ -135,11 +163,15 @@ class MemoryDriver(Driver):
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         with self._step(now) as store:
-            return store.reclaim(list(store.leases), limit)
+            answers = store.reclaim(list(store.leases), limit)
+            if store.has_families:
+                families.sweep(store)
+            return answers
 
     async def do_promote(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as store:
-            return store.promote(list(store.later), limit)
+            owed = families.sweep(store, limit) if store.has_families else 0
+            return owed + store.promote(list(store.later), limit)
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as store:
@@ -151,7 +183,9 @@ class MemoryDriver(Driver):
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
         with self._step(now) as store:
-            return [lifecycle.cancel(store, job_id) for job_id in ids]
+            answers = [family_verbs.cancel(store, job_id) for job_id in ids]
+            families.carry_out(store)
+            return answers
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
         with self._step(now) as store:
@@ -169,7 +203,7 @@ class MemoryDriver(Driver):
         with self._step(now) as store:
             due = starting_at(run_at, delay, store.now)
             return [
-                lifecycle.requeue(store, job_id, edit, reset_counts=reset_counts, run_at=due)
+                family_verbs.requeue(store, job_id, edit, reset_counts=reset_counts, run_at=due)
                 for job_id in ids
             ]
 
@@ -177,7 +211,7 @@ class MemoryDriver(Driver):
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
         with self._step(now) as store:
-            return [lifecycle.delete(store, job_id) for job_id in ids]
+            return [family_verbs.delete(store, job_id) for job_id in ids]
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         with self._step(now) as store:
@@ -189,7 +223,7 @@ class MemoryDriver(Driver):
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         with self._step(now) as store:
-            return lifecycle.speculate(store, job_id, head_start)
+            return family_verbs.speculate(store, job_id, head_start)
 
     # ------------------------------------------------------------------ looking
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from taskharbor.drivers.cursor import Place, cursor_after, ended_states, fits, place_in, place_of
-from taskharbor.drivers.memory.records import AFTER_ALL, Records, Timed
+from taskharbor.drivers.memory.records import AFTER_ALL, Ordered, Records, Timed
 from taskharbor.drivers.messages import Page, Query
 from taskharbor.model.clock import EPOCH, instant
 from taskharbor.model.job import JobRecord
@@ -29,15 +29,20 @@ def page_of(records: Records, query: Query, now: datetime) -> Page:
         job = shown(records.jobs[job_id], now)
         last, examined = place_in(query, job), examined + 1
         if fits(job, query):
-            found.append(replace(job, settled_token=None))
+            found.append(replace(job, settled_token=None, notes=()))
     return Page(found, None, examined)
 
 
 def _by_seq(records: Records, query: Query) -> Iterator[str]:
     """The listed jobs that may fit by queue and stored state, in the order asked for, behind the cursor."""
-    lists = [
-        records.listed[queue, state] for queue in _queues(records, query) for state in _stored_states(query)
-    ]
+    if query.parent is not None:
+        lists = [records.families.children.get(query.parent, Ordered())]
+    else:
+        lists = [
+            records.listed[queue, state]
+            for queue in _queues(records, query)
+            for state in _stored_states(query)
+        ]
     after = place_of(query)
     if query.newest_first:
         bound = (AFTER_ALL,) if after is None else (after.seq,)
@@ -51,7 +56,10 @@ def _by_seq(records: Records, query: Query) -> Iterator[str]:
 
 def _by_end(records: Records, query: Query) -> Iterator[str]:
     lists = [
-        records.finished[queue, state] for queue in _queues(records, query) for state in ended_states(query)
+        ended[queue, state]
+        for ended in (records.finished, records.ended_children)
+        for queue in _queues(records, query)
+        for state in ended_states(query)
     ]
     after = place_of(query)
     entries: Iterator[Timed]

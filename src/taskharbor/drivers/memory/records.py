@@ -9,12 +9,15 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskharbor.drivers.lifecycle import NO_JOBS, JobsOfKey
 from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.queue import IDEMPOTENCY_WINDOW
 from taskharbor.model.state import TERMINAL, JobState
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.memory.families import FamilyIndex
 
 Ready = tuple[int, datetime, int, str]  # (−priority, eligible_at, seq, id): the order of claims
 Timed = tuple[datetime, int, str]  # (instant, seq, id)
@@ -29,6 +32,8 @@ _CHUNK = 512
 class Records:
     """Every job of one store."""
 
+    families: FamilyIndex
+
     def __init__(self) -> None:
         self.jobs: dict[str, JobRecord] = {}
         self.aliases: dict[str, str] = {}
@@ -40,6 +45,7 @@ class Records:
         self.leases: dict[str, Ordered[Timed]] = defaultdict(Ordered)  # queue → by expiry
         self.finished: dict[tuple[str, JobState], Ordered[Timed]] = defaultdict(Ordered)
         self.listed: dict[tuple[str, JobState], Ordered[tuple[int, str]]] = defaultdict(Ordered)
+        self.ended_children: dict[tuple[str, JobState], Ordered[Timed]] = defaultdict(Ordered)
         self._keys: dict[tuple[str, bytes], list[str | None]] = {}  # the ids of a JobsOfKey
         self._aliases_of: dict[str, list[str]] = {}
         self._seq = 0
@@ -111,7 +117,10 @@ class Records:
 
     def drop(self, job: JobRecord) -> None:
         """Forget a job and the aliases that led to it."""
-        self._unindex(self.jobs.pop(job.id))
+        stored = self.jobs.pop(job.id)
+        self._unindex(stored)
+        if stored.bonds is not None or stored.family is not None:
+            self.families.forget(stored)
         for alias in self._aliases_of.pop(job.id, ()):
             self.aliases.pop(alias, None)
         self.copies.pop(job.id, None)
@@ -142,6 +151,8 @@ class Records:
             timed[0].add(timed[1])
         if job.key is not None:
             self._enter_key(job)
+        elif job.bonds is not None:
+            self.families.enter(job)
         if job.speculates_on is None:
             self.listed[job.queue, state].add((job.seq, job.id))
 
@@ -157,6 +168,8 @@ class Records:
             timed[0].remove(timed[1])
         if job.key is not None:
             self._leave_key(job)
+        elif job.bonds is not None:
+            self.families.leave(job)
         if job.speculates_on is None:
             self.listed[job.queue, state].remove((job.seq, job.id))
 
@@ -167,7 +180,9 @@ class Records:
         if job.state is JobState.SCHEDULED and job.run_at is not None:
             return self.later[job.queue], (job.run_at, job.seq, job.id)
         if job.finished_at is not None:
-            return self.finished[job.queue, job.state], (job.finished_at, job.seq, job.id)
+            is_child = job.bonds is not None and job.bonds.parent is not None
+            over = self.ended_children if is_child else self.finished
+            return over[job.queue, job.state], (job.finished_at, job.seq, job.id)
         return None
 
     def _enter_key(self, job: JobRecord) -> None:
@@ -304,6 +319,15 @@ class Ordered(Generic[_Item]):
             del self._chunks[at], self._lasts[at]
         elif self._lasts[at] == item:
             self._lasts[at] = chunk[-1]
+
+    def discard(self, item: _Item) -> None:
+        """Take out an item if it is there."""
+        at = bisect_left(self._lasts, item)
+        if at < len(self._chunks):
+            chunk = self._chunks[at]
+            place = bisect_left(chunk, item)
+            if place < len(chunk) and chunk[place] == item:
+                self.remove(item)
 
     def first(self) -> _Item | None:
         return self._chunks[0][0] if self._chunks else None

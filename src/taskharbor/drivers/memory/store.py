@@ -14,16 +14,30 @@ from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
+from taskharbor.drivers.families import Owed, OwedKind
+from taskharbor.drivers.family_enqueue import Arrival
+from taskharbor.drivers.memory.families import FamilyIndex
 from taskharbor.drivers.memory.gates import Gates
 from taskharbor.drivers.memory.logbook import Logbook
 from taskharbor.drivers.memory.records import Idempotency, Ordered, Ready, Records, Timed
 from taskharbor.drivers.memory.registry import Registry
 from taskharbor.drivers.memory.wakeups import Subscriptions
-from taskharbor.drivers.messages import Claim, Claimed, Enqueued, Reclaimed, given_up_in
+from taskharbor.drivers.messages import (
+    Claim,
+    Claimed,
+    Enqueued,
+    Reclaimed,
+    Resolution,
+    Resolved,
+    Settled,
+    given_up_in,
+)
+from taskharbor.errors import ConflictError, JobNotFound, LeaseLost
 from taskharbor.model.clock import EPOCH, Clock
-from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, retention_of
+from taskharbor.model.settlement import Park, Settlement
 from taskharbor.model.speculation import may_take
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import claimed, new_record
@@ -34,12 +48,15 @@ class Store(Records):
 
     def __init__(self) -> None:
         super().__init__()
+        self.families = FamilyIndex()
         self.now = EPOCH
         self.gates = Gates(self)
         self.idempotency = Idempotency()
         self.registry = Registry()
         self.logbook = Logbook()
         self.subscriptions = Subscriptions()
+        self.has_families = False
+        """Whether a job ever had bonds or notes, or was parked: without, the way of a plain job is all."""
         self._lock = threading.RLock()
 
     @contextmanager
@@ -78,16 +95,92 @@ class Store(Records):
     def revive_keys(self, job: JobRecord) -> None:
         self.idempotency.revive(job.id, self.now)
 
+    # ------------------------------------------------------------------ the rest of FamiliesInStep
+
+    def follow(self, job: JobRecord) -> None:
+        self.families.ended.append(job.id)
+
+    def take_ended(self) -> list[str]:
+        ended, self.families.ended = self.families.ended, []
+        return ended
+
+    def amend(self, job: JobRecord) -> None:
+        self.jobs[job.id] = job
+
+    def add_edges(self, job: JobRecord, after: Sequence[str], *, is_park: bool = False) -> None:
+        self.families.add_edges(job, after, is_park=is_park)
+
+    def drop_park(self, job: JobRecord) -> None:
+        self.families.drop_park(job)
+
+    def parked_for(self, job: JobRecord) -> Sequence[str]:
+        return self.families.parked_for(job)
+
+    def dependents(self, job_id: str, cursor: int, limit: int) -> list[JobRecord]:
+        return self._records(self.families.dependents(job_id, cursor, limit))
+
+    def open_children(self, job_id: str, cursor: int, limit: int) -> list[JobRecord]:
+        return self._records(self.families.open_children(job_id, cursor, limit))
+
+    def open_events(self, job_id: str, limit: int) -> list[JobRecord]:
+        return self._records(self.families.open_events(job_id, limit))
+
+    def has_children(self, job_id: str) -> bool:
+        return job_id in self.families.children
+
+    def past_deadline(self, limit: int) -> list[JobRecord]:
+        return self._records(self.families.past_deadline(limit, self.now))
+
+    def owe(self, kind: OwedKind, job_id: str) -> None:
+        self.families.owe(kind, job_id)
+
+    def next_owed(self) -> Owed | None:
+        return self.families.next_owed()
+
+    def owe_rest(self, owed: Owed, cursor: int | None) -> None:
+        self.families.owe_rest(owed, cursor)
+
+    def _records(self, ids: Sequence[str]) -> list[JobRecord]:
+        return [self.jobs[job_id] for job_id in ids]
+
     # ------------------------------------------------------------------ in and out
+
+    def enqueue_family(self, jobs: Sequence[NewJob], by: Lease | None) -> list[Enqueued]:
+        self.has_families = True
+        arrival = Arrival(self, jobs, by)
+        new = arrival.check()
+        if self.gates.limit_enqueues:
+            self.gates.admit(lifecycle.admit(self, new), self.now)
+        return arrival.store()
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if self.gates.limit_enqueues:
             self.gates.admit(lifecycle.admit(self, jobs), self.now)
         return [lifecycle.enqueue_one(self, job) for job in jobs]
 
+    def settle(self, settlements: Sequence[Settlement]) -> list[Settled | LeaseLost]:
+        """Each for itself; then what follows from them."""
+        if not self.has_families and not any(type(item) is Park for item in settlements):
+            return [lifecycle.settle_one(self, settlement) for settlement in settlements]
+        self.has_families = True
+        answers = [family_verbs.settle_one(self, settlement) for settlement in settlements]
+        families.carry_out(self)
+        return answers
+
+    def resolve_one(self, item: Resolution) -> Resolved | JobNotFound | ConflictError:
+        error = None
+        if item.new is not None and self.get(item.id) is None:
+            try:
+                self.enqueue_family([item.new], None)
+            except ConflictError as refused:
+                error = refused
+        return family_verbs.resolve_one(self, item, error)
+
     def reserve(self, claim: Claim, token: str) -> Claimed:
         now = self.now
         swept = self.reclaim(claim.queues, 100)
+        if self.has_families:
+            families.sweep(self)
         self.promote(claim.queues)
         taken: list[JobRecord] = []
         expires_at = now + claim.lease_for
@@ -117,9 +210,13 @@ class Store(Records):
         for *_, job_id in entries:
             job = self.jobs[job_id]
             # The first test: a clock that went back makes a promoted job wait again.
-            if (job.run_at is None or job.run_at <= now) and (
-                job.speculates_on is None
-                or may_take(job, self.jobs.get(job.speculates_on), claim.worker_id, now)
+            if (
+                (job.run_at is None or job.run_at <= now)
+                and (
+                    job.speculates_on is None
+                    or may_take(job, self.jobs.get(job.speculates_on), claim.worker_id, now)
+                )
+                and (job.bonds is None or families.may_run(self, job))
             ):
                 yield job
 
@@ -128,7 +225,8 @@ class Store(Records):
     def reclaim(self, queues: Sequence[str], limit: int) -> list[Reclaimed]:
         """The oldest expired leases of these queues, each ended once."""
         oldest = list(islice(merge(*(_expired(self.leases[queue], self.now) for queue in queues)), limit))
-        answers = [lifecycle.reclaim_one(self, job_id) for _, _, job_id in oldest]
+        reclaim_one = family_verbs.reclaim_one if self.has_families else lifecycle.reclaim_one
+        answers = [reclaim_one(self, job_id) for _, _, job_id in oldest]
         return [answer for answer in answers if answer is not None]
 
     def promote(self, queues: Sequence[str], limit: int | None = None) -> int:
@@ -146,16 +244,24 @@ class Store(Records):
         pruned = 0
         for (queue, state), finished in list(self.finished.items()):
             keep = retention_of(self.rules(queue), self.rules(EVERY_QUEUE)).of(state)
-            while (
-                keep is not None
-                and pruned < limit
-                and (first := finished.first())
-                and first[0] + keep <= self.now
-            ):
-                self.drop(self.jobs[first[2]])
-                pruned += 1
+            if keep is not None and pruned < limit:
+                for _, _, job_id in list(islice(_expired(finished, self.now - keep), limit - pruned)):
+                    pruned += self._prune(self.jobs[job_id], limit - pruned)
         return pruned
 
+    def _prune(self, job: JobRecord, limit: int) -> int:
+        """Forget a finished job, its children first. Returns how many went, at most `limit`."""
+        if job.bonds is None and job.family is None:
+            self.drop(job)
+            return 1
+        pruned = 0
+        for _, child_id in list(islice(self.families.children.get(job.id, ()), limit)):
+            pruned += self._prune(self.jobs[child_id], limit - pruned)
+        is_needed = pruned >= limit or self.has_children(job.id) or family_verbs.is_named(self, job)
+        if not is_needed:
+            self.drop(job)
+        return pruned + (not is_needed)
 
-def _expired(leases: Ordered[Timed], now: datetime) -> Iterator[Timed]:
-    return takewhile(lambda entry: entry[0] <= now, leases)
+
+def _expired(entries: Ordered[Timed], now: datetime) -> Iterator[Timed]:
+    return takewhile(lambda entry: entry[0] <= now, entries)

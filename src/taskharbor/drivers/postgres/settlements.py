@@ -15,7 +15,7 @@ from taskharbor.drivers.postgres.rows import MARK, is_token, span_us
 from taskharbor.drivers.postgres.statements import as_array
 from taskharbor.model.checks import are_ids
 from taskharbor.model.job import Lease
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Settlement, Stalled
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Settlement, Stalled
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 
 _KINDS: dict[type, int] = {Retry: 2, Fail: 3, Release: 4, Cancelled: 5, Stalled: 6}  # in the function settle
@@ -98,7 +98,7 @@ def _other(ord_: int, end: Settlement) -> dict[str, Any]:
     other: dict[str, Any] = {"ord": ord_, "kind": _KINDS[type(end)]}
     if isinstance(end, Retry | Release) and end.delay is not None:
         other["delay"] = span_us(end.delay)
-    if isinstance(end, Release | Ack):
+    if isinstance(end, Release | Ack | Park):
         return other
     if isinstance(end, Retry):
         other |= {"run_at": end.run_at, "attempts": end.attempts, "failed_at": end.failed_at}

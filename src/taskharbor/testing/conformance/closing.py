@@ -32,7 +32,17 @@ from taskharbor.testing.conformance.kit import (
 from taskharbor.testing.conformance.verbs import EVERY_VERB
 
 # Opening and closing themselves, and the verbs that are no coroutines: they have cases of their own.
-APART = {"open", "close", "wakeups", "enqueue_blocking", "enqueue_in", "enqueue_on", "get_on", "transaction"}
+APART = {
+    "open",
+    "close",
+    "wakeups",
+    "enqueue_blocking",
+    "enqueue_in",
+    "enqueue_on",
+    "enqueue_family",
+    "get_on",
+    "transaction",
+}
 
 
 async def test_the_table_of_verbs_is_complete(driver: Driver) -> None:

@@ -41,10 +41,10 @@ def check_record(job: JobRecord) -> None:
     assert (job.lease_expires_at is not None) == is_running, job
     assert (job.worker_id is not None) == is_running, job
     assert (job.finished_at is not None) == job.state.is_terminal, job
-    assert (job.update is not None) == (job.state is JobState.BLOCKED), job
+    assert (job.update is not None) == (job.state is JobState.BLOCKED and job.key is not None), job
     assert (job.started_at is not None) == (job.starts > 0), job
     assert (job.fence > 0) == (job.starts > 0), job
-    assert job.result is None or job.state is JobState.COMPLETED, job
+    assert job.result is None or job.state is JobState.COMPLETED or job.family is not None, job
     assert job.state is not JobState.FAILED or None not in (
         job.failed_at,
         job.failure_kind,

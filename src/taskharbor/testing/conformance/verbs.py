@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Query
+from taskharbor.drivers.messages import Query, Resolution
 from taskharbor.drivers.one_job import RetryUpdate
 from taskharbor.drivers.wire import VERBS, Verb
 from taskharbor.errors import LeaseLost
-from taskharbor.model.job import Lease
+from taskharbor.model.job import Lease, Note
 from taskharbor.model.logbook import LogEntry
 from taskharbor.model.presence import WorkerReport
 from taskharbor.model.queue import QueueSettings
@@ -124,6 +124,9 @@ def _called(verb: Verb) -> Callable[[Driver], Awaitable[object]]:
 
 EVERY_VERB: dict[str, Callable[[Driver], Awaitable[object]]] = {
     **{name: _called(verb) for name, verb in VERBS.items() if name not in ("hello", "wakeups")},
+    # Not over HTTP yet.
+    "note": lambda driver: driver.note([Note("step", b"data", lease=_LEASE)], now=START),
+    "resolve": lambda driver: driver.resolve([Resolution(id=UNKNOWN_ID)], now=START),
     "look": lambda driver: driver.get([UNKNOWN_ID], now=START, payloads=False),
     # The one-job forms stand on the verbs above.
     "reserve_one": lambda driver: driver.reserve_one(QUEUE, START, LEASE),
