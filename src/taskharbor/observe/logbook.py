@@ -61,12 +61,19 @@ class Book(Generic[Row]):
         final = min(max(floor(now - FINAL - self._step + MINUTE, self._step), since), until)
         if self._known is None or not self._known[0] <= since <= self._known[1]:
             self._kept, self._known = {}, (since, since)
-        fresh = await self._fetch(self._known[1], until, now)
-        self._kept |= {at: rows for at, rows in fresh.items() if at < final}
-        self._known = (self._known[0], max(self._known[1], final))
+        kept, begin = self._kept, self._known[1]
+        fresh = await self._fetch(begin, until, now)
+        self._keep({at: rows for at, rows in fresh.items() if at < final}, begin, final)
         self._forget(now)
-        found = {**self._kept, **fresh}
+        found = {**kept, **fresh}
         return [(at, found[at]) for at in sorted(found) if since <= at < until]
+
+    def _keep(self, rows: dict[datetime, list[Row]], begin: datetime, final: datetime) -> None:
+        """Keep what was read of a range. Another read may have changed the known one meanwhile: then the two
+        may not adjoin, and keeping both would make a gap look known."""
+        if self._known is not None and self._known[0] <= begin <= self._known[1]:
+            self._kept |= rows
+            self._known = (self._known[0], max(self._known[1], final))
 
     async def _fetch(self, since: datetime, until: datetime, now: datetime) -> dict[datetime, list[Row]]:
         cells: dict[datetime, list[list[Row]]] = {}

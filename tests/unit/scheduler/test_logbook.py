@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim
+from taskharbor.errors import DriverUnavailable
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.log_cells import Level, Numbers, packed, sum_of_numbers, unpacked
@@ -246,3 +248,31 @@ async def test_what_is_final_is_read_once(driver: Driver, clock: SimulatedClock)
     assert asked[-1] >= now - 6 * MINUTE
     _, _, _, [other] = await reader.series("6h", now)
     assert sum(filter(None, other.done)) == 35
+
+
+async def test_reads_at_the_same_time_leave_no_gap(driver: Driver, clock: SimulatedClock):
+    for number in range(90):
+        await put(driver, START + number * MINUTE, "a", completed=1)
+    now = START + 90 * MINUTE
+    clock.advance_to(now)
+    read_log, has_asked, may_go, has_failed = driver.read_log, asyncio.Event(), asyncio.Event(), False
+
+    async def slow_or_broken(book, since, until, **options):
+        nonlocal has_failed
+        if book == NUMBERS and since < now - 61 * MINUTE and not has_failed:
+            has_failed = True
+            raise DriverUnavailable("away")
+        has_asked.set()
+        await may_go.wait()
+        return await read_log(book, since, until, **options)
+
+    driver.read_log = slow_or_broken  # type: ignore[method-assign]
+    reader = LogReader(driver)
+    short = asyncio.create_task(reader.numbers(now - 30 * MINUTE, now, now))
+    await has_asked.wait()
+    with pytest.raises(DriverUnavailable):
+        await reader.numbers(START, now, now)
+    may_go.set()
+    await short
+
+    assert len(await reader.numbers(START, now, now)) == 90

@@ -26,6 +26,7 @@ _LATEST = datetime(2300, 1, 1, tzinfo=UTC)
 _FEW = frozenset(
     CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
 )
+_WAITING = frozenset((JobState.SCHEDULED, JobState.READY))
 _settings = msgspec.json.Decoder(QueueSettings)
 
 
@@ -49,17 +50,24 @@ class Queries(Handle):
         """A look at little more than a page; while that does not fill it, one that goes four times as far."""
         examine = min(query.limit + _FIRST_LOOK, query.examine)
         while True:
-            rows = await self._found(query, examine, now)
-            page = _page(query, rows)
-            if len(page.jobs) == query.limit or page.next_cursor is None or examine == query.examine:
+            page = _page(query, await self._found(_way(query), query, examine, now))
+            if len(page.jobs) == query.limit or page.next_cursor is None:
                 return page
+            if examine == query.examine:
+                return await self._all_waiting(query, now) or page
             examine = min(4 * examine, query.examine)
 
-    async def _found(self, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
+    async def _all_waiting(self, query: Query, now: datetime | None) -> Page | None:
+        """A page of scheduled or ready jobs behind many that have ended; None if too many wait to see all."""
+        is_first = query.queue is not None and query.cursor is None
+        if not is_first or query.order_by == "ended" or not _WAITING.issuperset(query.states or JobState):
+            return None
+        page = _page(query, await self._found("find_waiting", query, query.examine, now))
+        return page if page.examined < query.examine else None
+
+    async def _found(self, name: str, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
         is_by_end = query.order_by == "ended"
-        states = ended_states(query) if is_by_end else query.states or JobState
-        codes = sorted(CODES[state] for state in set(states))
-        name = "find_ended" if is_by_end else "find_few" if _FEW.issuperset(codes) else "find_walk"
+        codes = _codes(query)
         after = place_of(query)
         if after is None:
             after = Place(micros(_LATEST), 1 << 62) if query.newest_first else Place(0, -1)
@@ -136,6 +144,18 @@ def found_records(rows: Sequence[Any], count: int) -> list[JobRecord | None]:
     """The answer of the statement `get` to a question for `count` ids."""
     found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
     return [found.get(place) for place in range(1, count + 1)]
+
+
+def _codes(query: Query) -> list[int]:
+    states = ended_states(query) if query.order_by == "ended" else query.states or JobState
+    return sorted(CODES[state] for state in set(states))
+
+
+def _way(query: Query) -> str:
+    """The statement that finds such jobs."""
+    if query.order_by == "ended":
+        return "find_ended"
+    return "find_few" if _FEW.issuperset(_codes(query)) else "find_walk"
 
 
 def _page(query: Query, rows: Sequence[Any]) -> Page:

@@ -73,9 +73,8 @@ class Statements:
         }
         self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
         blanks["{columns}"] = COLUMNS_WITHOUT_PAYLOAD
-        self._lean = {
-            name: _filled(FILES[name], blanks) for name in ("get", "find_few", "find_walk", "find_ended")
-        }
+        finds = ("find_few", "find_walk", "find_waiting", "find_ended")
+        self._lean = {name: _filled(FILES[name], blanks) for name in ("get", *finds)}
 
     def __getitem__(self, name: str) -> str:
         return self._texts[name]

@@ -49,6 +49,17 @@ left join lateral (select * from {schema}.job_history k where k.id = j.id offset
 )
 {page}
 
+-- name: find_waiting
+-- the same for scheduled and ready jobs of one queue in which few wait, however many have ended before them.
+--   $5 or more wait: it looks at any $5 of them
+{queues_in_job}, examined as materialized (
+    select w.id, w.seq, j.type, j.speculates_on, null::timestamptz as ended
+    from (select k.id, k.seq from {schema}.waiting k
+          where k.queue = $2::text and k.seq {beyond} $4::bigint limit $5::integer) w
+    cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = w.id offset 0) j
+)
+{page}
+
 -- name: find_ended
 -- the same by end, for states in which jobs have ended: behind the end $12 and the seq $4.
 {queues_in_finished}, examined as materialized (
