@@ -33,6 +33,7 @@ from taskharbor.drivers.sqlite.claim import reserve
 from taskharbor.drivers.sqlite.connection import open_looker, open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.control import Control
 from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.enqueue_one import is_plain
 from taskharbor.drivers.sqlite.extend import extend
 from taskharbor.drivers.sqlite.location import Location, location_of
 from taskharbor.drivers.sqlite.logbook import Logbook
@@ -166,6 +167,10 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             return _accepted(do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at))
         if self._writer is None:
             raise DriverClosed
+        if len(jobs) == 1 and is_plain(jobs[0]):
+            stored = self._writer.enqueue_one(jobs[0], now)
+            if stored is not None:
+                return [stored]
         return _accepted(self._writer.do_blocking(lambda step: enqueue(step, jobs), now))
 
     def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:

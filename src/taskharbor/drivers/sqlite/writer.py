@@ -20,7 +20,9 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.drivers.orphans import Orphans
+from taskharbor.drivers.sqlite.enqueue_one import EnqueueOne
 from taskharbor.drivers.sqlite.faults import is_busy, translated, translation
 from taskharbor.drivers.sqlite.location import Location
 from taskharbor.drivers.sqlite.step import HandleCache, Statements, Step
@@ -28,6 +30,7 @@ from taskharbor.drivers.sqlite.wakeups import Notices
 from taskharbor.errors import DriverClosed, DriverUnavailable, StoreFull
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.job import NewJob
 
 T = TypeVar("T")
 Work = Callable[[Step], Any]
@@ -42,6 +45,7 @@ LONG_LOG = 4000  # pages of 4 KiB between two checkpoints: fewer, larger write-b
 _SHORT_LOG = 64
 KEPT_LOG = 64 * 1024 * 1024  # of a log that had to grow
 _NO_LIMIT = 0xFFFFFFFE
+_MOMENT = 0.01  # seconds, in which small steps write far less than LITTLE
 
 
 class WriteRequest:
@@ -93,6 +97,7 @@ class Writer:
         self._orphans = orphans
         self._cache = HandleCache()
         self._room = Room(connection, location)
+        self._one = EnqueueOne(connection, sql, self._cache)
         self._waiting: deque[WriteRequest] = deque()
         self._turn = threading.Lock()
         self._bell: SimpleQueue[Closing | None] = SimpleQueue()  # None: a request waits
@@ -128,6 +133,21 @@ class Writer:
             raise request.error
         answer: T = request.answer
         return answer
+
+    def enqueue_one(self, job: NewJob, now: datetime | None) -> Enqueued | None:
+        """Store one plain job from any thread, if no other request waits; None: the ordinary way decides."""
+        self._check()
+        at = now or self._clock.now()
+        with self._turn:
+            if self._waiting or self._connection.in_transaction:
+                return None
+            self._room.look_now_and_then(self._clock.monotonic())
+            if not self._one.store(job, at):
+                return None
+        notices = Notices()
+        notices.queues.add(job.queue)
+        self._notify(notices)
+        return Enqueued(job.id, EnqueueResult.CREATED, at, 1)
 
     async def close(self) -> None:
         """Serve all requests, then close the file."""
@@ -350,10 +370,17 @@ class Room:
         self._log = f"{location.path}-wal"
         self._is_little = False
         self._has_run_out = False  # since the last checkpoint that went through
+        self._look_again = 0.0
 
     def ran_out(self) -> None:
         """A step was refused for want of room, which the file system may not show: there are quotas."""
         self._has_run_out = True
+
+    def look_now_and_then(self, now: float) -> None:
+        """Before a small step: as `look`, unless there was much room a moment ago."""
+        if self._is_little or self._has_run_out or now >= self._look_again:
+            self._look_again = now + _MOMENT
+            self.look()
 
     def look(self) -> None:
         """Before a step, and outside of any transaction: see what room there is. Never raises."""
