@@ -29,6 +29,7 @@ PAGES = [
     "guides/sentry.md",
     "guides/flask.md",
     "reference/http.md",
+    "guides/sqlalchemy.md",
 ]
 
 

@@ -40,6 +40,20 @@ def refuse_autocommit(connection: Any) -> None:
         )
 
 
+def refuse_two_phase(tx: Any) -> None:
+    """Refuse SQLAlchemy's two-phase transactions: Postgres cannot prepare one that has a wake-up in it, and
+    SQLite has none.
+    """
+    session = session_of(tx)
+    if session is None:  # a connection; an async one has another inside
+        transaction = getattr(tx, "sync_connection", tx).get_transaction()
+        is_two_phase = kind_of(transaction, {"sqlalchemy.TwoPhaseTransaction"}) is not None
+    else:
+        is_two_phase = session.twophase
+    if is_two_phase:
+        raise no_transaction("tx is a two-phase transaction, which cannot carry jobs: use a plain one")
+
+
 def no_transaction(why: str) -> InvalidArgument:
     return InvalidArgument(f"{why}; nothing was stored")
 

@@ -242,7 +242,7 @@ async def test_django_by_alias_and_by_connection(driver: SqliteDriver, tmp_path:
 
 
 async def test_an_async_session_is_refused_by_name(driver: SqliteDriver) -> None:
-    with pytest.raises(InvalidArgument, match="use a Session"):
+    with pytest.raises(InvalidArgument, match="await aenqueue"):
         driver.enqueue_blocking([new_job()], tx=AsyncSession())
 
 

@@ -23,6 +23,7 @@ from taskharbor.drivers.borrowed import (
     django_connection,
     kind_of,
     refuse_autocommit,
+    refuse_two_phase,
 )
 from taskharbor.drivers.postgres.faults import ours
 from taskharbor.drivers.postgres.statements import numbered
@@ -123,15 +124,16 @@ async def _asyncpg(tx: Any, statement: str, arguments: list[Any], then: Then[_T]
 
 def _sqlalchemy(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
     with _ours():
-        connection = connection_of(tx)
+        refuse_two_phase(tx)
         if joins:
-            refuse_autocommit(connection)
+            refuse_autocommit(connection_of(tx))
         rows = tx.execute(*_named(statement, arguments)).fetchall()
     return then(_plain(rows))
 
 
 async def _sqlalchemy_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
     with _ours():
+        refuse_two_phase(tx)
         connection = connection_of(tx)
         if joins:
             refuse_autocommit((connection if connection is tx else await connection).sync_connection)

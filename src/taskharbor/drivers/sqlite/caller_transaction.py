@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from taskharbor.drivers.borrowed import (
     DJANGO,
@@ -23,6 +23,7 @@ from taskharbor.drivers.borrowed import (
     is_autocommit,
     kind_of,
     no_transaction,
+    refuse_two_phase,
     when_committed,
 )
 from taskharbor.drivers.sqlite import schema
@@ -40,15 +41,36 @@ _NO_TABLE = re.compile("no such (table|column)|has no column named")
 def do_in(tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime) -> T:
     """Carry out a step in the caller's transaction: all of it or nothing, and the caller commits."""
     own = sqlite_of(tx, location)
-    if kind_of(tx, SQLALCHEMY) and not _begun(connection_of(tx), own, location):
-        raise no_transaction("tx has the isolation level AUTOCOMMIT: use one that begins transactions")
+    if kind_of(tx, SQLALCHEMY):
+        _join(connection_of(tx), own, location)
     answer, notices = do_quietly_in(own, work, location, sql, now)
     _ring(tx, location, notices)
     return answer
 
 
+async def do_in_async(
+    tx: Any, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
+) -> T:
+    """The same for an async session or connection of SQLAlchemy, on aiosqlite."""
+    refuse_two_phase(tx)
+    connection = connection_of(tx)
+
+    def join(inner: Any) -> tuple[T, Notices]:
+        own = Adapted.of(inner, location)
+        _join(inner, own, location)
+        return do_quietly_in(own, work, location, sql, now)
+
+    answer, notices = await (connection if connection is tx else await connection).run_sync(join)
+    _ring(tx, location, notices)
+    return cast(T, answer)
+
+
 def do_quietly_in(
-    own: sqlite3.Connection, work: Callable[[Step], T], location: Location, sql: Statements, now: datetime
+    own: sqlite3.Connection,
+    work: Callable[[Step], T],
+    location: Location,
+    sql: Statements,
+    now: datetime,
 ) -> tuple[T, Notices]:
     """The same on a sqlite3 connection. Workers are left to the caller, who knows when it commits."""
     with _borrowed(own, location):
@@ -124,24 +146,39 @@ def sqlite_of(tx: Any, location: Location) -> sqlite3.Connection:
         return tx
     kind = kind_of(tx, {*SQLALCHEMY, *SQLALCHEMY_ASYNC, *DJANGO})
     if kind in SQLALCHEMY:
+        refuse_two_phase(tx)
         return _of_sqlalchemy(connection_of(tx), location)
     if kind in DJANGO or isinstance(tx, str):
         return _of_django(django_connection(tx) if isinstance(tx, str) else tx, location)
     if kind in SQLALCHEMY_ASYNC:
-        raise no_transaction(f"tx is async, and {location.path} is joined by blocking calls: use a Session")
+        raise no_transaction("tx is an async connection: use `await aenqueue()`")
     raise InvalidArgument(
         f"tx must be a sqlite3.Connection on {location.path}, or one of SQLAlchemy or Django, "
         f"not {type(tx).__name__}"
     )
 
 
+def is_async(tx: Any) -> bool:
+    """Whether to join it with `do_in_async`."""
+    return kind_of(tx, SQLALCHEMY_ASYNC) is not None
+
+
 def _of_sqlalchemy(connection: Any, location: Location) -> sqlite3.Connection:
     own = connection.connection.driver_connection
     if not isinstance(own, sqlite3.Connection):
-        raise InvalidArgument(
-            f"tx is a connection to {connection.dialect.name}; the jobs are in {location.path}"
-        )
+        raise _of_another_store(connection, location)
     return own
+
+
+def _of_another_store(connection: Any, location: Location) -> InvalidArgument:
+    return InvalidArgument(
+        f"tx is a connection to {connection.dialect.name}; the jobs are in {location.path}"
+    )
+
+
+def _join(connection: Any, own: sqlite3.Connection, location: Location) -> None:
+    if not _begun(connection, own, location):
+        raise no_transaction("tx has the isolation level AUTOCOMMIT: use one that begins transactions")
 
 
 def _begun(connection: Any, own: sqlite3.Connection, location: Location) -> bool:
@@ -207,3 +244,50 @@ def _is_same_file(tx: sqlite3.Connection, path: str) -> bool:
         return bool(files and files[0]) and os.path.samefile(files[0], path)
     except (OSError, sqlite3.Error):
         return False
+
+
+class Adapted:
+    """An aiosqlite connection as SQLAlchemy adapts it, with what a step needs of sqlite3.Connection.
+
+    For use inside of `run_sync`, where each call waits for the thread of aiosqlite and keeps the loop free.
+    """
+
+    def __init__(self, adapted: Any) -> None:
+        self._adapted = adapted
+        self._own = adapted.driver_connection
+
+    @classmethod
+    def of(cls, connection: Any, location: Location) -> sqlite3.Connection:
+        if connection.dialect.driver != "aiosqlite":
+            raise _of_another_store(connection, location)
+        return cast(sqlite3.Connection, cls(connection.connection.dbapi_connection))
+
+    def execute(self, statement: str, values: Any = ()) -> Any:
+        cursor = self._adapted.cursor()
+        cursor.execute(statement, values)
+        return cursor
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._own.in_transaction)
+
+    @property
+    def isolation_level(self) -> str | None:
+        level: str | None = self._own.isolation_level
+        return level
+
+    @property
+    def row_factory(self) -> Any:
+        return self._own.row_factory
+
+    @row_factory.setter
+    def row_factory(self, factory: Any) -> None:
+        self._own.row_factory = factory
+
+    @property
+    def text_factory(self) -> Any:
+        return self._own.text_factory
+
+    @text_factory.setter
+    def text_factory(self, factory: Any) -> None:
+        self._own.text_factory = factory

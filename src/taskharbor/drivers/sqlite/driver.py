@@ -28,7 +28,13 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.ack_transaction import AckTransaction
-from taskharbor.drivers.sqlite.caller_transaction import do_in, do_on, look_on
+from taskharbor.drivers.sqlite.caller_transaction import (
+    do_in,
+    do_in_async,
+    do_on,
+    is_async,
+    look_on,
+)
 from taskharbor.drivers.sqlite.claim import reserve
 from taskharbor.drivers.sqlite.connection import open_looker, open_reader, open_writer, ready
 from taskharbor.drivers.sqlite.control import Control
@@ -172,6 +178,14 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             if stored is not None:
                 return [stored]
         return _accepted(self._writer.do_blocking(lambda step: enqueue(step, jobs), now))
+
+    async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
+        if not is_async(tx):
+            return self.do_enqueue_blocking(jobs, now, tx)
+        at = now or self.clock.now()
+        return _accepted(
+            await do_in_async(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+        )
 
     def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         at = now or self.clock.now()
