@@ -13,12 +13,17 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_prints_what_it_says_and_again_the_second_time(script, tmp_path):
-    for _ in range(2):
-        done = ran(script, tmp_path)
+    """The second time only where the first one left something behind."""
+    expect(script, ran(script, tmp_path))
 
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == promised(script)
-        assert done.stderr == ""
+    if any(tmp_path.iterdir()):
+        expect(script, ran(script, tmp_path))
+
+
+def expect(script, done):
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == promised(script)
+    assert done.stderr == ""
 
 
 def ran(script, folder):

@@ -39,7 +39,7 @@ JUDGES: dict[str, tuple[str, ...]] = {
     "settle_or_leave": ("ack",),
     "some_types": ("reserve_order", "lanes", "clocks"),
     "steps": ("idempotency", "dead_letters"),
-    "store": ("presence", "settings", "lease"),
+    "store": ("test_missed_cancels", "wakeups"),
     "sweep": ("expiry", "lease"),
     "upkeep": ("expiry", "retention", "idempotency"),
     "write_state": ("speculation", "cancel", "listing"),
