@@ -25,8 +25,11 @@ from taskharbor import (
     Task,
     Update,
     Worker,
+    WorkerOptions,
 )
 from taskharbor.drivers import connect
+from taskharbor.integrations.asgi import lifespan, use
+from taskharbor.integrations.flask import FlaskHarbor
 from taskharbor.testing import InlineHarbor, SimulatedClock, assert_enqueued, drain
 from taskharbor.types import Counts, Driver
 
@@ -148,6 +151,26 @@ def cron_in_both_orders(harbor: Harbor) -> None:
     assert_type(above.enqueue(1), JobHandle[str])
     assert_type(below.enqueue(1), JobHandle[str])
     assert_type(awaited.enqueue(2), JobHandle[str])
+
+
+def stores_named_later() -> None:
+    later = Harbor(None, lazy=True)
+    later.attach("memory://")
+    later.attach(connect("memory://"))
+    assert_type(later.is_attached, bool)
+
+
+async def in_frameworks(app: Any) -> None:
+    flask = FlaskHarbor(default_queue="mail")
+
+    @flask.task(queue="mail")
+    def of_flask(n: int) -> str:
+        return str(n)
+
+    assert_type(of_flask.enqueue(1), JobHandle[str])
+    assert_type(await use(flask)(), FlaskHarbor)
+    async with lifespan(harbor, worker=WorkerOptions(concurrency=2))(app):
+        assert_type((await add.aenqueue(1)).id, str)
 
 
 def tests_of_users() -> None:
