@@ -13,7 +13,6 @@ PAGES = [
     "guides/observing.md",
     "start/first-job.md",
     "guides/enqueueing.md",
-    "guides/testing.md",
     "guides/simulation.md",
     "guides/workers.md",
     "guides/retries.md",
@@ -84,6 +83,8 @@ def test_commands_to_copy_name_their_store(page):
 
 
 ELSEWHERE = {
+    "guides/testing.md": "its tests are run by tests/examples/test_projects.py",
+    "guides/several-modules.md": "the same, with its commands",
     "guides/notebooks.md": "run in a notebook by tests/integration/frameworks/test_notebooks.py",
     "extending/write-a-driver.md": "put together and run by tests/contract/test_toy_driver.py",
 }

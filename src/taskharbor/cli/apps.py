@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,7 @@ from taskharbor.harbor import Harbor
 from taskharbor.model.secrets import masked
 from taskharbor.model.text import with_article
 from taskharbor.settings.store import store_url
-from taskharbor.tasks.discovery import import_modules
+from taskharbor.tasks.discovery import import_modules, what_raised
 from taskharbor.worker.worker import Worker
 
 URL_VARIABLE = "TASKHARBOR_URL"
@@ -127,31 +126,9 @@ def _imported(name: str) -> ModuleType:
 
 
 def _import_failed(name: str, error: BaseException) -> ConfigurationError:
-    """What the user's module raised, and where."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return ConfigurationError(
-        f"importing {name!r} failed at {_place(error)}: {what}; -vv shows the whole traceback"
+        f"importing {name!r} failed at {what_raised(error)}; -vv shows the whole traceback"
     )
-
-
-def _place(error: BaseException) -> str:
-    """File and line of the last frame in the user's own code: in this folder, not an installed package."""
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{error.filename}, line {error.lineno}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and frame.filename != __file__
-    ]
-    own = [frame for frame in frames if _is_own(frame.filename)]
-    last = (own or frames)[-1:]
-    return f"{last[0].filename}, line {last[0].lineno}" if last else "an unknown line"
-
-
-def _is_own(filename: str) -> bool:
-    path = os.path.abspath(filename)
-    return path.startswith(os.getcwd() + os.sep) and "site-packages" not in path
 
 
 def _at(module: ModuleType, path: str) -> Any:

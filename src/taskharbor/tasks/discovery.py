@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import traceback
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
@@ -34,14 +36,40 @@ def _beneath(package: ModuleType) -> Iterator[str]:
 
 
 def _imported(name: str) -> ModuleType:
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigurationError(f"include {name!r:.80} is no name of a module, such as app.tasks")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(f"include {name!r}: there is no module {error.name!r}") from None
-        raise ConfigurationError(f"include {name!r}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"include {name!r} is no name of a module: {error}") from error
-    except Exception as error:
+        raise ConfigurationError(f"include {name!r} failed at {what_raised(error)}") from error
+    except (Exception, SystemExit) as error:
         # The module is the user's: whatever it raises, they want to see where.
-        raise ConfigurationError(f"include {name!r}: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"include {name!r} failed at {what_raised(error)}") from error
+
+
+def what_raised(error: BaseException) -> str:
+    """What a module of the user's raised, and where: `app.py, line 3: NameError: …`."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{_place(error)}: {what}"
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the last frame in the user's own code: in this folder, not an installed package."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}, line {error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and frame.filename != __file__
+    ]
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    last = (own or frames)[-1:]
+    return f"{last[0].filename}, line {last[0].lineno}" if last else "an unknown line"
+
+
+def _is_own(filename: str) -> bool:
+    path = os.path.abspath(filename)
+    return path.startswith(os.getcwd() + os.sep) and "site-packages" not in path

@@ -54,7 +54,15 @@ def _harbor_of(app: str) -> Harbor:
     if not app:
         return Harbor("memory://")
     module, _, name = app.partition(":")
-    found = getattr(importlib.import_module(module), name or "harbor", None)
+    try:
+        found = getattr(importlib.import_module(module), name or "harbor", None)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise pytest.UsageError(
+            f"{APP} = {app!r}: there is no module {error.name!r}; if it is in the folder of pyproject.toml, "
+            'add pythonpath = ["."] to [tool.pytest.ini_options]'
+        ) from None
     if not isinstance(found, Harbor):
         raise pytest.UsageError(f"{APP} = {app!r} does not name a Harbor")
     return found

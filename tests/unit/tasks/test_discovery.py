@@ -58,13 +58,22 @@ def test_what_is_not_there_or_raises_is_named(shop: Path) -> None:
 
     with pytest.raises(ConfigurationError, match=r"'shop\.nosuch': there is no module"):
         import_modules(["shop.nosuch"])
-    with pytest.raises(ConfigurationError, match=r"'shop\.jobs\.broken': No module named 'no_such_library'"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"'shop\.jobs\.broken' failed at .*broken\.py, line 1: .*No module named 'no_such_library'",
+    ):
         import_modules(["shop"])
-    (shop / "jobs" / "broken.py").write_text("1 / 0")
-    with pytest.raises(ConfigurationError, match=r"'shop\.jobs\.broken': ZeroDivisionError"):
-        import_modules(["shop.jobs"])
-    with pytest.raises(ConfigurationError, match="no name of a module"):
-        import_modules([""])
+    for code, error in (
+        ("1 / 0", "ZeroDivisionError"),
+        ("int('x')", "ValueError"),
+        ("exit(3)", "SystemExit: 3"),
+    ):
+        (shop / "jobs" / "broken.py").write_text(f"# no task\n{code}")
+        with pytest.raises(ConfigurationError, match=rf"broken' failed at .*broken\.py, line 2: {error}"):
+            import_modules(["shop.jobs"])
+    for name in ("", ".mail", "shop/mail.py"):
+        with pytest.raises(ConfigurationError, match="no name of a module"):
+            import_modules([name])
 
 
 def test_include_takes_a_list() -> None:

@@ -76,3 +76,9 @@ def test_something_that_is_no_harbor_is_refused(tmp_path):
     done = run_pytest(tmp_path, "-o", "taskharbor_app=json:dumps")
 
     assert "does not name a Harbor" in done.stdout
+
+    done = run_pytest(tmp_path, "-o", "taskharbor_app=nosuch:harbor")
+
+    assert (
+        "there is no module 'nosuch'; if it is in the folder of pyproject.toml, add pythonpath" in done.stdout
+    )
