@@ -4,19 +4,26 @@ import asyncio
 import json
 
 import pytest
+from playwright.sync_api import expect
 
 from taskharbor.drivers.messages import Claim
 from taskharbor.harbor import Harbor
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob, Progress
-from taskharbor.model.presence import WorkerReport
+from taskharbor.model.log_cells import CauseNumbers
+from taskharbor.model.logbook import CAUSES
+from taskharbor.model.presence import GpuUse, WorkerReport
+from taskharbor.model.queue import QueueSettings
+from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
+from tests.browser.observed import Writer
 from tests.browser.test_pages import wait_until_calm
 from tests.integration.http.api import served
 
+CAUSE = "0123456789abcdef"
 SCRIPT = "<img src=x onerror=\"window.struck='FIELD'\"><script>window.struck='FIELD'</script>${1}'\"`"
 URL = "javascript:window.struck='FIELD'"
 
@@ -59,9 +66,19 @@ async def fill(url):
                 host=script("host")[:90],
                 labels={"note": script("label")[:90]},
                 concurrency=1,
+                release=script("release")[:60],
+                gpus=(GpuUse(id=script("gpu")[:60], name=script("gpu name")[:90], job=running.id),),
             ),
             ttl=claim.lease_for * 100,
         )
+        writer, began = Writer(driver, now), int(now.timestamp() * 1e6)
+        row = CauseNumbers(
+            CAUSE, "mail", "strike", script("title"), script("frame"), "error", 3, 1, began, began,
+            failed.id, script("old release"),
+        )  # fmt: skip
+        await writer.write(CAUSES, now, "web-1", row)
+        await driver.put_schedule(Schedule(name="strike", template=jobs[0], cron="* * * * *"))
+        await driver.configure_queue(QueueSettings(queue="mail", max_running=3))
         return [failed.id, done.id, running.id]
     finally:
         await harbor.aclose()
@@ -82,8 +99,10 @@ def test_no_script_runs_on_any_page(pages, struck):
     page = pages(url)
     wait_until_calm(page)
 
-    places = ["jobs", *(f"jobs/{one}" for one in ids), "failures", "queues", "queues/mail", "workers"]
-    for place in [*places, "schedules", "system", f"jobs?q={SCRIPT.replace('#', '')}"]:
+    places = ["jobs", *(f"jobs/{one}" for one in ids), "failures", f"failures/{CAUSE}"]
+    places += [f"failures?open={CAUSE}", "queues", "queues/mail", "workers", "workers/web-1"]
+    places += ["schedules", "schedules/strike"]
+    for place in [*places, "system", "system/audit", "system/tokens", f"jobs?q={SCRIPT.replace('#', '')}"]:
         page.evaluate("place => { location.hash = '#/' + place; }", place)
         page.wait_for_selector("main h1")
         page.wait_for_timeout(300)
@@ -102,3 +121,14 @@ def test_the_texts_are_shown_as_they_are(pages, struck):
 
     assert script("error") in page.locator(".trace").inner_text()
     assert script("key") in page.locator("aside").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "field"),
+    [(f"failures/{CAUSE}", "title"), (f"failures/{CAUSE}", "frame"), ("workers/web-1", "gpu name")],
+)
+def test_the_texts_of_causes_and_workers_are_text(pages, struck, place, field):
+    url, _ = struck
+    page = pages(f"{url}{place}")
+
+    expect(page.locator("main")).to_contain_text(script(field)[:40])

@@ -62,11 +62,11 @@ async def fill(driver: Driver, count: int) -> str:
             for number in range(min(BATCH, count - begin))
         ]
         await driver.enqueue(jobs)
-        claim = Claim(queues=(queue,), worker_id="filler", limit=len(jobs) * 88 // 100)
-        taken = (await driver.reserve(claim)).jobs
-        failed = len(jobs) * 3 // 100
-        await driver.settle([Fail(job.lease, "ValueError: no", "error") for job in taken[:failed]])
-        await driver.settle([Ack(job.lease) for job in taken[failed:]])
+        claim = Claim(queues=(queue,), worker_id="filler", limit=len(jobs) * 3 // 100)
+        failed = (await driver.reserve(claim)).jobs
+        await driver.settle([Fail(job.lease, "ValueError: no", "error") for job in failed])
+        claim = Claim(queues=(queue,), worker_id="filler", limit=len(jobs) * 85 // 100)
+        await driver.settle([Ack(job.lease) for job in (await driver.reserve(claim)).jobs])
         ready = jobs[-1].id
     return ready
 

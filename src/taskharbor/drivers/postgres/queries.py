@@ -22,6 +22,7 @@ from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown
 
 _FIRST_LOOK = 10  # so many more jobs than the page has are looked at first
+_MOST_WAITING = 20_000  # so many jobs of a queue are sorted to find the oldest that wait
 _LATEST = datetime(2300, 1, 1, tzinfo=UTC)
 _FEW = frozenset(
     CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
@@ -49,21 +50,18 @@ class Queries(Handle):
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         """A look at little more than a page; while that does not fill it, one that goes four times as far."""
         examine = min(query.limit + _FIRST_LOOK, query.examine)
+        is_first = True
         while True:
             page = _page(query, await self._found(_way(query), query, examine, now))
             if len(page.jobs) == query.limit or page.next_cursor is None:
                 return page
+            if is_first and _is_of_waiting(query):
+                waiting = _page(query, await self._found("find_waiting", query, query.examine, now))
+                if waiting.jobs:
+                    return waiting
             if examine == query.examine:
-                return await self._all_waiting(query, now) or page
-            examine = min(4 * examine, query.examine)
-
-    async def _all_waiting(self, query: Query, now: datetime | None) -> Page | None:
-        """A page of scheduled or ready jobs behind many that have ended; None if too many wait to see all."""
-        is_first = query.queue is not None and query.cursor is None
-        if not is_first or query.order_by == "ended" or not _WAITING.issuperset(query.states or JobState):
-            return None
-        page = _page(query, await self._found("find_waiting", query, query.examine, now))
-        return page if page.examined < query.examine else None
+                return page
+            examine, is_first = min(4 * examine, query.examine), False
 
     async def _found(self, name: str, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
         is_by_end = query.order_by == "ended"
@@ -76,7 +74,7 @@ class Queries(Handle):
             *(query.type, query.key, query.worker_id, query.failure_kind, query.limit + 1, query.ended_after),
         )
         statement = self._sql.directed(name, query.newest_first, query.payloads)
-        more = (instant(after.ended),) if is_by_end else ()
+        more = (instant(after.ended),) if is_by_end else (_MOST_WAITING,) if name == "find_waiting" else ()
         return await self._connections.rows(statement, *asked, *more, writes=False)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
@@ -149,6 +147,12 @@ def found_records(rows: Sequence[Any], count: int) -> list[JobRecord | None]:
 def _codes(query: Query) -> list[int]:
     states = ended_states(query) if query.order_by == "ended" else query.states or JobState
     return sorted(CODES[state] for state in set(states))
+
+
+def _is_of_waiting(query: Query) -> bool:
+    """The first page of scheduled or ready jobs of one queue: jobs that ended may be before all of them."""
+    is_first = query.queue is not None and query.cursor is None and query.order_by == "seq"
+    return is_first and _WAITING.issuperset(query.states or JobState)
 
 
 def _way(query: Query) -> str:

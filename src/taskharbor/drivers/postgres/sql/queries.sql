@@ -50,12 +50,14 @@ left join lateral (select * from {schema}.job_history k where k.id = j.id offset
 {page}
 
 -- name: find_waiting
--- the same for scheduled and ready jobs of one queue in which few wait, however many have ended before them.
---   $5 or more wait: it looks at any $5 of them
+-- the same for scheduled and ready jobs of one queue, however many have ended before them; none where more than $12 wait.
 {queues_in_job}, examined as materialized (
     select w.id, w.seq, j.type, j.speculates_on, null::timestamptz as ended
     from (select k.id, k.seq from {schema}.waiting k
-          where k.queue = $2::text and k.seq {beyond} $4::bigint limit $5::integer) w
+          where k.queue = $2::text and k.seq {beyond} $4::bigint
+            and (select count(*) from (
+                     select from {schema}.waiting c where c.queue = $2::text limit $12::integer + 1) f) <= $12::integer
+          order by k.seq {order} limit $5::integer) w
     cross join lateral (select k.type, k.speculates_on from {schema}.job k where k.id = w.id offset 0) j
 )
 {page}

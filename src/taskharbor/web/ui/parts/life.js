@@ -32,7 +32,7 @@ export function Life({ job, attempts }) {
       ${attempts.map((one, index) => html`<${Box} key=${one.number} attempt=${one} x=${x} next=${attempts[index + 1] ? x(attempts[index + 1].started_at) : WIDTH}/>`)}
       <text x="0" y="82" class="flag">${time(job.created_at, "ms")}</text><text x="0" y="97">enqueued${attempts[0] ? `, waited ${span((Date.parse(attempts[0].started_at) - begin) / 1000)}` : ""}</text>
       <text x=${WIDTH} y="82" text-anchor="end" class="flag">${time(endOf(job), "ms")}</text><text x=${WIDTH} y="97" text-anchor="end">${job.finished_at ? job.state : job.state === "scheduled" ? "runs next" : "now"}</text></svg></div>
-    ${attempts.length > 0 && html`<${Attempts} job=${job} attempts=${attempts}/>`}</div></section>`;
+    ${attempts.length > 0 && html`<${Attempts} attempts=${attempts}/>`}</div></section>`;
 }
 
 const lasted = (attempt) => ((attempt.ended_at ? Date.parse(attempt.ended_at) : clock.now()) - Date.parse(attempt.started_at)) / 1000;
@@ -50,12 +50,12 @@ function Box({ attempt, x, next }) {
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, Math.max(Math.floor(length) - 1, 0))}…` : text);
 
-function Attempts({ job, attempts }) {
+function Attempts({ attempts }) {
   return html`<table><thead class="wide"><tr><th class="num">#</th><th>Outcome</th><th>Error</th><th>Worker</th><th class="num">Ran</th><th class="num">Ended</th><th class="num">Fence</th></tr></thead>
     <tbody>${[...attempts].reverse().map((one) => {
       const [shape, word, tone] = one.outcome === "running" ? ["running", "running", "running"] : outcomeOf(one.outcome);
       return html`<tr key=${one.number}><td class="num w30">${one.number}</td><td><${State} name=${shape} word=${word} tone=${tone}/></td>
-        <td class="soft hide">${errorName(one, job)}</td><td class="soft hide">${one.worker_id}</td><td class="num nowrap">${measured(lasted(one))}</td>
+        <td class="soft hide">${errorName(one)}</td><td class="soft hide">${one.worker_id}</td><td class="num nowrap">${measured(lasted(one))}</td>
         <td class="num hide soft">${time(one.ended_at)}</td><td class="num hide"><code class="dim">${exact(one.fence)}</code></td></tr>`;
     })}</tbody></table>`;
 }
