@@ -5,6 +5,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC
 from typing import Any
 
 import asyncpg
@@ -43,7 +44,8 @@ def psycopg_connection(database: Database) -> Iterator[Any]:
 def psycopg_with_named_rows(database: Database) -> Iterator[Any]:
     from psycopg.rows import dict_row
 
-    with psycopg.connect(database, row_factory=dict_row) as connection:
+    elsewhere = "-c timezone=America/New_York"
+    with psycopg.connect(database, row_factory=dict_row, options=elsewhere) as connection:
         yield connection
 
 
@@ -176,6 +178,7 @@ async def test_a_connection_reads_the_job_that_it_has_stored(
 
     assert (unknown, unopened.is_open) == (None, False)
     assert [seen] == await driver.get([job.id])
+    assert seen.created_at.tzinfo is UTC
 
 
 async def test_an_async_connection_is_refused_where_a_blocking_one_is_needed(

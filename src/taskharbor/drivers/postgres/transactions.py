@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
@@ -74,7 +74,7 @@ def _psycopg(tx: Any, statement: str, arguments: list[Any], then: Then[_T], join
     text, values = _percent(statement, arguments)
     with _ours(), tx.cursor(row_factory=_plain_rows()) as cursor:
         rows = cursor.execute(text.encode(), values).fetchall()
-    return then(rows)
+    return then(_plain(rows))
 
 
 async def _psycopg_async(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins: bool) -> _T:
@@ -84,7 +84,7 @@ async def _psycopg_async(tx: Any, statement: str, arguments: list[Any], then: Th
         async with tx.cursor(row_factory=_plain_rows()) as cursor:
             await cursor.execute(text.encode(), values)
             rows = await cursor.fetchall()
-    return then(rows)
+    return then(_plain(rows))
 
 
 def _plain_rows() -> Any:
@@ -166,8 +166,8 @@ def _django(tx: Any, statement: str, arguments: list[Any], then: Then[_T], joins
 
 
 def _plain(rows: Sequence[Any], timezone: str = "") -> list[tuple[Any, ...]]:
-    """Values as asyncpg has them. psycopg2 hands out bytes as memoryview. Without USE_TZ, Django strips
-    instants of the time zone of its connection.
+    """Values as asyncpg has them. The others hand out instants in the time zone of the session, and without
+    USE_TZ Django leaves the zone out; psycopg2 hands out bytes as memoryview.
     """
     return [tuple(_value(value, timezone) for value in row) for row in rows]
 
@@ -175,8 +175,10 @@ def _plain(rows: Sequence[Any], timezone: str = "") -> list[tuple[Any, ...]]:
 def _value(value: Any, timezone: str) -> Any:
     if isinstance(value, memoryview):
         return value.tobytes()
-    if timezone and isinstance(value, datetime) and value.tzinfo is None:
-        return value.replace(tzinfo=ZoneInfo(timezone))
+    if isinstance(value, datetime):
+        if timezone and value.tzinfo is None:
+            value = value.replace(tzinfo=ZoneInfo(timezone))
+        return value.astimezone(UTC)
     return value
 
 
