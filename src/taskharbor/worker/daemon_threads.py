@@ -33,15 +33,29 @@ class DaemonPool:
         self._threads = 0
 
     def start(self, work: Work) -> None:
+        """Have this run in a thread.
+
+        Raises:
+            RuntimeError: it needs another thread, and none can be started.
+        """
         with self._lock:
             needs_thread = self._idle <= 0 and (self._most is None or self._threads < self._most)
             if needs_thread:
                 self._threads += 1
             else:
                 self._idle -= 1
-        self._inbox.put(work)
         if needs_thread:
-            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
+            self._start_thread()
+        self._inbox.put(work)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True)
+        try:
+            thread.start()
+        except BaseException:  # the system allows no more of them
+            with self._lock:
+                self._threads -= 1
+            raise
 
     def drop_waiting(self) -> list[Work]:
         """Take out the calls that no thread has begun."""

@@ -56,7 +56,9 @@ class Slots:
         self._max_result = run.driver.max_payload
         self._transactions = Transactions(run) if run.driver.capabilities.tx else None
         self._line: deque[LeasedJob] = deque()  # threads take jobs from it, too: see thread_slots.py
-        self._threads = ThreadSlots(run, runners, self._line, deadlines, settler, self._transactions)
+        self._threads = ThreadSlots(
+            run, runners, self._line, deadlines, settler, self._transactions, self._wake_next
+        )
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
@@ -149,10 +151,11 @@ class Slots:
             except IndexError:
                 await self._wait_for_work()
                 continue
-            if line and not self._is_waking:
-                self._wake_next()
             runner = self._runner(leased)
-            if runner is not None and runner.is_blocking:
+            is_blocking = runner is not None and runner.is_blocking
+            if line and not self._is_waking and not is_blocking:
+                self._wake_next()
+            if is_blocking:
                 if not await self._threads.run(leased):
                     return
                 ended = self._turn_began  # others had their turn while the thread was at work

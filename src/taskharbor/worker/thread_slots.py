@@ -25,7 +25,7 @@ from taskharbor.worker.attempt import Runner, awaited_outcome, refusal, run_in_t
 from taskharbor.worker.daemon_threads import DaemonPool
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
-from taskharbor.worker.outcomes import DONE
+from taskharbor.worker.outcomes import DONE, failure_of
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.transaction import Transactions
 
@@ -44,7 +44,9 @@ class ThreadSlots:
         deadlines: Deadlines,
         settler: Settler,
         transactions: Transactions | None,
+        wake_next: Callable[[], None],
     ) -> None:
+        self._wake_next = wake_next
         self._runners = runners
         self._line = line
         self._deadlines = deadlines
@@ -62,7 +64,10 @@ class ThreadSlots:
     async def run(self, first: LeasedJob) -> bool:
         """Run this job and those behind it that are for threads; whether the slot can continue then."""
         chain = _Chain(self, first, copy_context())
-        self._pool.start(chain)
+        try:
+            self._pool.start(chain)
+        except RuntimeError as error:
+            return self._ended(first, failure_of(error))
         goes_on = await chain.future
         if chain.rest is None:
             return goes_on
@@ -112,6 +117,10 @@ class ThreadSlots:
         else:
             self._report(chain, leased, outcome)
 
+    def begun(self, chain: _Chain) -> None:
+        """The next slot may start. A thread whose jobs are short has ended them all before it does."""
+        self._report(chain, None, DONE)
+
     def over(self, chain: _Chain) -> None:
         self._report(chain, None, None)
 
@@ -132,7 +141,9 @@ class ThreadSlots:
         self._is_called = False  # before the look: a report after it must call again
         while self._reports:
             chain, leased, outcome = self._reports.popleft()
-            if leased is None:
+            if leased is None and outcome is not None:
+                self._wake_next()
+            elif leased is None:
                 if not chain.future.done():
                     chain.future.set_result(not chain.is_replaced)
             elif outcome is None:
@@ -173,6 +184,7 @@ class _Chain:
 
     def __call__(self) -> Callable[[], None]:
         leased: LeasedJob | None = self.first
+        self.slots.begun(self)
         while leased is not None:
             self.slots.run_one(self, leased)
             is_last = self.rest is not None or self.is_replaced

@@ -216,3 +216,30 @@ async def test_a_stop_releases_what_no_thread_has_begun(driver):
     await asyncio.wait_for(task, SLOW)
 
     assert sorted(await states(driver, ids)) == sorted([JobState.COMPLETED, *[JobState.READY] * 5])
+
+
+async def test_a_system_without_threads_costs_an_attempt_and_not_the_slot(driver, monkeypatch):
+    ran = []
+
+    def blocking(ctx, job):
+        ran.append(job.id)
+
+    start, refusals = threading.Thread.start, 1
+
+    def start_later(thread):
+        nonlocal refusals
+        if thread.name.startswith("taskharbor-") and thread.name[-1].isdigit() and refusals:
+            refusals -= 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+    worker = Worker(driver, concurrency=1)
+    worker.register("blocking", blocking)
+    [first] = await put(driver, "blocking", max_attempts=1)
+    others = await put(driver, *["blocking"] * 3)
+    await run(worker)
+
+    [failed] = await driver.get([first])
+    assert (failed.state, failed.last_error) == (JobState.FAILED, "RuntimeError: can't start new thread")
+    assert ran == others
