@@ -19,7 +19,10 @@ from tests.integration.frameworks.sites import Site, environment, eventually, se
 FOLDER = Path(__file__).parents[2] / "examples/fastapi_service"
 DATABASE = f"invoices_{os.getpid()}"
 
-pytestmark = pytest.mark.more("starts and kills a whole application, and waits for a lease to run out")
+pytestmark = [
+    pytest.mark.more("starts and kills a whole application, and waits for a lease to run out"),
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture
