@@ -242,9 +242,7 @@ def requeue(
         return NotAllowedInState(job.id, verb="requeue", state=job.state)
     if (error := _is_refused_above(jobs, job)) is not None:
         return error
-    over = [one for name in bonds_of(job).after if (one := jobs.get(name)) is not None]
-    missing = sum(one.state not in TERMINAL for one in over)
-    waits_for = missing or int(bool(over))  # at least one, so that `release` reads them again
+    waits_for = len(bonds_of(job).after)  # at first for all: `release` reads them again
     after = requeued(job, edit, run_at, now, reset_counts=reset_counts)
     family = replace(family_of(job), is_done=False, own="", stopping=None, spares=True, waits_for=waits_for)
     is_blocked = bool(waits_for) or bonds_of(job).done_by == "call"
@@ -257,7 +255,7 @@ def requeue(
     jobs.put(after)
     jobs.revive_keys(after)
     _take_end_back(jobs, job)
-    if over and not missing:
+    if waits_for:
         release(jobs, after, is_parked=False)
     carry_out(jobs)
     after = jobs.get(job.id) or after

@@ -247,6 +247,8 @@ def check_bonds(job: NewJob, bonds: Bonds, now: datetime) -> None:
         raise InvalidArgument("after names a job twice")
     if bonds.when not in ("success", "over", "failure"):
         raise InvalidArgument(f"when={_shown(bonds.when)} must be 'success', 'over' or 'failure'")
+    if bonds.when == "failure" and not bonds.after:
+        raise InvalidArgument("when='failure' needs jobs in `after` that may fail")
     if bonds.done_by not in ("worker", "call", "children"):
         raise InvalidArgument(f"done_by={_shown(bonds.done_by)} must be 'worker', 'call' or 'children'")
     if bonds.tolerate is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -28,7 +28,11 @@ from taskharbor.model.job import FailureKind, JobRecord, Note
 from taskharbor.model.state import TERMINAL, JobState
 from taskharbor.model.transitions import CANCELLED_WAITING, waiting_state
 
-_OWN = {JobState.COMPLETED: "completed", JobState.FAILED: "failed", JobState.CANCELLED: "cancelled"}
+_OWN: dict[JobState, Literal["completed", "failed", "cancelled"]] = {
+    JobState.COMPLETED: "completed",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+}
 MISSED = "not over by its deadline"
 
 
@@ -133,7 +137,8 @@ def stopped(job: JobRecord, why: Stop, error: str | None, now: datetime, *, spar
     is_running = job.state is JobState.RUNNING
     family = replace(family_of(job), stopping=why, spares=spares)
     if not is_running:
-        family = replace(family, is_done=True, own=family.own or "cancelled")
+        # It waits for nothing but its children from now on, also if one of them opens it again later.
+        family = replace(family, is_done=True, own=family.own or "cancelled", waits_for=0)
     return replace(
         job,
         state=job.state if is_running else JobState.BLOCKED,
@@ -213,7 +218,9 @@ def _failure(kind: str, error: str, now: datetime) -> dict[str, Any]:
 
 def reopened(job: JobRecord, now: datetime) -> JobRecord:
     """A parent that was over and has an open child again. Its own work stays as it ended."""
-    family = replace(family_of(job), stopping=None, spares=True)
+    family = family_of(job)
+    own = family.own or _OWN[job.state]  # it may have been cancelled while it waited
+    family = replace(family, stopping=None, spares=True, is_done=True, own=own, waits_for=0)
     kept = {} if family.own == "failed" else {"last_error": None, "failure_kind": None, "failed_at": None}
     return replace(
         job,

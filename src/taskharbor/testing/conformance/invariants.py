@@ -11,6 +11,7 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Counts
 from taskharbor.errors import DriverClosed
+from taskharbor.model.bonds import NO_BONDS, Family, fails_parent
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
 from taskharbor.testing.conformance.kit import START, find_all
@@ -31,6 +32,7 @@ async def invariants_hold(driver: Driver) -> AsyncIterator[None]:
         check_record(job)
     check_keys(jobs)
     check_order(jobs)
+    check_families(jobs)
     counts = await driver.count(now=LONG_AFTER)
     assert {queue: numbers for queue, numbers in counts.items() if numbers.total} == counted(jobs)
 
@@ -80,6 +82,32 @@ def check_order(jobs: list[JobRecord]) -> None:
     places = [job.seq for job in jobs]
     assert places == sorted(set(places))
     assert len({job.id for job in jobs}) == len(jobs)
+
+
+def check_families(jobs: Iterable[JobRecord]) -> None:
+    """Counts are those of the children that there are; a job that is over has no open child."""
+    by_id = {job.id: job for job in jobs}
+    children: dict[str, list[JobRecord]] = {}
+    for job in by_id.values():
+        if job.bonds is not None and job.bonds.parent is not None:
+            children.setdefault(job.bonds.parent, []).append(job)
+    assert children.keys() <= by_id.keys(), "a child outlived its parent"
+    for job in by_id.values():
+        if job.family is not None:
+            check_family(job, job.family, children.get(job.id, []))
+
+
+def check_family(job: JobRecord, family: Family, children: list[JobRecord]) -> None:
+    failed = [child for child in children if child.state is JobState.FAILED]
+    excused = [child for child in failed if child.bonds is not None and child.bonds.optional]
+    assert family.open == sum(not child.state.is_terminal for child in children), job
+    assert not (job.state.is_terminal and family.open), job
+    assert family.total >= len(children), job
+    if not job.state.is_terminal:  # of one that is over, children may have been deleted
+        assert (family.failed, family.excused) == (len(failed) - len(excused), len(excused)), job
+        assert family.cancelled == sum(child.state is JobState.CANCELLED for child in children), job
+    if job.state is JobState.COMPLETED:
+        assert not fails_parent(job.bonds or NO_BONDS, family), job
 
 
 def counted(jobs: Iterable[JobRecord]) -> dict[str, Counts]:

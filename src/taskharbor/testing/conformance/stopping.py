@@ -235,6 +235,37 @@ async def test_a_requeued_job_looks_again_at_what_it_comes_after(driver: Driver)
     assert await states(driver, root, first, last) == ["completed"] * 3
 
 
+async def test_a_requeued_job_that_can_never_run_is_skipped_though_others_are_open(driver: Driver) -> None:
+    """Y64: one that it comes after has failed, the other is not over."""
+    requires(driver, "workflows")
+    bad, open_ = new_job(), new_job(run_at=START + HOUR)
+    last = after(bad, open_)
+    await store(driver, bad, open_, last)
+    await fail(driver, bad)
+    [answer] = await driver.requeue([last.id], now=START)
+
+    assert isinstance(answer, Requeued)
+    assert answer.state is JobState.CANCELLED
+
+
+async def test_a_parent_that_was_cancelled_while_it_waited_ends_again(driver: Driver) -> None:
+    """Y62 Y63: when a child of it was requeued and is over; what the parent came after ended meanwhile."""
+    requires(driver, "workflows")
+    first = new_job(run_at=START + MINUTE)
+    for done_by, verdict in (("children", "completed"), ("worker", "cancelled")):
+        with row(done_by):
+            parent = after(first, done_by=done_by)
+            [child] = children(parent, 1)
+            await store(driver, *([] if done_by == "worker" else [first]), parent, child)
+            await ack(driver, child)
+            await driver.cancel([parent.id], now=START)
+            assert await states(driver, parent) == ["cancelled"]
+            await driver.requeue([child.id], now=START)
+            assert await states(driver, parent) == ["blocked"]
+            await ack(driver, child)
+            assert await states(driver, parent) == [verdict]
+
+
 async def test_a_requeue_below_a_stop_and_of_a_join_is_refused(driver: Driver) -> None:
     """Y65 Y66: a join has no work of its own to repeat."""
     requires(driver, "workflows")
