@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs release clean
+.PHONY: help env demo test test-fast test-frameworks test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs release clean
 
 export PYTHON
 ARGS ?=
@@ -27,6 +27,9 @@ demo: env  ## Run the demo: workers and sample jobs on SQLite
 test: env  ## Run the tests in minutes: units, the kit on every store, integration, a browser
 	@$(python) tools/browser.py --provide >/dev/null
 	@$(python) -m pytest -n $(JOBS) --dist loadgroup -m 'not long and not more' $(ARGS)
+
+test-frameworks: env  ## Run the Django tests on Django 5.2, 6.0 and 6.1, each in its own environment (NEWER=python3.12)
+	@$(python) tools/django_versions.py $(or $(NEWER),python3.12)
 
 test-fast: env  ## Run the unit tests only, in a few seconds
 	@$(python) -m pytest tests/unit $(ARGS)

@@ -57,6 +57,7 @@ from taskharbor.drivers.messages import (
     check_claim,
     check_resolutions,
 )
+from taskharbor.drivers.migrations import MigrationLedger
 from taskharbor.drivers.one_job import OneJobForms
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.outage import Outage
@@ -754,6 +755,10 @@ class Driver(OneJobForms, DriverSteps):
     def migration_scripts(self) -> list[tuple[str, str]]:
         """The migrations as (name, SQL) for your own tool, without a connection; none without SQL."""
         return []
+
+    def migration_ledger(self) -> MigrationLedger | None:
+        """Which tables say what a store has, for your own tool; None without SQL."""
+        return None
 
     async def pending_migrations(self) -> list[str]:
         """The names of the migrations that this code needs and the store does not have."""

@@ -31,6 +31,17 @@ class Migration(msgspec.Struct, frozen=True):
         return [part.strip() for part in parts if part.strip()]
 
 
+class MigrationLedger(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store notes what it has, as tables, and the functions that this code brings."""
+
+    migrations: str
+    functions: str | None = None
+    digests: dict[str, str] = {}
+    """Of each function, by name."""
+    number: int = 0
+    """Of the set of functions; a store with a higher one is of a newer release, and keeps its own."""
+
+
 def find_migrations(package: str, folder: str = "sql/migrations") -> tuple[Migration, ...]:
     """The migrations of one driver in order. A gap, a duplicate or a malformed name fails here."""
     root = folder_of(package) / folder

@@ -34,6 +34,9 @@ class UnattachedDriver(Carried):
     def migration_scripts(self) -> list[tuple[str, str]]:
         self._refuse()
 
+    def migration_ledger(self) -> NoReturn:
+        self._refuse()
+
     async def do_info(self) -> DriverInfo:
         self._refuse()
 

@@ -28,6 +28,7 @@ NOT_ON_THE_WIRE = {
     "fail",
     "get_on",
     "is_open",
+    "migration_ledger",
     "migration_scripts",
     "of_the_same_store",
     "open",

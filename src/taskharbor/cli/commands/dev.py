@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -61,20 +62,25 @@ def command(
     if out.is_fancy if ui is None else ui:
         commands += _dashboard(out, app, shared)
     paths = watch or [Path.cwd()]
+    return run_and_reload(commands, paths, out.say)
+
+
+def run_and_reload(commands: list[list[str]], paths: Sequence[Path], say: Callable[[str], object]) -> int:
+    """Keep these commands running until a signal, and restart them when a file changes. The exit code."""
     crew = Crew(commands)
-    out.say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
+    say(f"watching {', '.join(str(path) for path in paths)}; Ctrl+C stops")
     _take_signals()
     try:
         crew.start()
         for changed in changes(paths):
             if changed:
-                out.say(f"changed: {', '.join(sorted(path.name for path in changed))}; restarting")
+                say(f"changed: {', '.join(sorted(path.name for path in changed))}; restarting")
                 crew.stop()
                 crew.start()
             elif (code := crew.ended()) is not None:
-                out.say(f"ended with code {code}; save a file to restart")
+                say(f"ended with code {code}; save a file to restart")
     except KeyboardInterrupt:
-        out.say("stopping")
+        say("stopping")
     finally:
         _ignore_signals()
         crew.stop()

@@ -15,6 +15,7 @@ from typing import Any, Self
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Enqueued, Wakeups
+from taskharbor.drivers.migrations import MigrationLedger
 from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.address import Address, address_of
 from taskharbor.drivers.postgres.attempts import Attempts, ClaimSignals
@@ -175,6 +176,15 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
 
     def migration_scripts(self) -> list[tuple[str, str]]:
         return schema.scripts(self.address)
+
+    def migration_ledger(self) -> MigrationLedger:
+        where = self.address.identifier
+        return MigrationLedger(
+            migrations=f"{where}.migration",
+            functions=f"{where}.function_text",
+            digests=schema.FUNCTIONS.digests,
+            number=schema.FUNCTIONS.number,
+        )
 
     async def do_pending_migrations(self) -> list[str]:
         connection = await self._first_connection()

@@ -26,6 +26,7 @@ from taskharbor.drivers.messages import (
     Reclaimed,
     Settled,
 )
+from taskharbor.drivers.migrations import MigrationLedger
 from taskharbor.drivers.sqlite import schema
 from taskharbor.drivers.sqlite.ack_transaction import AckTransaction
 from taskharbor.drivers.sqlite.caller_transaction import (
@@ -47,7 +48,7 @@ from taskharbor.drivers.sqlite.queries import Queries, get
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.registry import Registry
 from taskharbor.drivers.sqlite.settle import settle
-from taskharbor.drivers.sqlite.step import Step, statements_for
+from taskharbor.drivers.sqlite.step import Step, in_namespace, statements_for
 from taskharbor.drivers.sqlite.upkeep import promote_all, prune, reclaim
 from taskharbor.drivers.sqlite.wakeups import Bell, ListenerInfo, Notices, Subscription
 from taskharbor.drivers.sqlite.writer import Writer
@@ -276,6 +277,9 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
 
     def migration_scripts(self) -> list[tuple[str, str]]:
         return schema.scripts(self._location)
+
+    def migration_ledger(self) -> MigrationLedger:
+        return MigrationLedger(migrations=in_namespace("th_migration", self._location.table_prefix))
 
     async def do_pending_migrations(self) -> list[str]:
         return await self._read(lambda step: schema.pending_names(step.connection, self._location), None)

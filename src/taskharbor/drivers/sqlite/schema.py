@@ -19,10 +19,20 @@ _LEDGER = (
     "create table if not exists th_migration (name text primary key, applied_at integer not null) strict"
 )
 
+_NOW = "cast((julianday('now') - 2440587.5) * 86400000000 as integer)"  # in µs
+
 
 def scripts(location: Location) -> list[tuple[str, str]]:
-    """The migrations as (name, SQL), for this namespace."""
-    return [(migration.name, in_namespace(migration.text, location.table_prefix)) for migration in MIGRATIONS]
+    """The migrations as (name, SQL), each with the line that notes it in the store, for this namespace."""
+    noted = [
+        (
+            m.name,
+            f"{m.text.rstrip()}\ninsert into th_migration (name, applied_at) values ('{m.name}', {_NOW});\n",
+        )
+        for m in MIGRATIONS
+    ]
+    scripts = [("0000_ledger", f"{_LEDGER};\n"), *noted]
+    return [(name, in_namespace(text, location.table_prefix)) for name, text in scripts]
 
 
 def pending_names(connection: sqlite3.Connection, location: Location) -> list[str]:
