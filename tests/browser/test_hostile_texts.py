@@ -20,7 +20,7 @@ from taskharbor.model.settlement import Ack, Fail
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
 from tests.browser.observed import Writer
-from tests.browser.test_pages import wait_until_calm
+from tests.browser.steps import calm
 from tests.integration.http.api import served
 
 CAUSE = "0123456789abcdef"
@@ -97,7 +97,7 @@ def struck(tmp_path_factory):
 def test_no_script_runs_on_any_page(pages, struck):
     url, ids = struck
     page = pages(url)
-    wait_until_calm(page)
+    calm(page)
 
     places = ["jobs", *(f"jobs/{one}" for one in ids), "failures", f"failures/{CAUSE}"]
     places += [f"failures?open={CAUSE}", "queues", "queues/mail", "workers", "workers/web-1"]

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.test_pages import wait_until_calm
+from tests.browser.steps import calm
 
 
 def failed_row(page, server, name):
@@ -13,7 +13,7 @@ def failed_row(page, server, name):
 
 def test_from_the_overview_to_a_traceback(pages, server):
     page = pages(server.url)
-    wait_until_calm(page)
+    calm(page)
 
     page.keyboard.press("g")
     page.keyboard.press("j")
@@ -77,7 +77,7 @@ def test_everything_that_matches_is_shown_before(pages, server):
 
 def test_a_queue_is_paused_from_the_palette_and_runs_again(pages, server):
     page = pages(server.url)
-    wait_until_calm(page)
+    calm(page)
 
     page.keyboard.press("Control+k")
     page.keyboard.type("pause images")
@@ -100,7 +100,7 @@ def test_a_query_is_marked_where_it_is_wrong(pages, server):
 
 def test_completion_knows_queues_and_states(pages, server):
     page = pages(server.at("jobs"))
-    wait_until_calm(page)
+    calm(page)
 
     page.keyboard.press("/")
     page.keyboard.type("queue:web")
@@ -114,7 +114,7 @@ def test_completion_knows_queues_and_states(pages, server):
 
 def test_the_search_has_the_focus_before_the_next_key(pages, server):
     page = pages(server.at("jobs"))
-    wait_until_calm(page)
+    calm(page)
 
     focused = page.evaluate(
         """() => {
@@ -128,7 +128,7 @@ def test_the_search_has_the_focus_before_the_next_key(pages, server):
 
 def test_the_search_is_reached_from_another_page(pages, server):
     page = pages(server.at("queues"))
-    wait_until_calm(page)
+    calm(page)
 
     page.keyboard.press("/")
 

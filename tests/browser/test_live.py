@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from taskharbor.harbor import Harbor
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
-from tests.browser.test_pages import wait_until_calm
+from tests.browser.steps import calm
 from tests.integration.http.api import served
 
 AWAY = {
@@ -105,7 +105,7 @@ def test_ten_thousand_new_jobs_a_second_move_nothing(pages, empty):
 
 def test_two_viewers_see_what_one_does(pages, server):
     one, other = pages(server.url), pages(server.url)
-    wait_until_calm(other)
+    calm(other)
 
     one.keyboard.press("Control+k")
     one.keyboard.type("pause webhooks")
@@ -118,7 +118,7 @@ def test_two_viewers_see_what_one_does(pages, server):
 
 def test_a_lost_stream_is_announced_and_mended(pages, server):
     page = pages(server.url)
-    wait_until_calm(page)
+    calm(page)
 
     page.context.set_offline(True)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -138,7 +138,7 @@ def test_a_lost_stream_is_announced_and_mended(pages, server):
 
 def test_a_hidden_page_closes_its_stream_and_catches_up(pages, server):
     page, other = pages(server.at("jobs")), pages(server.at("jobs"))
-    wait_until_calm(page)
+    calm(page)
     hide = """isHidden => {
       Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
       document.dispatchEvent(new Event("visibilitychange"));
@@ -149,7 +149,7 @@ def test_a_hidden_page_closes_its_stream_and_catches_up(pages, server):
     page.evaluate(hide, True)
     other.evaluate("fetch('../api/queues/exports/pause', {method: 'POST'})")
     page.evaluate(hide, False)
-    wait_until_calm(page)
+    calm(page)
     page.keyboard.press("Control+k")
     page.keyboard.type("resume exports")
     page.keyboard.press("Enter")
@@ -160,7 +160,7 @@ def test_a_hidden_page_closes_its_stream_and_catches_up(pages, server):
 
 def test_live_can_be_paused(pages, server):
     page = pages(server.url)
-    wait_until_calm(page)
+    calm(page)
 
     page.keyboard.press("p")
     expect(page.locator(".banner")).to_contain_text("Live updates are paused")

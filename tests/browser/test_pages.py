@@ -1,13 +1,9 @@
 """Every page, light and dark, on a desk and on a phone: whole, without errors, and for everybody."""
 
-import json
-from importlib.resources import files
-
 import pytest
-from playwright.sync_api import expect
 
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
-RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+from tests.browser.steps import calm, go, violations
+
 PAGES = [
     "overview", "jobs", "job", "running", "failures", "queues", "workers", "schedules", "system", "more",
 ]  # fmt: skip
@@ -16,19 +12,6 @@ PLACES = {"overview": "", "job": "jobs/{failed}", "running": "jobs/{running}"}
 
 def place_of(name, server):
     return PLACES.get(name, name).format(**server.ids)
-
-
-def violations(page):
-    """What axe finds, as (rule, element)."""
-    # Not by a script element: the content security policy would refuse it.
-    found = page.evaluate(f"async () => {{ {AXE}; return await axe.run(document, {json.dumps(RULES)}); }}")
-    return [(one["id"], one["nodes"][0]["target"]) for one in found["violations"]]
-
-
-def wait_until_calm(page):
-    """Until the stream is open and nothing is on its way."""
-    expect(page.locator(".live:not(.stale)")).to_contain_text("Live")
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 
 MORE = pytest.mark.more("the other half of the table")
@@ -41,14 +24,26 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("width", "theme"), FORMS)
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_whole_and_for_everybody(pages, server, name, width, theme):
-    page = pages(server.at(place_of(name, server)), width=width, theme=theme)
-    wait_until_calm(page)
+def test_pages_are_whole_and_for_everybody(pages, server, width, theme):
+    page = pages(server.url, width=width, theme=theme)
+    found = {}
+    for name in PAGES:
+        go(page, place_of(name, server))
+        page.wait_for_selector("main h1")
+        calm(page)
+        is_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        found[name] = (is_wide, violations(page))
 
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert violations(page) == []
+    assert found == {name: (False, []) for name in PAGES}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_first_key_leads_to_the_content(pages, server, width):
+    page = pages(server.url, width=width)
+    calm(page)
+
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
+
     assert page.evaluate("document.activeElement.id") == "main"

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_pages import wait_until_calm
+from tests.browser.steps import calm
 
 RETRY = """id => fetch(`../api/jobs/${id}/retry`, {
   method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"
@@ -16,7 +16,7 @@ def sign_in(pages, token_server, role):
     page.get_by_label("Token").fill(token_server.tokens[role])
     page.keyboard.press("Enter")
     page.wait_for_selector(".rail", state="attached")
-    wait_until_calm(page)
+    calm(page)
     pages.expect("401 /api/session")
     return page
 

@@ -34,7 +34,7 @@ def test_single_pages_are_whole_and_for_everybody(pages, watched, width, theme):
     assert found == {place: (False, []) for place in PLACES}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.more("the other theme"))])
 def test_the_login_is_for_everybody(pages, token_server, theme):
     page = pages(token_server.url, width=390, theme=theme)
 

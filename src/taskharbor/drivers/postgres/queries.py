@@ -49,19 +49,17 @@ class Queries(Handle):
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
         """A look at little more than a page; while that does not fill it, one that goes four times as far."""
-        examine = min(query.limit + _FIRST_LOOK, query.examine)
-        is_first = True
+        first = examine = min(query.limit + _FIRST_LOOK, query.examine)
+        name = _way(query)
         while True:
-            page = _page(query, await self._found(_way(query), query, examine, now))
-            if len(page.jobs) == query.limit or page.next_cursor is None:
-                return page
-            if is_first and _is_of_waiting(query):
-                waiting = _page(query, await self._found("find_waiting", query, query.examine, now))
+            page = _page(query, await self._found(name, query, examine, now))
+            if examine == first and not _is_done(query, page) and _is_of_waiting(query):
+                waiting = _page(query, await self._found("find_waiting", query, examine, now))
                 if waiting.jobs:
-                    return waiting
-            if examine == query.examine:
+                    name, page = "find_waiting", waiting
+            if _is_done(query, page) or examine == query.examine:
                 return page
-            examine, is_first = min(4 * examine, query.examine), False
+            examine = min(4 * examine, query.examine)
 
     async def _found(self, name: str, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
         is_by_end = query.order_by == "ended"
@@ -147,6 +145,10 @@ def found_records(rows: Sequence[Any], count: int) -> list[JobRecord | None]:
 def _codes(query: Query) -> list[int]:
     states = ended_states(query) if query.order_by == "ended" else query.states or JobState
     return sorted(CODES[state] for state in set(states))
+
+
+def _is_done(query: Query, page: Page) -> bool:
+    return len(page.jobs) == query.limit or page.next_cursor is None
 
 
 def _is_of_waiting(query: Query) -> bool:
