@@ -98,7 +98,8 @@ class MemoryDriver(Driver):
     # ------------------------------------------------------------------ jobs in
 
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
-        return self.do_enqueue_blocking(jobs, now, None)
+        with self._step(now) as store:
+            return store.enqueue(jobs)
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         with self._step(now) as store:

@@ -160,7 +160,7 @@ class Store(Records):
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Settled | LeaseLost]:
         """Each for itself; then what follows from them."""
-        if not self.has_families and not any(type(item) is Park for item in settlements):
+        if not self.has_families and Park not in set(map(type, settlements)):
             return [lifecycle.settle_one(self, settlement) for settlement in settlements]
         self.has_families = True
         answers = [family_verbs.settle_one(self, settlement) for settlement in settlements]
