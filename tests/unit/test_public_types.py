@@ -23,6 +23,7 @@ FROM_PYTHON = {
         "Any",
         "AsyncIterator",
         "Awaitable",
+        "BaseException",
         "Callable",
     ),
     *(
