@@ -71,13 +71,14 @@ class _Group:
 
 
 def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
-    """The acks in groups; None if exchange.lua cannot take them: other settlements, or one job twice."""
+    """The acks in groups; None if exchange.lua cannot take them: there are none, or one job comes twice."""
     groups: dict[tuple[str, str, str | None, bool], _Group] = {}
     ids: list[str] = []
     last: _Group | None = None
     for place, item in enumerate(settlements):
         if type(item) is not Ack:
-            return None
+            ids.append(item.lease.job_id)
+            continue
         lease, has_results = item.lease, item.result is not None
         queue = lease.queue
         if queue is None:
@@ -100,7 +101,7 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
             last.results.append(b"r" + item.result)
     if len(set(ids)) != len(ids) or not are_ids(ids):
         return None
-    return list(groups.values())
+    return list(groups.values()) or None
 
 
 class HarborLimited(Exception):
@@ -154,7 +155,10 @@ class Attempts(Leases):
         answers: dict[int, SettleAnswer] = {}
         jobs: list[JobRecord] | None = None
         if (groups := _acks_in(settlements)) is not None:
-            jobs = await self._at_once(answers, settlements, groups, claim, now)
+            # With other settlements in the call, the claim comes after those.
+            is_all = sum(len(group.places) for group in groups) == len(settlements)
+            jobs = await self._at_once(answers, settlements, groups, claim if is_all else None, now)
+            jobs = jobs if is_all else None
         left = [place for place in range(len(settlements)) if place not in answers]
         if left:
             rest = await self._settle_rest([settlements[p] for p in left], now, is_some_done=bool(answers))
