@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-frameworks test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs release clean
+.PHONY: help env demo test test-fast test-frameworks test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs surface release clean
 
 export PYTHON
 ARGS ?=
@@ -97,6 +97,9 @@ constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
 
 docs: env  ## Build the documentation site into build/docs/site
 	@$(python) tools/docs.py $(ARGS)
+
+surface: env  ## Record every public name and signature in tests/surface/public_api.txt
+	@$(python) tools/surface.py
 
 release: env  ## Build the sdist and the wheel into dist/ and try them (ARGS='--trial' with pending notes)
 	@$(python) tools/release.py $(ARGS)
