@@ -85,6 +85,7 @@ def test_commands_to_copy_name_their_store(page):
 ELSEWHERE = {
     "guides/testing.md": "its tests are run by tests/examples/test_projects.py",
     "guides/several-modules.md": "the same, with its commands",
+    "guides/django.md": "quotes the shop: tests/integration/frameworks/test_django_shop.py",
     "guides/notebooks.md": "run in a notebook by tests/integration/frameworks/test_notebooks.py",
     "extending/write-a-driver.md": "put together and run by tests/contract/test_toy_driver.py",
 }

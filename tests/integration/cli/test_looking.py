@@ -58,7 +58,7 @@ CHANGES = {
     "schedules delete": ["nightly"],
 }
 OTHERS = {  # they make a store, serve one for long, or need none
-    "demo", "dev", "worker", "server", "scheduler", "enqueue", "bench", "version", "migrate up",
+    "demo", "dev", "worker", "server", "scheduler", "enqueue", "bench", "health", "version", "migrate up",
     "tokens create", "tokens list", "tokens revoke",
 }  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_a_script_touches_only_keys_that_it_was_given(name):
         r"|source\.(?:leases|done|list)|ends|instants|cells"
     )
 
-    assert keys or name == "get"
+    assert keys or name in ("get", "ring")  # they hand KEYS to functions of the common part
     assert [key for key in keys if not re.fullmatch(allowed, key)] == []
 
 
