@@ -37,7 +37,7 @@ from shop import tasks
 call_command("migrate", verbosity=0)
 print(tasks.slow.enqueue("NOTES").id)
 for name in ("staff", "user"):
-    user = User.objects.create_user(name, is_staff=name == "staff")
+    user = User.objects.create_user(name, is_staff=name == "staff", is_superuser=name == "staff")
     session = import_module(settings.SESSION_ENGINE).SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
@@ -140,7 +140,8 @@ def check_the_dashboard(site: Site, job: str, staff: str, user: str) -> None:
     assert [get("/api/queues", who).status_code for who in ("", user, staff)] == [401, 403, 200]
     assert refused.status_code == 403
     assert get("/", staff).url.path == "/jobs/ui/"
-    assert site.http.get("/admin/login/").status_code == 200
+    page = site.http.get("/admin/taskharbor/job/", headers={"cookie": f"sessionid={staff}"}).text
+    assert '<a href="/jobs/">dashboard</a>' in page
 
 
 def test_every_migration_of_ours_has_one_of_django() -> None:

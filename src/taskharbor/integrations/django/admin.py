@@ -14,6 +14,7 @@ from django.utils import timezone
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query
 from taskharbor.errors import TaskHarborError
+from taskharbor.integrations.django.apps import DASHBOARD
 from taskharbor.integrations.django.backend import our_backends
 from taskharbor.integrations.django.models import Job
 from taskharbor.model.state import JobState
@@ -53,6 +54,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]
             "queues": queues,
             "failures": failures,
             "error": error,
+            "dashboard": getattr(request, "scope", {}).get(DASHBOARD, ""),
             "may_change": self.has_change_permission(request),
             **(extra_context or {}),
         }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 
+DASHBOARD = "taskharbor.dashboard"
+"""In the ASGI scope of a request for the site: where `with_jobs` has put the dashboard."""
+
 
 class TaskHarborConfig(AppConfig):  # type: ignore[misc]
     name = "taskharbor.integrations.django"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from taskharbor.integrations.django.apps import DASHBOARD
 from taskharbor.web import Principal, create_app
 
 Scope = dict[str, Any]
@@ -30,15 +31,14 @@ def with_jobs(application: Application, prefix: str = "/jobs", backend: str | No
     jobs = create_app(found[0].harbor, authenticate=staff)
 
     async def both(scope: Scope, receive: Any, send: Any) -> None:
-        path = scope.get("path", "")
+        path, root = scope.get("path", ""), scope.get("root_path", "")
         if scope["type"] == "http" and (path == prefix or path.startswith(f"{prefix}/")):
-            root = scope.get("root_path", "")
             inside = {**scope, "root_path": f"{root}{prefix}", "path": path if path != prefix else f"{path}/"}
             await jobs(inside, receive, send)
         elif scope["type"] == "lifespan":
             await _lifespan(jobs, receive, send)
         else:
-            await application(scope, receive, send)
+            await application({**scope, DASHBOARD: f"{root}{prefix}/"}, receive, send)
 
     return both
 
