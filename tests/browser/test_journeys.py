@@ -126,6 +126,36 @@ def test_the_search_has_the_focus_before_the_next_key(pages, server):
     assert focused == "q"
 
 
+def test_commands_have_the_focus_before_the_next_key(pages, server):
+    """A key too early would pause the page, or retry a job."""
+    page = pages(server.url)
+    calm(page)
+
+    focused = page.evaluate(
+        """async () => {
+            const pressed = new KeyboardEvent("keydown", { key: "k", ctrlKey: true, bubbles: true });
+            document.body.dispatchEvent(pressed);
+            await Promise.resolve().then(() => {});  // the next key is an event of its own: later than this
+            return document.activeElement.id;
+        }"""
+    )
+
+    assert focused == "command"
+
+
+def test_what_is_typed_on_the_way_to_the_search_does_nothing(pages, server):
+    page = pages(server.url)
+    calm(page)
+
+    page.evaluate(
+        """() => { for (const key of ["/", "p"])
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })); }"""
+    )
+
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator(".live")).not_to_contain_text("Paused")
+
+
 def test_the_search_is_reached_from_another_page(pages, server):
     page = pages(server.at("queues"))
     calm(page)

@@ -65,7 +65,7 @@ def test_a_worker_that_falls_silent_is_shown_as_lost(pages, watched):
 
     report(watched.store, 600)
     expect(page.locator(".wk", has_text="gone-1")).to_be_visible()
-    report(watched.store, 1)
+    report(watched.store, 6)  # long enough for the server to look in the meantime
     expect(page.get_by_text("gone-1 fell silent")).to_be_visible()
     expect(page.locator(".wk", has_text="gone-1")).to_contain_text("lost")
     page.get_by_role("button", name="Dismiss").click()

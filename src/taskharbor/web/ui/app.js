@@ -27,7 +27,7 @@
 
 import { api, onLogout } from "./api.js";
 import { setZone } from "./format.js";
-import { startKeys, useKeys } from "./keys.js";
+import { holdKeys, startKeys, useKeys } from "./keys.js";
 import { live } from "./live.js";
 import { overviewPage } from "./pages/overview.js";
 import { html, render, useEffect, useRef, useState } from "./parts/html.js";
@@ -82,7 +82,7 @@ function Frame({ session, onLogout: leave }) {
   const isSearching = useRef(false); // the search was asked for on another page
   const search = () => {
     if (name === "jobs") document.querySelector("#q")?.focus(); // at once: the next key is part of the search
-    else { isSearching.current = true; go("#/jobs"); }
+    else { isSearching.current = true; holdKeys(2000); go("#/jobs"); }
   };
   useKeys({
     "/": search, "?": () => show("keys"), "Ctrl K": () => show(open === "palette" ? null : "palette"), t: nextTheme,
@@ -100,7 +100,7 @@ function Frame({ session, onLogout: leave }) {
   });
   useEffect(() => {
     const field = isSearching.current && document.querySelector("#q");
-    if (field) { isSearching.current = false; field.focus(); }
+    if (field) { isSearching.current = false; holdKeys(0); field.focus(); }
   });
   return html`<a class="skip" href="#main" onClick=${toMain}>Skip to content</a>
     <${Rail} route=${name === "job" ? { ...route, name: "jobs" } : route} session=${session} onLogout=${leave}/>

@@ -14,7 +14,7 @@ export const KEY_LIST = [
 
 const stack = []; // the newest map is asked first
 const PREFIX_MS = 1200;
-let prefix = "", prefixAt = 0;
+let prefix = "", prefixAt = 0, heldUntil = 0;
 
 const isTyping = (target) =>
   target.isContentEditable || /^(TEXTAREA|SELECT)$/.test(target.tagName)
@@ -32,6 +32,7 @@ function pressed(event) {
   const name = keyName(event);
   const hasModifier = name.startsWith("Ctrl ");
   if (!name || (!hasModifier && name !== "Esc" && (isTyping(event.target) || !prefs.get("keys")))) return;
+  if (performance.now() < heldUntil && !hasModifier) { event.preventDefault(); return; }
   if (document.querySelector("dialog[open]") && !hasModifier) return; // a dialog has its own keys
   // Enter and Space on a button or link belong to it.
   if (name === "Enter" && event.target.closest("a, button, input, summary")) return;
@@ -43,6 +44,9 @@ function pressed(event) {
     if (action && action(event) !== false) { event.preventDefault(); return; }
   }
 }
+
+/** For so long keys do nothing: a field is on its way, and what is typed for it must not act on the page. */
+export const holdKeys = (ms) => { heldUntil = performance.now() + ms; };
 
 export const startKeys = () => document.addEventListener("keydown", pressed);
 

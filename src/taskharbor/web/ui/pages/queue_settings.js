@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { change } from "../deeds.js";
 import { number, span } from "../format.js";
-import { html, useEffect, useRef, useState } from "../parts/html.js";
+import { html, useLayoutEffect, useRef, useState } from "../parts/html.js";
 
 /** What a field shows, how it is edited, and what the API is sent. A parser returns undefined for what it cannot read. */
 export const SETTINGS = {
@@ -86,7 +86,7 @@ function Edit({ field, value, onEdit, set }) {
   const [text, setText] = useState(value == null ? "" : field.text(value));
   const [problem, setProblem] = useState("");
   const input = useRef(null);
-  useEffect(() => { input.current.focus(); input.current.select(); }, []);
+  useLayoutEffect(() => { input.current.focus(); input.current.select(); }, []);
   const save = (event) => {
     event.preventDefault();
     const parsed = text.trim() === "" ? null : field.parse(text.trim());

@@ -1,6 +1,6 @@
 /** Buttons, menus and small things to press. */
 
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 import { say } from "./toast.js";
 
@@ -26,7 +26,7 @@ export const Segments = ({ label, items, value, wide = false }) => html`
 export function Menu({ label, text, icon, kind = "", items }) {
   const [isOpen, open] = useState(false);
   const box = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isOpen) return undefined;
     box.current.querySelector("[role=menuitem]")?.focus();
     const away = (event) => { if (!box.current.contains(event.target)) open(false); };

@@ -1,12 +1,12 @@
 /** Dialogs: the browser's own, so that focus stays inside and Escape closes. */
 
 import { number, shortId } from "../format.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 
 /** @param {{ label: string, onClose: Function, className?: string }} props */
 export function Dialog({ label, onClose, className = "", children }) {
   const box = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => { // not after the next frame: keys pressed until then would be shortcuts of the page
     const before = document.activeElement;
     box.current.showModal();
     return () => { if (before?.isConnected) before.focus(); };

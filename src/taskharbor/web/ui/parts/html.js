@@ -1,10 +1,10 @@
 /** Preact and htm in one import: `html` writes markup as tagged templates; texts in it are always text. */
 
 import { Component, createElement, render } from "../vendor/preact.js";
-import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "../vendor/hooks.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
 
-export { createElement, render, useCallback, useEffect, useMemo, useReducer, useRef, useState };
+export { createElement, render, useCallback, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };
 export const html = htm.bind(createElement);
 
 /** A component that renders again only when one of its properties is another value. */

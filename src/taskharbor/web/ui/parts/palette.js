@@ -6,7 +6,7 @@ import { live } from "../live.js";
 import { nextDensity, nextTheme } from "../prefs.js";
 import { go, href } from "../route.js";
 import { Dialog } from "./dialog.js";
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icons.js";
 import { PLACES } from "./shell.js";
 import { Shape } from "./state.js";
@@ -51,7 +51,7 @@ export function Palette({ session, onClose, onKeys }) {
   const [text, type] = useState("");
   const [at, move] = useState(0);
   const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => field.current.focus(), []);
   const searching = text.trim() ? [[`Search jobs for “${text.trim()}”`, () => go(href("jobs", [], { q: text.trim() })), "", "search"]] : [];
   const found = [...matching(everything(session, onKeys), text), ...searching];
   const chosen = Math.min(at, found.length - 1);
