@@ -12,9 +12,19 @@ import msgspec
 import sentry_sdk
 from sentry_sdk.consts import OP
 from sentry_sdk.integrations import Integration
-from sentry_sdk.scope import Scope, add_global_event_processor, should_send_default_pii
+from sentry_sdk.scope import (
+    Scope,
+    _current_scope,
+    _isolation_scope,
+    add_global_event_processor,
+    should_send_default_pii,
+)
 from sentry_sdk.tracing_utils import Baggage
-from sentry_sdk.utils import capture_internal_exceptions, has_data_collection_enabled
+from sentry_sdk.utils import (
+    capture_internal_exceptions,
+    disable_capture_event,
+    has_data_collection_enabled,
+)
 
 from taskharbor.errors import ConfigurationError, InvalidArgument, TimedOut
 from taskharbor.integrations.sentry.check_ins import CheckIn, NoCheckIn
@@ -68,9 +78,6 @@ class TaskHarborIntegration(Integration):
         around_every_attempt.append(_around_attempt)
         around_every_process_call.append(_around_process_call)
         add_global_event_processor(_without_attempt_lines)
-        # Slots of a worker copy the context that they start from. With scopes in it, an attempt leaves none.
-        sentry_sdk.get_isolation_scope()
-        sentry_sdk.get_current_scope()
 
     def monitors(self, schedule: str) -> bool:
         return self.monitor_schedules and not any(
@@ -130,7 +137,7 @@ async def _around_attempt(ctx: JobContext, job: Job, call_next: Callable[[Any, J
     integration = _active()
     if integration is None:
         return await call_next(ctx, job)
-    with sentry_sdk.isolation_scope() as scope:
+    with _own_scope() as scope:
         _describe(scope, ctx, job)
         check_in = _check_in(job, integration)
         with processing(ctx, job, OP.QUEUE_PROCESS) as run:
@@ -161,10 +168,26 @@ def _around_process_call(ctx: JobContext, job: Job) -> Iterator[None]:
     if _active() is None:
         yield
         return
-    with sentry_sdk.isolation_scope() as scope:
+    with _own_scope() as scope:
         _describe(scope, ctx, job)
         with processing(ctx, job, OP.FUNCTION):
             yield
+
+
+@contextmanager
+def _own_scope() -> Iterator[Scope]:
+    """A scope for one attempt. Afterwards the context is what it was: else its slot needs a new task.
+
+    Sentry sets these variables at first use, and leaves them there.
+    """
+    variables = ((_isolation_scope, None), (_current_scope, None), (disable_capture_event, False))
+    before = [(variable, variable.set(variable.get(unset))) for variable, unset in variables]
+    try:
+        with sentry_sdk.isolation_scope() as scope:
+            yield scope
+    finally:
+        for variable, token in reversed(before):
+            variable.reset(token)
 
 
 def _check_in(job: Job, integration: TaskHarborIntegration) -> CheckIn | NoCheckIn:
