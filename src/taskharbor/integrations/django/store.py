@@ -59,7 +59,7 @@ class BackendStore:
         self._harbor: tuple[str, DjangoHarbor] | None = None
 
     def harbor(self, backend: Any) -> DjangoHarbor:
-        """The harbor, made anew when the database has another name: Django renames it for tests."""
+        """The harbor; a new one when the database has another name: Django renames it for tests."""
         url = self.address()
         if self._harbor is None or self._harbor[0] != url:
             self._harbor = url, DjangoHarbor(backend, url)

@@ -61,7 +61,7 @@ async def test_an_event_ends_and_its_waiter_runs_again(driver: Driver) -> None:
 
 
 async def test_an_event_may_come_before_its_waiter(driver: Driver) -> None:
-    """Y83: it is stored resolved, and whoever waits for it later finds it."""
+    """Y83: it is stored resolved, and a job that waits for it later finds it."""
     requires(driver, "workflows")
     parent = new_job()
     event = event_of(parent)
