@@ -5,6 +5,7 @@ TaskHarborError
 │   └── InvalidLeaseDuration           lease_for must be above zero
 ├── ConfigurationError (ValueError)    wrong settings; raised before any work
 │   ├── UnknownTask                    no handler under that name
+│   ├── WorkflowError                  a workflow that cannot be: a circle, an unknown name
 │   └── SchemaOutOfDate                names what is pending and the command to run
 ├── PayloadError (ValueError)          a value and its bytes do not fit together; carries the path
 │   ├── EncodeError
@@ -32,7 +33,11 @@ TaskHarborError
 │   ├── AttemptStalled                 its worker fell silent, or died: carries the cause of death
 │   └── TimedOut                       it ran past its time limit
 ├── Unrecoverable                      raised by a handler: fail now, do not retry
-└── JobFailed                          from handle.result(): the job ended failed or cancelled
+├── StepError                          a step, child or event of a handler that cannot be remembered
+├── EventTimeout (TimeoutError)        from ctx.aevent(): the event did not come in time
+└── JobFailed                          from handle.result(), ctx.acall(): the job ended failed or cancelled
+
+Parked is no error and a BaseException: it ends a handler that waits, and `except Exception` lets it pass.
 """
 
 from __future__ import annotations
@@ -43,6 +48,21 @@ from typing import ClassVar
 
 class TaskHarborError(Exception):
     """The root of every error of ours."""
+
+
+class TaskHarborDeprecationWarning(DeprecationWarning):
+    """A public name that goes away. It says what to use instead, and the version that removes it.
+
+    `warnings.warn(TaskHarborDeprecationWarning("Harbor.old", instead="Harbor.new", removed_in="0.3"))`.
+    """
+
+    def __init__(self, what: str, *, instead: str, removed_in: str) -> None:
+        self.what = what
+        self.instead = instead
+        self.removed_in = removed_in
+        super().__init__(
+            f"{what} is deprecated and goes away in TaskHarbor {removed_in}; use {instead} instead"
+        )
 
 
 class InvalidArgument(TaskHarborError, ValueError):
@@ -69,6 +89,15 @@ class UnknownTask(ConfigurationError):
         self.known = known
         hint = f"; known: {', '.join(known)}" if known else ""
         super().__init__(f"no task is registered under {name!r}{hint}")
+
+
+class WorkflowError(ConfigurationError):
+    """A workflow that cannot be stored as it was put together. Nothing was stored."""
+
+    def __init__(self, message: str, nodes: tuple[str, ...] = ()) -> None:
+        self.nodes = nodes
+        """Names of the nodes that it is about, if it is about some."""
+        super().__init__(message)
 
 
 class SchemaOutOfDate(ConfigurationError):
@@ -292,11 +321,37 @@ class Unrecoverable(TaskHarborError):
     """
 
 
-class JobFailed(TaskHarborError):
-    """handle.result() was asked of a job that ended failed or cancelled."""
+class StepError(TaskHarborError):
+    """A step, child or event of a handler that cannot be remembered."""
 
-    def __init__(self, job_id: str, state: str, reason: str | None = None) -> None:
+
+class EventTimeout(TaskHarborError, TimeoutError):
+    """The event that a handler waited for did not come before its timeout."""
+
+    def __init__(self, job_id: str, name: str) -> None:
+        self.job_id = job_id
+        self.name = name
+        super().__init__(f"the event {name!r} of job {job_id} did not come in time")
+
+
+class Parked(BaseException):
+    """Ends a handler that waits for children, an event or a time; it runs again from the top after that.
+
+    A BaseException, so that `except Exception` does not catch it. Let it pass.
+    """
+
+    def __init__(self, outcome: object = None) -> None:
+        self.outcome = outcome
+        super().__init__("this handler waits and runs again later")
+
+
+class JobFailed(TaskHarborError):
+    """A result was asked of a job that ended failed or cancelled."""
+
+    def __init__(self, job_id: str, state: str, reason: str | None = None, *, is_child: bool = False) -> None:
         self.job_id = job_id
         self.state = str(state)
         self.reason = reason
+        self.is_child = is_child
+        """Whether it is a child of the job whose handler waited for it."""
         super().__init__(f"job {job_id} ended {self.state}" + (f": {reason}" if reason else ""))

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.bonds import Family
 from taskharbor.model.job import JobRecord
 
 _log = logging.getLogger("taskharbor.events")
@@ -50,7 +51,7 @@ class JobStarted(Event, frozen=True, kw_only=True):
 class AttemptFinished(Event, frozen=True, kw_only=True):
     """An attempt ended and the store has accepted it.
 
-    `outcome` is completed, retried, failed, cancelled, released, snoozed or stalled: what the worker
+    `outcome` is completed, retried, failed, cancelled, released, snoozed, parked or stalled: what the worker
     asked for. `state` is what the job is now: a cancel request turns every outcome into cancelled.
     """
 
@@ -76,6 +77,65 @@ class AttemptWentWrong(AttemptFinished, frozen=True, kw_only=True):
 
     A listener for this event alone costs nothing for jobs that succeed.
     """
+
+
+class JobParked(AttemptFinished, frozen=True, kw_only=True):
+    """A handler waits for children, an event or a time, without a slot; it will run again from the top."""
+
+
+class StepRan(Event, frozen=True, kw_only=True):
+    """A handler reached a step; `remembered`: its result was stored before, its function is not called."""
+
+    job_id: str
+    type: str
+    queue: str
+    name: str
+    remembered: bool
+
+
+class WorkflowEnded(Event, frozen=True, kw_only=True):
+    """A job with children is over, and all of them are: a workflow, a group, a handler that made jobs.
+
+    `parent` is None for a whole workflow. Emitted once, in the process whose call to the store ended it:
+    mostly the worker of its last job. `seconds` counts from its enqueue.
+    """
+
+    job_id: str
+    type: str
+    queue: str
+    state: str
+    counts: Family
+    seconds: float
+    failure_kind: str | None = None
+    parent: str | None = None
+
+
+class JobSkipped(Event, frozen=True, kw_only=True):
+    """A job will not run, because of how the jobs ended that it comes after. Emitted as WorkflowEnded is."""
+
+    job_id: str
+    type: str
+    queue: str
+    parent: str | None = None
+
+
+class DeadlineMissed(Event, frozen=True, kw_only=True):
+    """A job, or a workflow, failed because it was not over in time. Emitted as WorkflowEnded is."""
+
+    job_id: str
+    type: str
+    queue: str
+    seconds: float
+    parent: str | None = None
+
+
+class EventSent(Event, frozen=True, kw_only=True):
+    """This process sent an event to a job, and it was the first of this name."""
+
+    job_id: str
+    type: str
+    queue: str
+    name: str
 
 
 class LeaseWasLost(Event, frozen=True, kw_only=True):
@@ -147,6 +207,8 @@ class ChildDied(Event, frozen=True, kw_only=True):
 
 
 class WorkerStarted(Event, frozen=True, kw_only=True):
+    """A worker begins to claim jobs."""
+
     worker_id: str
     kind: str
     queues: tuple[str, ...]
@@ -155,9 +217,11 @@ class WorkerStarted(Event, frozen=True, kw_only=True):
 
 
 class WorkerStopped(Event, frozen=True, kw_only=True):
+    """A worker has ended. `why` is stop, idle, recycle or cancelled; `released` jobs went back unfinished."""
+
     worker_id: str
     kind: str
-    why: str  # stop, idle, recycle, cancelled
+    why: str
     released: int
 
 
@@ -292,6 +356,7 @@ class EventBus:
         return stop
 
     def emit(self, event: Event | EventBatch) -> None:
+        """Call every listener to this kind of event. One that raises is logged, and the others are called."""
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)

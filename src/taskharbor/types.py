@@ -5,6 +5,7 @@
 Use them in annotations. `taskharbor.errors` has the exceptions.
 """
 
+from taskharbor.client.workflow import Node, Workflow
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import (
     CancelAnswer,
@@ -19,13 +20,17 @@ from taskharbor.events import (
     AttemptFinished,
     AttemptWentWrong,
     ChildDied,
+    DeadlineMissed,
     DriverTrouble,
     DutyRan,
     Event,
     EventBus,
+    EventSent,
     HandlerAbandoned,
     JobEnqueued,
     JobGivenUp,
+    JobParked,
+    JobSkipped,
     JobStarted,
     LeasesExtended,
     LeaseWasLost,
@@ -35,14 +40,16 @@ from taskharbor.events import (
     ScheduleFired,
     SpeculationStarted,
     SpeculationWatched,
+    StepRan,
     WorkerStarted,
     WorkerStopped,
+    WorkflowEnded,
 )
 from taskharbor.harbor.keywords import CronDecorator
 from taskharbor.harbor.queues import QueueControl
 from taskharbor.harbor.schedules import Schedules
 from taskharbor.middleware import AttemptMiddleware, EnqueueMiddleware
-from taskharbor.model.bonds import Bonds, Family
+from taskharbor.model.bonds import Bonds, Family, FamilyEnd
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration
@@ -52,6 +59,9 @@ from taskharbor.model.job import AttemptRecord, Avoid, FailureKind, Lease, NewJo
 from taskharbor.model.presence import GpuUse, Machine, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules
 from taskharbor.model.schedule import Misfire, Schedule, StoredSchedule
+from taskharbor.tasks.request import Call
+from taskharbor.worker.durable import MapResult
+from taskharbor.worker.steps import Mappable
 
 __all__ = [
     "AttemptFinished",
@@ -60,6 +70,7 @@ __all__ = [
     "AttemptWentWrong",
     "Avoid",
     "Bonds",
+    "Call",
     "CancelAnswer",
     "CancelResult",
     "ChildDied",
@@ -67,6 +78,7 @@ __all__ = [
     "Codec",
     "Counts",
     "CronDecorator",
+    "DeadlineMissed",
     "Driver",
     "DriverTrouble",
     "Duration",
@@ -78,20 +90,27 @@ __all__ = [
     "Entropy",
     "Event",
     "EventBus",
+    "EventSent",
     "FailureKind",
     "Family",
+    "FamilyEnd",
     "GpuUse",
     "HandlerAbandoned",
     "JobEnqueued",
     "JobGivenUp",
+    "JobParked",
+    "JobSkipped",
     "JobStarted",
     "Lease",
     "LeaseWasLost",
     "LeasesExtended",
     "LoopBlocked",
     "Machine",
+    "MapResult",
+    "Mappable",
     "Misfire",
     "NewJob",
+    "Node",
     "Note",
     "Page",
     "Progress",
@@ -105,9 +124,12 @@ __all__ = [
     "Schedules",
     "SpeculationStarted",
     "SpeculationWatched",
+    "StepRan",
     "StoredSchedule",
     "WorkerInfo",
     "WorkerReport",
     "WorkerStarted",
     "WorkerStopped",
+    "Workflow",
+    "WorkflowEnded",
 ]

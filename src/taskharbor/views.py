@@ -19,6 +19,7 @@ from taskharbor.client.why import Reason, Why
 from taskharbor.drivers.messages import Counts, DriverInfo, QueueInfo
 from taskharbor.model.cause import cause_of_job
 from taskharbor.model.codec import CODEC_HEADER, MAX_DEPTH
+from taskharbor.model.family_steps import bonds_of, family_of
 from taskharbor.model.job import NO_TIME, JobRecord, Progress
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import GpuUse, Machine, WorkerInfo
@@ -107,6 +108,11 @@ class JobDetails(JobView, frozen=True, kw_only=True):
     min_backoff_s: float | None
     max_backoff_s: float | None
     speculates_on: str | None
+    parent: str | None
+    """The job that it is a child of."""
+    children: int
+    open_children: int
+    """Those that are not over."""
     history: list[AttemptView]
     payload: Any = UNSET
     payload_base64: str | UnsetType = UNSET
@@ -150,6 +156,9 @@ def job_details(job: JobRecord, *, reveal: bool = False) -> JobDetails:
         min_backoff_s=seconds(job.min_backoff),
         max_backoff_s=seconds(job.max_backoff),
         speculates_on=job.speculates_on,
+        parent=bonds_of(job).parent,
+        children=family_of(job).total,
+        open_children=family_of(job).open,
         history=[_of(AttemptView, attempt) for attempt in job.history],
         **_decoded("payload", job.payload, codec, reveal),
         **_decoded("result", job.result, codec, reveal),

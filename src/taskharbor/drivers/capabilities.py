@@ -1,7 +1,8 @@
 """What a store can do, declared by its driver.
 
-Code asks for a capability, never for a driver's class or name. The conformance kit skips a case only
-if the capability it needs is not declared, and fails if a declared one does not hold.
+Code asks for a capability, never for a driver's class; its name is for texts and pauses only. The
+conformance kit skips a case only if the capability it needs is not declared, and fails if a declared one
+does not hold.
 """
 
 from __future__ import annotations

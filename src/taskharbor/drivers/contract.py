@@ -44,6 +44,7 @@ from taskharbor.drivers.messages import (
     Extended,
     Noted,
     Page,
+    Promoted,
     Query,
     QueueInfo,
     Reclaimed,
@@ -428,16 +429,18 @@ class Driver(OneJobForms, DriverSteps):
 
         Each is handled exactly once however many sweepers there are: cancel requested →
         cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
-        key → merged; otherwise ready with run_at emptied. Attempts are left alone.
+        key → merged; otherwise ready with run_at emptied. Attempts are left alone. Of what is owed to
+        families it carries out what follows from these leases; claims and `promote` do the rest.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
         return await self.do_reclaim(limit, now)
 
-    async def promote(self, limit: int = 1000, *, now: datetime | None = None) -> int:
+    async def promote(self, limit: int = 1000, *, now: datetime | None = None) -> Promoted:
         """Move up to `limit` due jobs of all queues to the ready ones. Correct without it, faster with it.
 
-        Copies are jobs of their own here.
+        Copies are jobs of their own here. What is owed to families is carried out and counted, too: a count
+        of 0 means that nothing is owed.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)

@@ -14,17 +14,21 @@ guarded move of it. Nobody trusts a counter alone: before a release every job th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, assert_never
+from typing import Literal, NamedTuple, Protocol, TypeVar, assert_never
 
 from msgspec.structs import replace
 
 from taskharbor.drivers import lifecycle
+from taskharbor.drivers.family_ends import with_ended
 from taskharbor.drivers.lifecycle import JobsInStep
+from taskharbor.drivers.messages import FamilyEnd
+from taskharbor.errors import TaskHarborError
 from taskharbor.model.bonds import Stop, When, fails_parent, is_spared
 from taskharbor.model.family_steps import (
     bonds_of,
     family_of,
     finished,
+    is_failure,
     is_late,
     may_be_seen_over,
     never_runs,
@@ -32,16 +36,19 @@ from taskharbor.model.family_steps import (
     parent_of,
     released,
     stopped,
+    told_end,
     with_end,
 )
 from taskharbor.model.job import NO_TIME, JobRecord
 from taskharbor.model.queue import EVERY_QUEUE, retention_of
 from taskharbor.model.state import TERMINAL, JobState
 
+_Answer = TypeVar("_Answer")
+
 STEP_LIMIT = 100
 """How many other jobs the items of a call may change in their own step."""
 CALL_LIMIT = 1000
-"""How many owed changes a claim or a sweep carries out."""
+"""How many owed changes a claim or a `promote` carries out."""
 
 
 OwedKind = Literal["release", "stop", "events"]
@@ -62,6 +69,9 @@ class FamiliesInStep(JobsInStep, Protocol):
 
     Methods that take `cursor` and `limit` return jobs in enqueue order with a seq above the cursor.
     """
+
+    told: list[FamilyEnd]
+    """What this step has ended, for its answer."""
 
     def follow(self, job: JobRecord) -> None:
         """Remember for `take_ended` that this job has ended in this step."""
@@ -133,8 +143,22 @@ def carry_out(jobs: FamiliesInStep, limit: int = STEP_LIMIT) -> int:
     return looked
 
 
+def concluded(jobs: FamiliesInStep, answers: list[_Answer]) -> list[_Answer]:
+    """Carry out what follows from the items of a call, unless all were refused; the answers tell the ends."""
+    if all(isinstance(answer, TaskHarborError) for answer in answers):
+        return answers
+    carry_out(jobs)
+    return with_ended(answers, take_told(jobs))
+
+
+def take_told(jobs: FamiliesInStep) -> tuple[FamilyEnd, ...]:
+    """What has ended since the last time, for one answer."""
+    told, jobs.told = tuple(jobs.told), []
+    return told
+
+
 def sweep(jobs: FamiliesInStep, limit: int = CALL_LIMIT) -> int:
-    """What claims and sweeps do first: end jobs that missed their deadline, carry out what is owed."""
+    """What claims and `promote` do first: end jobs that missed their deadline, carry out what is owed."""
     late = jobs.past_deadline(limit)
     for job in late:
         stop(jobs, job, "deadline")
@@ -149,11 +173,13 @@ def _count_ends(jobs: FamiliesInStep) -> None:
 
 
 def _count_end(jobs: FamiliesInStep, job: JobRecord) -> None:
+    if (end := told_end(job)) is not None:
+        jobs.told.append(end)
     parent = parent_record(jobs, job)
     if parent is not None:
         parent = with_end(parent, job)
         jobs.amend(parent)
-        if _fails_fast(parent):
+        if is_failure(job) and _fails_fast(parent):
             stop(jobs, parent, "fail_fast")
         else:
             judge(jobs, parent)

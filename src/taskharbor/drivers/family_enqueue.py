@@ -67,6 +67,11 @@ class Arrival:
                 keys.add(key)
         return [job for job in self._first.values() if job.bonds is None or job.bonds.done_by == "worker"]
 
+    @property
+    def repeats_some(self) -> bool:
+        """Whether a job of the call is known; after `check`."""
+        return bool(self._known)
+
     def _check_lease(self) -> JobRecord | None:
         if self._by is None:
             return None
@@ -115,7 +120,8 @@ class Arrival:
             raise BrokenBond(parent_id, f"is over ({parent.state}): it takes no more children")
         if family_of(parent).stopping is not None or parent.cancel_requested:
             raise BrokenBond(parent_id, "is being stopped: it takes no more children")
-        if vouching is not None and parent_id not in (vouching.id, parent_of(vouching)):
+        above = (parent_id, parent_of(parent))  # of a group that is a child of it, too
+        if vouching is not None and vouching.id not in above and parent_id != parent_of(vouching):
             raise BrokenBond(job.id, f"is no child or sibling of job {vouching.id}, whose lease it names")
 
     def _depth(self, job_id: str) -> int:

@@ -18,6 +18,7 @@ from taskharbor.drivers.families import (
     parent_record,
     release,
     stop,
+    take_told,
 )
 from taskharbor.drivers.messages import (
     CancelAnswer,
@@ -49,6 +50,7 @@ from taskharbor.model.family_steps import (
     finished,
     is_late,
     is_plain,
+    kept_error,
     may_be_seen_over,
     own_work_over,
     reopened,
@@ -192,14 +194,20 @@ def resolve_one(
     if job is None:
         return JobNotFound(item.id)
     of_call = bonds_of(job).done_by == "call"
-    is_same = family_of(job).own == "completed" and item.error is None and job.result == item.result
-    if of_call and is_same:  # a repeat after a lost reply
+    if of_call and _is_repeat(job, item):
         return Resolved(job.id, job.state, now, job.version)
     is_open = job.state is JobState.BLOCKED and not family_of(job).is_done
     if not of_call or not is_open or is_late(job, now):
         return NotAllowedInState(job.id, verb="resolve", state=shown(job, now).state)
     after = _wait_for_children(jobs, job, resolved(job, item.result, item.error, now))
     return Resolved(after.id, after.state, now, after.version)
+
+
+def _is_repeat(job: JobRecord, item: Resolution) -> bool:
+    """Whether the job was resolved in just this way before: the reply may have been lost."""
+    if item.error is None:
+        return family_of(job).own == "completed" and job.result == item.result
+    return family_of(job).own == "failed" and job.last_error == kept_error(item.error)
 
 
 # ------------------------------------------------------------------ control
@@ -218,7 +226,7 @@ def cancel(jobs: FamiliesInStep, job_id: str) -> CancelAnswer:
     carry_out(jobs)
     after = jobs.get(job.id) or job
     result = CancelResult.CANCELLED if after.state in TERMINAL else CancelResult.REQUESTED
-    return CancelAnswer(job.id, result, after.state, now, after.version)
+    return CancelAnswer(job.id, result, after.state, now, after.version, take_told(jobs))
 
 
 def speculate(
@@ -259,7 +267,7 @@ def requeue(
         release(jobs, after, is_parked=False)
     carry_out(jobs)
     after = jobs.get(job.id) or after
-    return Requeued(after.id, after.state, now, after.version)
+    return Requeued(after.id, after.state, now, after.version, take_told(jobs))
 
 
 def _is_refused_above(jobs: FamiliesInStep, job: JobRecord) -> BrokenBond | None:

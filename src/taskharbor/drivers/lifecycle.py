@@ -2,7 +2,8 @@
 
 `model/transitions.py` changes one record. This module decides which records a verb changes, and in which
 order: a job that stops running releases the job blocked behind it, a failed job gets its failure job, a
-finished one starts its retention. To change what a cancel does, change it here.
+finished one starts its retention. What a cancel does to one job is here; to a parent and its children, in
+`drivers/family_verbs.py`.
 
 A store brings a `JobsInStep`: its records inside one atomic step. The functions are synchronous. A store
 that has to fetch first (Postgres, Redis) loads what the step can touch, runs the function, then writes

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, Self
 import msgspec
 
 from taskharbor.errors import InvalidArgument, LeaseLost, TaskHarborError
+from taskharbor.model.bonds import FamilyEnd as FamilyEnd  # noqa: PLC0414 - a part of the answers, too
 from taskharbor.model.checks import (
     MAX_BATCH,
     check_count,
@@ -32,19 +33,24 @@ MAX_EXAMINED = 1000
 
 
 class EnqueueResult(StrEnum):
+    """What an enqueue did with a job."""
+
     CREATED = "created"
     UPDATED = "updated"  # absorbed by the waiting or blocked job of its key
     BLOCKED = "blocked"  # stored, behind the running job of its key
     DUPLICATE = "duplicate"  # this id or idempotency key is known; nothing changed
 
 
-class Enqueued(msgspec.Struct, frozen=True, gc=False):
+class Enqueued(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What happened to one enqueued job: `id` is the job that now carries it."""
 
     id: str
     result: EnqueueResult
     at: datetime
     version: int
+    ended: tuple[FamilyEnd, ...] = ()
+    """What the call ended besides its items; in the last of its answers (on a cluster, of a slot) that is no
+    error. A family comes behind those inside it; no other order is promised."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,23 +99,26 @@ class Extended(msgspec.Struct, frozen=True, tag=True):
     version: int
 
 
-class Settled(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A settlement that was stored, and the resulting state."""
+class Settled(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """A settlement that was stored, and the resulting state. `ended`: see Enqueued."""
 
     id: str
     state: JobState
     at: datetime
     version: int
+    ended: tuple[FamilyEnd, ...] = ()
 
 
 class ReclaimResult(StrEnum):
+    """What became of a job whose lease expired."""
+
     REQUEUED = "requeued"
     MERGED = "merged"  # one waiting job out of this one and the one blocked behind it
     FAILED = "failed"  # its stalls are used up
     CANCELLED = "cancelled"  # a cancel had been requested
 
 
-class Reclaimed(msgspec.Struct, frozen=True):
+class Reclaimed(msgspec.Struct, frozen=True, omit_defaults=True):
     """One expired lease that this call, and no other, ended."""
 
     id: str
@@ -120,6 +129,8 @@ class Reclaimed(msgspec.Struct, frozen=True):
     at: datetime
     version: int
     is_copy: bool = False
+    ended: tuple[FamilyEnd, ...] = ()
+    """See Enqueued."""
 
     @property
     def is_given_up(self) -> bool:
@@ -147,7 +158,7 @@ def given_up_in(answers: Iterable[Reclaimed]) -> tuple[Reclaimed, ...]:
     return tuple(answer for answer in answers if answer.is_given_up)
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of a claim: the jobs it got, and the jobs it gave up on the way.
 
     A job in `given_up` is a dead letter: its lease ran out once more than allowed, and this claim found
@@ -156,41 +167,61 @@ class Claimed(msgspec.Struct, frozen=True):
 
     jobs: list[JobRecord]
     given_up: tuple[Reclaimed, ...] = ()
+    ended: tuple[FamilyEnd, ...] = ()
+    """What its reclaims and the consequences it carried out have ended."""
 
 
-class Exchanged(msgspec.Struct, frozen=True):
-    """The answers of an exchange. `error` is why nothing was claimed, if the claim failed."""
+class Exchanged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answers of an exchange. `error` is why nothing was claimed, if the claim failed.
+
+    `ended` is what the claim ended; what the settlements ended is in their answers.
+    """
 
     settled: list[Settled | LeaseLost]
     claimed: list[JobRecord]
     error: TaskHarborError | None = None
     given_up: tuple[Reclaimed, ...] = ()
+    ended: tuple[FamilyEnd, ...] = ()
+
+
+class Promoted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many jobs a promote moved or looked at, and what the consequences it carried out have ended."""
+
+    count: int
+    ended: tuple[FamilyEnd, ...] = ()
 
 
 class CancelResult(StrEnum):
+    """What a cancel did to a job."""
+
     CANCELLED = "cancelled"
     REQUESTED = "requested"  # it runs; its worker will be notified
     ALREADY_OVER = "already_over"
     NOT_FOUND = "not_found"
 
 
-class CancelAnswer(msgspec.Struct, frozen=True):
-    """What a cancel did to one id. `state` is the stored state after it, None when not found."""
+class CancelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a cancel did to one id. `state` is the stored state after it, None when not found.
+
+    `ended`: see Enqueued. A job with children that is cancelled at once is in it, too.
+    """
 
     id: str
     result: CancelResult
     state: JobState | None
     at: datetime
     version: int
+    ended: tuple[FamilyEnd, ...] = ()
 
 
-class Requeued(msgspec.Struct, frozen=True, tag=True):
-    """A finished job that waits again."""
+class Requeued(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A finished job that waits again. `ended`: see Enqueued; it may be skipped again at once."""
 
     id: str
     state: JobState
     at: datetime
     version: int
+    ended: tuple[FamilyEnd, ...] = ()
 
 
 class Deleted(msgspec.Struct, frozen=True, tag=True):
@@ -213,6 +244,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def check_resolutions(items: Sequence[Resolution], now: datetime, max_payload: int) -> None:
+    """Refuse resolutions that no store takes, before one is asked."""
     if len(items) > MAX_BATCH:
         raise InvalidArgument(f"{len(items)} items in one call; {MAX_BATCH} are allowed, send them in parts")
     for item in items:
@@ -228,13 +260,17 @@ def check_resolutions(items: Sequence[Resolution], now: datetime, max_payload: i
                 raise InvalidArgument("`new` is the job of this id, done by a call")
 
 
-class Resolved(msgspec.Struct, frozen=True, tag=True):
-    """A job whose own work is over by this call, or was over by the same call before."""
+class Resolved(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A job whose own work is over by this call, or was over by the same call before.
+
+    `ended`: see Enqueued.
+    """
 
     id: str
     state: JobState
     at: datetime
     version: int
+    ended: tuple[FamilyEnd, ...] = ()
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
@@ -326,6 +362,8 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WakeupKind(StrEnum):
+    """Why a worker is woken."""
+
     WORK = "work"
     CANCEL = "cancel"
 
@@ -362,6 +400,7 @@ class Inbox:
         self._is_closed = False
 
     def put(self, wakeup: Wakeup) -> None:
+        """Add a wake-up, unless the same one is still unread."""
         self._unread[wakeup] = None
         self._news.set()
 
@@ -402,3 +441,5 @@ class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     at: datetime
     details: dict[str, str] = msgspec.field(default_factory=dict)
+    owed: int = 0
+    """How many consequences wait to be carried out (capability `workflows`); at most 1,000 are counted."""

@@ -24,6 +24,7 @@ from taskharbor.drivers.messages import (
     Extended,
     Noted,
     Page,
+    Promoted,
     Query,
     QueueInfo,
     Reclaimed,
@@ -126,7 +127,7 @@ class DriverSteps(ABC):
         settled = await self.do_settle(settlements, now) if settlements else []
         try:
             claimed = await self.do_reserve(claim, now)
-            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up, ended=claimed.ended)
         except TaskHarborError as error:
             return Exchanged(settled, [], error)
 
@@ -140,7 +141,7 @@ class DriverSteps(ABC):
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]: ...
 
     @abstractmethod
-    async def do_promote(self, limit: int, now: datetime | None) -> int: ...
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted: ...
 
     @abstractmethod
     async def do_prune(self, limit: int, now: datetime | None) -> int: ...

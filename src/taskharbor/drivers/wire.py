@@ -27,11 +27,16 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    FamilyEnd,
+    Noted,
     Page,
+    Promoted,
     Query,
     QueueInfo,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     RoleLease,
     Settled,
     Speculated,
@@ -39,12 +44,12 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.model.checks import ID_PATTERN, MAX_BATCH, MAX_TEXT, NAME_PATTERN
 from taskharbor.model.edit import NO_EDIT, Edit
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress
 from taskharbor.model.logbook import LogEntry, LogKey
 from taskharbor.model.presence import Sample, TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.queue import QueueRules, QueueSettings
 from taskharbor.model.schedule import Schedule, StoredSchedule
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Stalled
 from taskharbor.model.speculation import HeadStart
 
 PROTOCOL = 1
@@ -59,7 +64,7 @@ BOOT_HEADER = "TaskHarbor-Boot"
 """In every response: which start of which server sent it."""
 
 Role = Literal["viewer", "producer", "worker", "operator", "admin"]
-AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release
+AnySettlement = Ack | Retry | Fail | Stalled | Cancelled | Release | Park
 
 
 class ExchangeAnswer(msgspec.Struct, frozen=True):
@@ -69,6 +74,7 @@ class ExchangeAnswer(msgspec.Struct, frozen=True):
     claimed: list[JobRecord]
     error: Failure | None = None
     given_up: tuple[Reclaimed, ...] = ()
+    ended: tuple[FamilyEnd, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +165,7 @@ _VERBS = (
     _verb("wakeups", Wakeup, queues=list[Name], worker_id=WorkerId),
     _verb("pending_migrations", list[str]),
     _verb("migrate", list[str]),
-    _verb("enqueue", list[Enqueued], jobs=list[NewJob]),
+    _verb("enqueue", list[Enqueued], jobs=list[NewJob], by=(Lease | None, None)),
     _verb("ring", None, queues=list[Name]),
     _verb("reserve", Claimed, claim=Claim),
     _verb(
@@ -171,8 +177,10 @@ _VERBS = (
     ),
     _verb("settle", list[Settled | Failure], settlements=list[AnySettlement]),
     _verb("exchange", ExchangeAnswer, settlements=list[AnySettlement], claim=Claim),
+    _verb("note", list[Noted | Failure], notes=list[Note]),
+    _verb("resolve", list[Resolved | Failure], items=list[Resolution]),
     _verb("reclaim", list[Reclaimed], limit=(Limit, 100)),
-    _verb("promote", int, limit=(Limit, 1000)),
+    _verb("promote", Promoted, limit=(Limit, 1000)),
     _verb("prune", int, limit=(Limit, 1000)),
     _verb("cancel", list[CancelAnswer], ids=list[JobId]),
     _verb("cancel_waiting", bool, queue=Name, key=bytes),
@@ -273,7 +281,7 @@ def read_answer(verb: str, body: bytes) -> Any:
     answer = _decoders[verb][1].decode(body)
     if isinstance(answer, ExchangeAnswer):
         error = None if answer.error is None else error_of(answer.error)
-        return Exchanged(_rebuilt(answer.settled), answer.claimed, error, answer.given_up)
+        return Exchanged(_rebuilt(answer.settled), answer.claimed, error, answer.given_up, answer.ended)
     if isinstance(answer, list):
         return _rebuilt(answer)
     return error_of(answer) if isinstance(answer, Failure) else answer

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from taskharbor.model.state import JobState
+
 MAX_DEPTH = 16
 MAX_AFTER = 1000
 MAX_EDGES = 100_000
@@ -71,6 +73,38 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many jobs were stored that come after it, or were parked for it."""
     failures: tuple[str, ...] = ()
     """The first failed children that count."""
+
+
+class FamilyEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An end that no attempt reports: of a job with children, of one that was skipped or missed its deadline.
+
+    The answer of the call that brought it about has it, and no other answer.
+    """
+
+    id: str
+    type: str
+    queue: str
+    state: JobState
+    seconds: float
+    """From its enqueue to its end."""
+    counts: Family
+    kind: str | None = None
+    """Its `failure_kind`."""
+    parent: str | None = None
+
+    @property
+    def is_skipped(self) -> bool:
+        return self.counts.stopping == "skipped"
+
+    @property
+    def is_late(self) -> bool:
+        """It was not over by its deadline."""
+        return self.counts.stopping == "deadline"
+
+    @property
+    def is_workflow(self) -> bool:
+        """It had children, or was a group without any."""
+        return bool(self.counts.total) or not (self.is_skipped or self.is_late)
 
 
 NO_BONDS = Bonds()

@@ -147,6 +147,10 @@ def check_count(number: object, what: str, *, least: int = 0, most: int = MAX_CO
         raise InvalidArgument(f"{what}={_shown(number)} must be a whole number from {least} to {most}")
 
 
+def check_priority(priority: object) -> None:
+    check_count(priority, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
+
+
 def check_when(run_at: datetime | None, delay: timedelta | None, now: datetime) -> None:
     """run_at or delay, never both, and not beyond the horizon."""
     if run_at is not None:
@@ -203,6 +207,7 @@ def check_new_jobs(jobs: Sequence[NewJob], now: datetime, max_payload: int = MAX
     like: NewJob | None = None
     for job in jobs:
         if like is not None and have_ids and _is_like(job, like, max_payload):
+            _check_own(job, like, now)
             continue
         check_new_job(job, now, max_payload)
         has_bonds = has_bonds or job.bonds is not None
@@ -262,9 +267,12 @@ def check_bonds(job: NewJob, bonds: Bonds, now: datetime) -> None:
 
 
 def check_notes(notes: Sequence[Note], max_payload: int) -> None:
+    if len(notes) > MAX_BATCH:
+        raise InvalidArgument(f"{len(notes)} notes in one call; {MAX_BATCH} are allowed, send them in parts")
     for note in notes:
-        if not isinstance(note.name, str) or not 1 <= len(note.name) <= MAX_TEXT:
-            raise InvalidArgument(f"the name of a note is a text of 1 to {MAX_TEXT} characters")
+        check_text(note.name, "the name of a note")
+        if not note.name:
+            raise InvalidArgument("a note needs a name")
         if not isinstance(note.data, bytes) or len(note.data) > max_payload:
             raise InvalidArgument(f"a note is at most {max_payload} bytes; store more elsewhere")
 
@@ -284,7 +292,7 @@ def are_ids(values: list[str]) -> bool:
 
 
 def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
-    """Whether a job differs from a checked one in its id and a good payload only.
+    """Whether a job has a good payload, and differs from a checked one only in what `_check_own` looks at.
 
     The jobs of one task share their other values as objects, and comparing those is a third of the
     work of looking at them again.
@@ -293,22 +301,31 @@ def _is_like(job: NewJob, like: NewJob, max_payload: int) -> bool:
         job.type is like.type
         and job.queue is like.queue
         and job.requires is like.requires
-        and job.priority is like.priority
         and job.max_attempts is like.max_attempts
         and job.max_stalls is like.max_stalls
         and job.timeout is like.timeout
-        and job.run_at is like.run_at
-        and job.delay is like.delay
-        and job.key is like.key
         and job.update is like.update
-        and job.idempotency_key is like.idempotency_key
+        and (job.key is None) is (like.key is None)  # bonds and updates ask for it
         and job.min_backoff is like.min_backoff
         and job.max_backoff is like.max_backoff
         and job.bonds is like.bonds
+        and (job.bonds is None or job.idempotency_key is like.idempotency_key)
         and not job.headers
         and type(job.payload) is bytes
         and len(job.payload) <= max_payload
     )
+
+
+def _check_own(job: NewJob, like: NewJob, now: datetime) -> None:
+    """What the jobs of one task often have of their own."""
+    if job.priority is not like.priority:
+        check_priority(job.priority)
+    if job.run_at is not like.run_at or job.delay is not like.delay:
+        check_when(job.run_at, job.delay, now)
+    if job.key is not like.key:
+        check_key(job.key, "key")
+    if job.idempotency_key is not like.idempotency_key and job.idempotency_key is not None:
+        check_key(job.idempotency_key, "idempotency_key")
 
 
 def check_new_job(job: NewJob, now: datetime, max_payload: int = MAX_PAYLOAD) -> None:
@@ -323,7 +340,7 @@ def check_new_job(job: NewJob, now: datetime, max_payload: int = MAX_PAYLOAD) ->
             f"payload of {len(job.payload)} bytes is over the limit of {max_payload}; "
             "keep large data elsewhere and send a reference"
         )
-    check_count(job.priority, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
+    check_priority(job.priority)
     check_count(job.max_attempts, "max_attempts")
     check_count(job.max_stalls, "max_stalls")
     check_span(job.timeout, "timeout")

@@ -50,9 +50,11 @@ class JsonCodec:
         self._encoder = msgspec.json.Encoder(enc_hook=_foreign, decimal_format="string")
 
     def encode(self, value: Any) -> bytes:
+        """The bytes of a value. Raises EncodeError if it has none, or too many."""
         return _encoded(self._encoder, value, self._max_bytes)
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
+        """The value, as what `type` says. Raises DecodeError if the bytes do not fit."""
         try:
             return msgspec.json.decode(data, type=type, dec_hook=_rebuilt)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -69,9 +71,11 @@ class MsgpackCodec:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_foreign)
 
     def encode(self, value: Any) -> bytes:
+        """The bytes of a value. Raises EncodeError if it has none, or too many."""
         return _encoded(self._encoder, value, self._max_bytes)
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
+        """The value, as what `type` says. Raises DecodeError if the bytes do not fit."""
         try:
             return msgspec.msgpack.decode(data, type=type, dec_hook=_rebuilt)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -6,7 +6,7 @@ import math
 import re
 from datetime import timedelta
 
-from taskharbor.errors import InvalidArgument
+from taskharbor.errors import ConfigurationError, InvalidArgument
 
 Duration = timedelta | float | str
 """What every option that takes a span of time accepts; a bare number means seconds."""
@@ -41,6 +41,23 @@ def duration(value: Duration, what: str = "duration") -> timedelta:
 
 def optional_duration(value: Duration | None, what: str = "duration") -> timedelta | None:
     return None if value is None else duration(value, what)
+
+
+def check_timedelta(
+    value: object, what: str, refusal: type[ConfigurationError | InvalidArgument] = ConfigurationError
+) -> None:
+    """For objects whose fields are timedeltas and nothing else.
+
+    Raises:
+        ConfigurationError: it is none. The message says how to write it, where that is clear.
+    """
+    if isinstance(value, timedelta):
+        return
+    try:
+        seconds = duration(value, what).total_seconds()  # type: ignore[arg-type]
+    except InvalidArgument:
+        seconds = 30
+    raise refusal(f"{what}={str(value)[:80]!r} must be a timedelta, e.g. timedelta(seconds={seconds:g})")
 
 
 def shown(span: timedelta) -> str:

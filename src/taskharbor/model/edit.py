@@ -10,11 +10,11 @@ from msgspec import UNSET, UnsetType
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import (
     MAX_PAYLOAD,
-    MAX_PRIORITY,
     check_backoff,
     check_count,
     check_headers,
     check_name,
+    check_priority,
     check_span,
 )
 
@@ -49,7 +49,7 @@ def check_edit(edit: Edit, max_payload: int = MAX_PAYLOAD) -> None:
     if edit.headers is not UNSET:
         check_headers(edit.headers)
     if edit.priority is not UNSET:
-        check_count(edit.priority, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
+        check_priority(edit.priority)
     for name in ("max_attempts", "max_stalls"):
         if (number := getattr(edit, name)) is not UNSET:
             check_count(number, name)

@@ -22,6 +22,7 @@ class Entropy:
         self._jitter = self._random or random.Random()
 
     def bytes(self, count: int) -> bytes:
+        """So many random bytes."""
         return os.urandom(count) if self._random is None else self._random.randbytes(count)
 
     def job_id(self, at: datetime) -> str:
@@ -69,6 +70,17 @@ def derived_id(parent_id: str, fence: int, purpose: str, at: datetime) -> str:
     """
     digest = hashlib.sha256(f"{parent_id}/{fence}/{purpose}".encode()).digest()
     return _uuid7(micros(at) // 1000, digest[2:10], int.from_bytes(digest[:2]) & 0xFFF)
+
+
+def child_id(parent_id: str, name: str, index: int | None = None) -> str:
+    """The id of a child, made from its parent's id and its name: the same answer on every try.
+
+    The children of a map share a name and differ by their index, which fills the low bits: so the index of a
+    store grows at its end only.
+    """
+    digest = hashlib.sha256(f"{parent_id}/{name}".encode()).digest()
+    noise = digest[2:10] if index is None else digest[2:6] + index.to_bytes(4, "big")
+    return _uuid7(int(parent_id.replace("-", "")[:12], 16), noise, int.from_bytes(digest[:2]) & 0xFFF)
 
 
 def id_bytes(job_id: str) -> bytes:

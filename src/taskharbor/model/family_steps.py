@@ -18,6 +18,7 @@ from taskharbor.model.bonds import (
     NO_FAMILY,
     Bonds,
     Family,
+    FamilyEnd,
     Stop,
     When,
     children_failed,
@@ -26,6 +27,7 @@ from taskharbor.model.bonds import (
 from taskharbor.model.clock import utc
 from taskharbor.model.job import FailureKind, JobRecord, Note
 from taskharbor.model.state import TERMINAL, JobState
+from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.model.transitions import CANCELLED_WAITING, waiting_state
 
 _OWN: dict[JobState, Literal["completed", "failed", "cancelled"]] = {
@@ -33,6 +35,7 @@ _OWN: dict[JobState, Literal["completed", "failed", "cancelled"]] = {
     JobState.FAILED: "failed",
     JobState.CANCELLED: "cancelled",
 }
+_TOLD_STOPS = ("skipped", "deadline")
 MISSED = "not over by its deadline"
 
 
@@ -124,6 +127,11 @@ def with_end(parent: JobRecord, child: JobRecord, *, by: int = 1) -> JobRecord:
     return replace(parent, family=replace(family, **changes))
 
 
+def is_failure(child: JobRecord) -> bool:
+    """Whether its parent counts it as failed."""
+    return child.state is JobState.FAILED and not bonds_of(child).optional
+
+
 def with_followers(job: JobRecord, count: int) -> JobRecord:
     family = family_of(job)
     return replace(job, family=replace(family, followers=family.followers + count))
@@ -166,11 +174,16 @@ def own_work_over(job: JobRecord, after: JobRecord) -> JobRecord:
     )
 
 
+def kept_error(error: str) -> str:
+    """The error of a call as it is stored."""
+    return safe_text(error, ERROR_LIMIT)
+
+
 def resolved(job: JobRecord, result: bytes | None, error: str | None, now: datetime) -> JobRecord:
     """The own work of a job that is done by a call, done: with a result, or with an error."""
     changes: dict[str, Any] = {"result": result}
     if error is not None:
-        changes = {"last_error": error, "failure_kind": FailureKind.ERROR, "failed_at": now}
+        changes = {"last_error": kept_error(error), "failure_kind": FailureKind.ERROR, "failed_at": now}
     family = family_of(job)
     own = "completed" if error is None else "failed"
     why = family.stopping if error is None else "failed"
@@ -214,6 +227,25 @@ def _verdict(job: JobRecord, family: Family, now: datetime) -> dict[str, Any]:
 
 def _failure(kind: str, error: str, now: datetime) -> dict[str, Any]:
     return {"state": JobState.FAILED, "failure_kind": kind, "last_error": error, "failed_at": now}
+
+
+def told_end(job: JobRecord) -> FamilyEnd | None:
+    """The end of a job as an answer tells it; None where an attempt reports it, or its parent's counts do."""
+    family = job.family
+    if family is None or not (
+        family.total or family.stopping in _TOLD_STOPS or bonds_of(job).done_by == "children"
+    ):
+        return None
+    return FamilyEnd(
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        state=job.state,
+        seconds=((job.finished_at or job.updated_at) - job.created_at).total_seconds(),
+        counts=family,
+        kind=job.failure_kind,
+        parent=parent_of(job),
+    )
 
 
 def reopened(job: JobRecord, now: datetime) -> JobRecord:

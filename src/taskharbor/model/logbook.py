@@ -20,6 +20,7 @@ LEVELS, LEVELS_QUARTERS = "levels.1m", "levels.15m"
 FIRES = "fires"
 AUDIT = "audit"
 CAUSE_STATUS = "causes.status"
+RELEASES = "releases"
 OF_PEOPLE = frozenset({AUDIT, CAUSE_STATUS})
 """Books about what people did. Workers have no business in them."""
 
@@ -32,6 +33,7 @@ KEPT = {
     LEVELS_QUARTERS: timedelta(days=30),
     FIRES: timedelta(days=7),
     AUDIT: timedelta(days=90),
+    RELEASES: timedelta(days=30),
 }
 """How long the cells of a book are kept."""
 

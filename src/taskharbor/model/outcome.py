@@ -6,13 +6,18 @@ from datetime import timedelta
 
 import msgspec
 
-from taskharbor.model.job import FailureKind
+from taskharbor.errors import InvalidArgument
+from taskharbor.model.duration import check_timedelta
+from taskharbor.model.job import FailureKind, Note
 
 
 class Snooze(msgspec.Struct, frozen=True):
     """Return it from a handler: run me again after `delay`, and count nothing."""
 
     delay: timedelta
+
+    def __post_init__(self) -> None:
+        check_timedelta(self.delay, "delay", InvalidArgument)
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -71,6 +76,21 @@ class Died(msgspec.Struct, frozen=True):
     reason: str
 
 
-Outcome = Succeeded | Failed | Snoozed | WasCancelled | Released | Died
+class WasParked(msgspec.Struct, frozen=True):
+    """The handler waits, without a slot, for children of its job or for `delay`; it runs again after that."""
 
-_FINAL = frozenset({FailureKind.UNRECOVERABLE, FailureKind.NO_HANDLER, FailureKind.INVALID_PAYLOAD})
+    after: tuple[str, ...] = ()
+    delay: timedelta | None = None
+    notes: tuple[Note, ...] = ()
+
+
+Outcome = Succeeded | Failed | Snoozed | WasCancelled | Released | Died | WasParked
+
+_FINAL = frozenset(
+    {
+        FailureKind.UNRECOVERABLE,
+        FailureKind.NO_HANDLER,
+        FailureKind.INVALID_PAYLOAD,
+        FailureKind.CHILD_FAILED,
+    }
+)

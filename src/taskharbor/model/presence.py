@@ -24,6 +24,7 @@ from taskharbor.model.checks import (
     check_worker_id,
 )
 from taskharbor.model.job import NO_TIME
+from taskharbor.model.workflow import BUILT_IN
 
 ALPHA = 0.2
 """The weight of the newest sample in every average."""
@@ -247,7 +248,7 @@ def serves(report: WorkerReport, *, queue: str, lane: str, type_name: str) -> bo
     return (
         (not report.queues or queue in report.queues)
         and lane in lanes_of(report)
-        and (not report.types or type_name in report.types)
+        and (not report.types or type_name in report.types or type_name in BUILT_IN)
         and type_name not in report.unresolved
     )
 

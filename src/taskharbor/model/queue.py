@@ -28,6 +28,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: timedelta | None = timedelta(days=14)
 
     def of(self, state: JobState) -> timedelta | None:
+        """How long a job that ended in this state is kept."""
         match state:
             case JobState.COMPLETED:
                 return self.completed

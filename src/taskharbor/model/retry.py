@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.duration import check_timedelta
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME
 
@@ -70,6 +71,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     no_retry_on: tuple[ErrorKind, ...] = ()
 
     def __post_init__(self) -> None:
+        check_timedelta(self.base, "base")
+        check_timedelta(self.maximum, "maximum")
         for kind in (*self.retry_on, *self.no_retry_on):
             name_of_error(kind)
         if self.shape not in ("exponential", "linear", "fixed"):

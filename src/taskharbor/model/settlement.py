@@ -13,7 +13,16 @@ from taskharbor.model.bonds import MAX_AFTER
 from taskharbor.model.checks import MAX_BATCH, check_count, check_ids, check_notes, check_span, check_when
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME, FailureKind, Job, JobRecord, Lease, Note
-from taskharbor.model.outcome import Died, Failed, Outcome, Released, Snoozed, Succeeded, WasCancelled
+from taskharbor.model.outcome import (
+    Died,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    WasCancelled,
+    WasParked,
+)
 from taskharbor.model.retry import RetryPolicy
 
 DEFAULT_MAX_ATTEMPTS = 25
@@ -157,6 +166,8 @@ def decide(
             return Release(lease, delay)
         case Died(reason):
             return Stalled(lease, reason)
+        case WasParked(after, delay, notes):
+            return Park(lease, after, delay, notes)
         case Failed(reason, kind, trace) if _is_last(job, outcome, limit):
             return Fail(lease, reason, kind, trace, outcome.error_class)
         case Failed(reason, FailureKind.ERROR, trace, _, errors) if not tries_again(errors):

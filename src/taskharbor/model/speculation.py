@@ -13,6 +13,7 @@ import msgspec
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.checks import check_span, check_worker_id
+from taskharbor.model.duration import check_timedelta
 from taskharbor.model.job import NO_TIME, Avoid, JobRecord
 from taskharbor.model.presence import WorkerInfo, takes
 from taskharbor.model.state import JobState
@@ -31,6 +32,7 @@ class Speculate(msgspec.Struct, frozen=True, kw_only=True):
     factor: float = 3.0
 
     def __post_init__(self) -> None:
+        check_timedelta(self.after, "after")
         if self.after <= timedelta(0) or self.factor < 1:
             raise ConfigurationError("speculate needs after > 0 and factor ≥ 1")
 

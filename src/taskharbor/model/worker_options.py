@@ -14,13 +14,14 @@ from typing import Any, Literal, TypedDict
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.checks import check_labels, check_name, check_text, check_ttl
-from taskharbor.model.duration import Duration, duration
+from taskharbor.model.duration import Duration, check_timedelta, duration
 from taskharbor.model.job import DEFAULT_QUEUE, NO_TIME
 from taskharbor.model.limits import RateLimit, check_rate
 from taskharbor.model.retry import RetryPolicy
 
 UnknownTypes = Literal["skip", "fail"]
 _SHORT = ("queues", "concurrency", "kind")  # None: not given
+_OPTIONAL_DURATIONS = ("heartbeat", "poll", "max_poll")
 MAX_HELD = 10_000  # one claim can carry no more
 LANES_WITHOUT_GPU = ("any", "cpu")
 """Lanes whose jobs get no device, even where there are some."""
@@ -97,6 +98,9 @@ class WorkerOptions:
     labels: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
+        for name in sorted(_durations()):
+            if (value := getattr(self, name)) is not None or name not in _OPTIONAL_DURATIONS:
+                check_timedelta(value, name)
         self._check_names()
         self._check_times()
         if self.concurrency < 1 or self.concurrency + (self.prefetch or 0) > MAX_HELD:
@@ -163,6 +167,7 @@ class WorkerOptions:
 
     @property
     def claimed_queues(self) -> tuple[str, ...]:
+        """The queues to claim from."""
         return (DEFAULT_QUEUE,) if self.queues is None else self.queues
 
     @property
@@ -179,6 +184,7 @@ class WorkerOptions:
 
     @property
     def renew_every(self) -> timedelta:
+        """How often leases are extended."""
         # A third, not a half: one renewal may get lost and the next may be slow before the job is lost.
         return self.heartbeat or self.lease / 3
 

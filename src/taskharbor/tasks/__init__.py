@@ -8,10 +8,11 @@ from taskharbor.tasks.handler import (
     load_function,
     result_encoder,
 )
-from taskharbor.tasks.request import JobRequest, template_of
+from taskharbor.tasks.request import Call, JobRequest, template_of
 
 __all__ = [
     "Arguments",
+    "Call",
     "Handler",
     "JobRequest",
     "RunIn",

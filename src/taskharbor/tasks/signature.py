@@ -11,6 +11,7 @@ a single typed call.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import typing
@@ -23,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from taskharbor.errors import ConfigurationError, DecodeError, PayloadError
 from taskharbor.model.codec import Codec
+from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.tasks.handler import Arguments
 
 _Kind = inspect._ParameterKind
@@ -87,6 +89,29 @@ class Signature:
         except DecodeError as error:
             raise self._misfit(error) from None
         return data
+
+    def fitting_partly(self, payload: dict[str, Any], codec: Codec) -> bytes:
+        """The same of arguments that are not complete: the others are filled in later."""
+        data = codec.encode(payload)
+        try:
+            codec.decode(data, self._partial_type)
+        except DecodeError as error:
+            raise self._misfit(error) from None
+        return data
+
+    @functools.cached_property
+    def _partial_type(self) -> Any:
+        """The type of payloads whose parameters may all be missing."""
+        fields = [
+            (field.name, field.type if field.type is Any else field.type | UnsetType, UNSET)
+            for field in msgspec.structs.fields(self.type)
+        ]
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of those that callers give."""
+        return self._order
 
     def _misfit(self, error: DecodeError) -> PayloadError:
         path = error.path.removeprefix("$.")
@@ -231,3 +256,23 @@ def _check_hint(hint: Any, parameter: str, name: str) -> None:
         raise ConfigurationError(
             f"task {name!r}: parameter {parameter!r} cannot travel in a payload: {error}"
         ) from None
+
+
+def result_type(annotation: Any) -> Any:
+    """The type of a kept result: wishes such as Snooze are answers to the worker, never kept."""
+    if annotation is None or annotation in (Snooze, Cancel):
+        return Any
+    parts = typing.get_args(annotation)
+    if not any(wish in parts for wish in (Snooze, Cancel)):
+        return _or_any(annotation)
+    kept = [part for part in parts if part not in (Snooze, Cancel)]
+    return _or_any(functools.reduce(lambda one, other: one | other, kept)) if kept else Any
+
+
+def _or_any(annotation: Any) -> Any:
+    """The type if the codecs can check it; otherwise whatever the bytes say."""
+    try:
+        msgspec.json.Decoder(annotation, dec_hook=lambda _type, value: value)
+    except TypeError:
+        return Any
+    return annotation

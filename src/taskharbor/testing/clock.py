@@ -37,9 +37,11 @@ class SimulatedClock:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
+        """The instant that was reached."""
         return self._now
 
     def monotonic(self) -> float:
+        """Seconds since the clock was made."""
         return (self._now - self._start).total_seconds()
 
     async def sleep(self, seconds: float) -> None:

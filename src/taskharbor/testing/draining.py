@@ -28,11 +28,11 @@ def drain(
 ) -> list[AttemptFinished]:
     """Run jobs with a real worker until nothing is due; answers every attempt, in order.
 
-    When the harbor has a SimulatedClock, the clock jumps to whatever is waited for next, a delay or
-    a backoff, until nothing is waited for any more, and moves on while a handler sleeps on it;
-    `within` bounds how far it may go, and `expire_leases` lets it jump to the end of leases, too, as
-    if their workers had died. Schedules fire when their ticks come; since that never ends, the clock jumps
-    to their ticks only with `within`.
+    When the harbor has a SimulatedClock, the clock jumps to whatever is waited for next, a delay, a
+    backoff or a deadline of a workflow, until nothing is waited for any more. It moves on while a handler
+    sleeps on it. `within` bounds how far it may go. `expire_leases` lets it jump to the end of leases, too,
+    as if their workers had died. Schedules fire when their ticks come; since that never ends, the clock
+    jumps to their ticks only with `within`.
 
     Raises:
         AssertionError: more than `max_attempts` attempts, as by a job that snoozes for ever; or a
@@ -94,6 +94,10 @@ async def _next_event(
     """The next instant at which something can run that cannot run now."""
     scheduled = await jobs_in(harbor.client, JobState.SCHEDULED)
     instants = [job.run_at for job in scheduled if job.run_at is not None]
+    if harbor.driver.capabilities.workflows:
+        live = [*scheduled, *await jobs_in(harbor.client, JobState.BLOCKED, JobState.READY)]
+        deadlines = [job.bonds.deadline for job in live if job.bonds is not None]
+        instants += [at for at in deadlines if at is not None]
     if expire_leases:
         running = await jobs_in(harbor.client, JobState.RUNNING)
         instants += [job.lease_expires_at for job in running if job.lease_expires_at is not None]

@@ -13,6 +13,7 @@ import msgspec
 
 from taskharbor.client.client import Client
 from taskharbor.drivers.messages import MAX_PAGE, Query
+from taskharbor.errors import Parked
 from taskharbor.events import AttemptFinished
 from taskharbor.harbor.harbor import Harbor
 from taskharbor.model.job import Job, JobRecord
@@ -71,6 +72,8 @@ async def _work(worker: Worker, ran: Ran, running: dict[str, str]) -> None:
         running_job.set(job.id)
         try:
             return await call_next(ctx, job)
+        except Parked:
+            raise
         except BaseException as error:
             ran.errors.append(error)
             raise

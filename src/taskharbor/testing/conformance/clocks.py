@@ -148,7 +148,7 @@ async def test_without_a_now_a_delay_counts_from_the_clock_of_the_store(driver: 
     assert job is not None
     assert job.run_at == answer.at + HOUR
     assert (await driver.reserve(claim())).jobs == []
-    assert await driver.promote() == 0
+    assert (await driver.promote()).count == 0
     assert (await driver.count())[job.queue].scheduled == 1
     assert len((await driver.reserve(claim(), now=answer.at + HOUR)).jobs) == 1
 

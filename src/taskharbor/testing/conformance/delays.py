@@ -222,9 +222,9 @@ async def test_promotion_cannot_be_seen(driver: Driver) -> None:
 
     async with unchanged(driver, *ids, now=due):
         moved = [
-            await driver.promote(2, now=due),
-            await driver.promote(2, now=due),
-            await driver.promote(now=due),
+            (await driver.promote(2, now=due)).count,
+            (await driver.promote(2, now=due)).count,
+            (await driver.promote(now=due)).count,
         ]
     taken = await reserve(driver, limit=5, now=due)
 
@@ -240,7 +240,7 @@ async def test_promotion_touches_nothing_that_is_not_due(driver: Driver) -> None
     other = await driver.another().open()
 
     async with unchanged(driver, answer.id, now=due - MICROSECOND):
-        moved = [await each.promote(now=due - MICROSECOND) for each in (driver, other)]
+        moved = [(await each.promote(now=due - MICROSECOND)).count for each in (driver, other)]
     await asyncio.gather(driver.promote(now=due), other.promote(now=due))
     taken = await reserve(driver, limit=5, now=due, lanes=("gpu",))
     await other.close()

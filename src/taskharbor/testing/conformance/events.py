@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Resolution, Resolved
-from taskharbor.errors import BrokenBond, JobNotFound, NotAllowedInState
+from taskharbor.errors import BrokenBond, InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.job import NewJob
 from taskharbor.model.settlement import Ack, Park
 from taskharbor.model.state import JobState
@@ -100,7 +103,7 @@ async def test_a_deadline_beats_a_later_event(driver: Driver) -> None:
 
 
 async def test_an_event_resolved_with_an_error_has_failed(driver: Driver) -> None:
-    """Y86: and what comes after it is skipped."""
+    """Y86: and what comes after it is skipped. The same error again is answered as if it were the first."""
     requires(driver, "workflows")
     event = bound(done_by="call", type="approval")
     next_ = after(event)
@@ -111,7 +114,26 @@ async def test_an_event_resolved_with_an_error_has_failed(driver: Driver) -> Non
     assert isinstance(answer, Resolved)
     over = await record(driver, event)
     assert (over.state, over.last_error, over.failure_kind) == (JobState.FAILED, "no", "error")
+    async with unchanged(driver, event.id):
+        [again] = await driver.resolve([Resolution(id=event.id, error="no")], now=START)
+    assert again == replace(answer, ended=())  # what it skipped is in one answer only
     assert (await record(driver, next_)).last_error == "skipped: approval failed"
+
+
+async def test_an_error_of_a_call_is_stored_like_that_of_a_handler(driver: Driver) -> None:
+    """Y86: cut, and without characters that a store refuses; so a repeat of it is known, too."""
+    requires(driver, "workflows")
+    event = bound(done_by="call")
+    await store(driver, event)
+    item = Resolution(id=event.id, error="a\0b" + "x" * 2000)
+    first, again = [(await driver.resolve([item], now=START))[0] for _ in range(2)]
+
+    assert isinstance(first, Resolved)
+    assert first == again
+    kept = (await record(driver, event)).last_error
+    assert kept is not None
+    assert kept.startswith("a\ufffdbxxx")
+    assert len(kept.encode()) <= 1024
 
 
 async def test_only_a_job_that_is_done_by_a_call_is_resolved(driver: Driver) -> None:
@@ -125,6 +147,23 @@ async def test_only_a_job_that_is_done_by_a_call_is_resolved(driver: Driver) -> 
             assert isinstance(await send(driver, job), NotAllowedInState)
     [unknown] = await driver.resolve([Resolution(id=UNKNOWN_ID)], now=START)
     assert isinstance(unknown, JobNotFound)
+
+
+async def test_a_call_with_an_item_that_can_never_be_resolves_nothing(driver: Driver) -> None:
+    """Y87: a new job that is too deep is a bad argument, and refuses the items beside it, too."""
+    requires(driver, "workflows")
+    tower, event = [bound(done_by="children")], bound(done_by="call")
+    for _ in range(15):
+        tower.append(bound(parent=tower[-1].id, done_by="children"))
+    lowest = bound(parent=tower[-1].id)
+    await store(driver, event, *tower, lowest)
+    deep = bound(parent=lowest.id, done_by="call")
+    items = [Resolution(id=event.id, result=b"1"), Resolution(id=deep.id, new=deep)]
+    async with unchanged(driver, event.id):
+        with pytest.raises(InvalidArgument):
+            await driver.resolve(items, now=START)
+
+    assert await states(driver, deep) == ["gone"]
 
 
 async def test_an_event_for_a_job_that_is_over_is_refused(driver: Driver) -> None:

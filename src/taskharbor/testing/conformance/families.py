@@ -355,6 +355,8 @@ async def test_children_are_listed_in_enqueue_order(driver: Driver) -> None:
     await driver.cancel([kids[1].id], now=START)
     assert await found_ids(driver, parent=root.id, states=(JobState.CANCELLED,)) == [kids[1].id]
     assert await found_ids(driver, parent=root.id, queue=OTHER_QUEUE) == list(ids(kids))[1::2]
+    taken = await reserve_one(driver)
+    assert await found_ids(driver, parent=root.id, worker_id=taken.worker_id) == [kids[0].id]
     page = await driver.find(Query(parent=UNKNOWN_ID), now=START)
     assert (page.jobs, page.next_cursor) == ([], None)
 

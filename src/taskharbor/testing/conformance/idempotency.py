@@ -93,16 +93,20 @@ async def test_a_repeat_is_one_whatever_became_of_the_first(driver: Driver, stat
 
 
 @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
-async def test_a_key_is_forgotten_24_hours_after_the_end(driver: Driver, state: JobState) -> None:
-    """M06: to the microsecond, with or without a prune in between."""
+@pytest.mark.parametrize("key", [None, b"key"])
+async def test_a_key_is_forgotten_24_hours_after_the_end(
+    driver: Driver, state: JobState, key: bytes | None
+) -> None:
+    """M06: to the microsecond, with or without a prune in between, for jobs with and without a key."""
+    fields = {"idempotency_key": b"once", "key": key}
     first = await in_state(driver, state, idempotency_key=b"once")
 
-    early = await enqueue_one(driver, now=START + DAY - MICROSECOND, idempotency_key=b"once")
+    early = await enqueue_one(driver, now=START + DAY - MICROSECOND, **fields)
     assert (early.id, early.result) == (first.id, DUPLICATE)
-    late = await enqueue_one(driver, now=START + DAY, idempotency_key=b"once")
+    late = await enqueue_one(driver, now=START + DAY, **fields)
 
     assert (late.result, late.id != first.id) == (CREATED, True)
-    again = await enqueue_one(driver, now=START + DAY, idempotency_key=b"once")
+    again = await enqueue_one(driver, now=START + DAY, **fields)
     assert (again.id, again.result) == (late.id, DUPLICATE)
 
 

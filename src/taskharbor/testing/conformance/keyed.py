@@ -73,7 +73,7 @@ async def test_a_blocked_job_with_an_empty_or_ancient_run_at_stays_blocked(
     await enqueue_one(driver, key=b"key", run_at=run_at)
 
     assert await reserve(driver, limit=10) == []
-    assert await driver.promote(now=START) == 0
+    assert (await driver.promote(now=START)).count == 0
     assert await reserve(driver, limit=10) == []
 
 

@@ -177,7 +177,7 @@ async def test_notes_are_bounded(driver: Driver) -> None:
 
 
 async def test_reserve_and_get_show_notes_and_find_does_not(driver: Driver) -> None:
-    """Y81: a first run has none to read."""
+    """Y81: a first run has none to read. Without payloads, a look shows none either."""
     requires(driver, "workflows")
     job = await running(driver)
     await note(driver, job, "render")
@@ -187,6 +187,21 @@ async def test_reserve_and_get_show_notes_and_find_does_not(driver: Driver) -> N
 
     assert again.notes == (await get_one(driver, job.id)).notes == (Note("render", b"1", START),)
     assert [one.notes for one in page.jobs] == [()]
+    assert [one and one.notes for one in await driver.get([job.id], now=START, payloads=False)] == [()]
+
+
+async def test_a_note_has_a_name_that_can_be_shown(driver: Driver) -> None:
+    """Y80: 1 to 255 printable characters, and a lease."""
+    requires(driver, "workflows")
+    job = await running(driver)
+    async with unchanged(driver, job.id):
+        for name in ("", "n" * 256, "a\0b", "a\nb", "\ud800"):
+            with row(repr(name)), pytest.raises(InvalidArgument):
+                await driver.note([Note(name, b"1", lease=job.lease)], now=START)
+            with row(repr(name)), pytest.raises(InvalidArgument):
+                await driver.settle([Park(job.lease, delay=MINUTE, notes=(Note(name, b"1"),))], now=START)
+        with pytest.raises(InvalidArgument):
+            await driver.note([Note("step", b"1")], now=START)
 
 
 async def test_an_awaited_child_may_be_awaited_again(driver: Driver) -> None:

@@ -69,7 +69,7 @@ async def test_a_cancel_finds_jobs_that_fall_due_this_moment(driver: Driver, giv
         return taken
 
     async def promote(handle: Driver, number: int) -> int:
-        return sum([await handle.promote(1000, now=then) for _ in range(5)])
+        return sum([(await handle.promote(1000, now=then)).count for _ in range(5)])
 
     async def cancel(handle: Driver, number: int) -> list[CancelResult]:
         answers = [(await handle.cancel([job.id], now=then))[0] for job in rounds[number][:8]]

@@ -45,7 +45,7 @@ async def store(driver: Driver, *jobs: NewJob, by: Lease | None = None, now: dat
 
 async def follow(driver: Driver, *, now: datetime = START) -> None:
     """Have everything carried out that is owed."""
-    while await driver.promote(now=now):
+    while (await driver.promote(now=now)).count:
         pass
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import CancelResult, Deleted, EnqueueResult
+from taskharbor.drivers.messages import CancelResult, Counts, Deleted, EnqueueResult
 from taskharbor.errors import JobNotFound, JobNotInflight, NotAllowedInState
 from taskharbor.model.queue import EVERY_QUEUE, QueueSettings, Retention
 from taskharbor.model.settlement import Ack, Fail, Stalled
@@ -142,6 +142,17 @@ async def test_a_pruned_job_is_unknown_to_every_verb(driver: Driver) -> None:
     assert isinstance(deleted, JobNotFound)
     assert isinstance(await refused(driver, Ack(job.lease), now=then), JobNotInflight)
     assert (await enqueue_one(driver, id=job.id, now=then)).result is EnqueueResult.CREATED
+
+
+async def test_a_job_that_ended_twice_at_one_instant_is_pruned_once(driver: Driver) -> None:
+    """R09: counts and the answer of prune know it as one job."""
+    job = await in_state(driver, JobState.COMPLETED)
+    await driver.requeue([job.id], now=START)
+    [again] = await reserve(driver)
+    await driver.settle([Ack(again.lease)], now=START)
+
+    assert await driver.prune(now=START + HOUR) == 1
+    assert (await driver.count(now=START + HOUR)).get(QUEUE, Counts()).total == 0
 
 
 async def test_a_requeued_job_is_not_pruned_by_its_first_end(driver: Driver) -> None:

@@ -146,6 +146,32 @@ async def test_fail_fast_stops_the_others(driver: Driver) -> None:
     assert await counts(driver, root) == (4, 0, 2, 0, 1)
 
 
+async def test_a_success_does_not_stop_a_family_that_is_retried(driver: Driver) -> None:
+    """Y58: `fail_fast` acts when a failure is counted; one that was counted before stops nothing again."""
+    requires(driver, "workflows")
+    root = group(fail_fast=True)
+    broken, worse = children(root, 2)
+    await store(driver, root, broken, worse)
+    leases = [job.lease for job in await take(driver, broken, worse)]
+    await driver.settle([Fail(lease, "x") for lease in leases], now=START)
+    await follow(driver)
+    assert await counts(driver, root) == (2, 0, 2, 0, 0)
+    await driver.requeue([broken.id], now=START)
+    next_, slow = children(root, 2)
+    await store(driver, next_, slow)
+    first, second, third = await take(driver, broken, next_, slow)
+    await settle_one(driver, Ack(first.lease))
+    await follow(driver)
+
+    assert not (await record(driver, slow)).cancel_requested
+    await settle_one(driver, Fail(second.lease, "x"))
+    await follow(driver)
+    assert (await record(driver, slow)).cancel_requested
+    await settle_one(driver, Ack(third.lease))
+    await follow(driver)
+    assert (await record(driver, root)).failure_kind == "child_failed"
+
+
 async def test_a_deadline_ends_what_is_not_over(driver: Driver) -> None:
     """Y60: waiting, running, parked, and a root with its children."""
     requires(driver, "workflows")

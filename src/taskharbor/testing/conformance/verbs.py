@@ -112,6 +112,8 @@ _ARGUMENTS: dict[str, Any] = {
     "book": "kit",
     "since": START,
     "until": START + MINUTE,
+    "notes": [Note("step", b"data", lease=_LEASE)],
+    "items": [Resolution(id=UNKNOWN_ID)],
 }
 
 
@@ -124,9 +126,6 @@ def _called(verb: Verb) -> Callable[[Driver], Awaitable[object]]:
 
 EVERY_VERB: dict[str, Callable[[Driver], Awaitable[object]]] = {
     **{name: _called(verb) for name, verb in VERBS.items() if name not in ("hello", "wakeups")},
-    # Not over HTTP yet.
-    "note": lambda driver: driver.note([Note("step", b"data", lease=_LEASE)], now=START),
-    "resolve": lambda driver: driver.resolve([Resolution(id=UNKNOWN_ID)], now=START),
     "look": lambda driver: driver.get([UNKNOWN_ID], now=START, payloads=False),
     # The one-job forms stand on the verbs above.
     "reserve_one": lambda driver: driver.reserve_one(QUEUE, START, LEASE),

@@ -13,6 +13,7 @@ from taskharbor.drivers.messages import (
     Claimed,
     Exchanged,
     Extended,
+    Noted,
     Reclaimed,
     Requeued,
     Settled,
@@ -124,6 +125,11 @@ def _ask_requeue(
 
 _QUESTIONS: dict[str, Callable[..., list[HistoryEvent]]] = {
     "enqueue": _ask_enqueue,
+    "enqueue_family": lambda jobs, _by: _ask_enqueue(jobs),
+    "note": lambda notes: [
+        HistoryEvent(kind="invoke", op="note", job=note.lease.job_id, token=note.lease.token)
+        for note in notes
+    ],
     "reserve": _ask_reserve,
     "extend_leases": _ask_extend,
     "settle": _ask_settle,
@@ -159,6 +165,15 @@ def _told_enqueue(asked: list[HistoryEvent], answer: Any, at: int | None) -> lis
             at=_first(at, reply.at),
             version=reply.version,
         )
+        for event, reply in zip(asked, answer, strict=True)
+    ]
+
+
+def _told_note(asked: list[HistoryEvent], answer: Any, at: int | None) -> list[HistoryEvent]:
+    return [
+        replace(event, kind="ok", at=_first(at, reply.at), version=reply.version)
+        if isinstance(reply, Noted)
+        else _refused(event, reply, at)
         for event, reply in zip(asked, answer, strict=True)
     ]
 
@@ -321,6 +336,8 @@ def snapshot(records: Sequence[JobRecord], at: int, call: int, t: int) -> list[H
 
 _ANSWERS: dict[str, Callable[[list[HistoryEvent], Any, int | None], list[HistoryEvent]]] = {
     "enqueue": _told_enqueue,
+    "enqueue_family": _told_enqueue,
+    "note": _told_note,
     "reserve": _told_reserve,
     "extend_leases": _told_extend,
     "settle": _told_settle,

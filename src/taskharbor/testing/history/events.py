@@ -30,8 +30,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 Kind = Literal["invoke", "ok", "fail", "unknown"]
 
-SETTLEMENTS = frozenset({"ack", "retry", "fail", "stalled", "cancelled", "release"})
-CHANGES = SETTLEMENTS | {"enqueue", "grant", "extend", "reclaim", "cancel", "requeue", "delete", "speculate"}
+SETTLEMENTS = frozenset({"ack", "retry", "fail", "stalled", "cancelled", "release", "park"})
+CHANGES = SETTLEMENTS | {
+    "enqueue",
+    "grant",
+    "extend",
+    "reclaim",
+    "cancel",
+    "requeue",
+    "delete",
+    "speculate",
+    "note",
+}
 """Operations whose `ok` may be a change of one job, with its version."""
 
 MARKS = frozenset({"fault", "heal", "drained"})
@@ -62,6 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     failure_kind: str = ""
     cancel_requested: bool = False
     speculates_on: str = ""
+    has_bonds: bool = False  # of a family: what others do may end, stop or release it
     about: str = ""  # the failed job that a failure job tells of
     about_digest: str = ""
 
@@ -118,6 +129,7 @@ def facts_of(record: JobRecord) -> Facts:
         failure_kind=record.failure_kind or "",
         cancel_requested=record.cancel_requested,
         speculates_on=record.speculates_on or "",
+        has_bonds=record.bonds is not None,
         about=about,
         about_digest=about_digest,
     )
@@ -138,6 +150,7 @@ def facts_of_new(job: NewJob) -> Facts:
         delay=None if job.delay is None else job.delay // _MICROSECOND,
         max_attempts=job.max_attempts,
         max_stalls=job.max_stalls,
+        has_bonds=job.bonds is not None,
     )
 
 

@@ -16,12 +16,13 @@ from taskharbor.testing.history.findings import Findings, Interval
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 WAITING = frozenset({"ready", "scheduled"})
 _LEADS_TO = {
-    "ack": {"completed", "cancelled"},
+    "ack": {"completed", "cancelled", "blocked", "failed"},  # the last two: by its children
     "retry": {"ready", "scheduled", "cancelled"},
     "fail": {"failed", "cancelled"},
     "stalled": {"ready", "scheduled", "failed", "cancelled"},
     "cancelled": {"cancelled"},
     "release": {"ready", "scheduled", "cancelled"},
+    "park": {"ready", "scheduled", "blocked", "cancelled"},
 }
 REFUSED_LEASE = frozenset({"JobNotInflight", "LeaseMismatch", "LeaseExpired"})
 
@@ -57,6 +58,8 @@ class OneJob:
         self.starts_before = 0  # at the last reset of the counts
         self.releases = 0
         self.may_be_reset = False
+        self.has_bonds = False
+        self.has_notes = False  # progress: its attempts and stalls start again at any time
         self.counts_were_kept = False
         self.reclaims_unheard = 0
         self.not_before: int | None = None
@@ -101,6 +104,7 @@ class OneJob:
         self.version = event.version
         self.settings = facts
         self.is_keyed = bool(facts and facts.key)
+        self.has_bonds = bool(facts and facts.has_bonds)
         if facts is not None and not self.is_keyed and event.at is not None:
             self.not_before = facts.run_at if facts.delay is None else event.at + facts.delay
 
@@ -191,7 +195,21 @@ class OneJob:
             self.lease.how = event.op
         self.token = ""
         self.may_be_reset |= self.is_keyed
+        if event.op == "park" and event.state != "cancelled":
+            self._has_progressed()
         self._waits(event)
+
+    def _note(self, event: HistoryEvent) -> None:
+        self.has_notes = True
+        if event.version > self.version:  # else the note was there already
+            self._moves_to(event, "running")
+            self._has_progressed()
+
+    def _has_progressed(self) -> None:
+        """A Park or a new note: what counts is what fails from here on."""
+        self.may_be_reset = True
+        self.attempts = self.stalls = 0
+        self.starts_before, self.releases = self.starts, 0
 
     def _waits(self, event: HistoryEvent) -> None:
         """The earliest next start that this settlement asked for."""
@@ -200,7 +218,7 @@ class OneJob:
                 self.not_before = event.until
             else:
                 self.not_before = None if event.span is None else (event.at or 0) + event.span
-        elif event.op == "release" and event.span is not None and event.state in WAITING:
+        elif event.op in ("release", "park") and event.span is not None and event.state in WAITING:
             self.not_before = None if self.is_keyed else (event.at or 0) + event.span
         elif event.op == "stalled":
             self.not_before = None
@@ -358,7 +376,7 @@ class OneJob:
         slack = 0 if self._is_exact else self._doubts.count + self._doubts.claims
         for name in ("starts", "attempts", "stalls"):
             reported, counted = getattr(facts, name), getattr(self, name)
-            is_reset = reported == 0 and self.may_be_reset and name != "starts"
+            is_reset = reported == 0 and (self.may_be_reset or self.has_notes) and name != "starts"
             if not (counted <= reported <= counted + slack or is_reset or self.is_copy or not self.version):
                 self._blame("I4", f"{name} is {reported}; the history says {counted}", event)
         self.starts, self.attempts, self.stalls = facts.starts, facts.attempts, facts.stalls
@@ -366,7 +384,7 @@ class OneJob:
         self.settings = facts
 
     def _check_bounds(self, event: HistoryEvent, facts: Facts) -> None:
-        if self.is_keyed or facts.key or self.counts_were_kept or self.is_copy:
+        if self.is_keyed or facts.key or self.counts_were_kept or self.is_copy or self.has_notes:
             return
         if 0 < facts.max_attempts <= facts.attempts:
             self._blame("I5", f"runs again after {facts.attempts} of {facts.max_attempts} attempts", event)
@@ -399,8 +417,8 @@ class OneJob:
             self.ended_at = event.at
 
     def _silent_changes(self) -> int:
-        """Its key may have freed it, a copy may have completed it."""
-        return 1 if self.is_keyed or self.has_copy or self.state == "blocked" else 0
+        """Its key may have freed it, a copy may have completed it, its family may have stopped it."""
+        return 1 if self.is_keyed or self.has_copy or self.has_bonds or self.state == "blocked" else 0
 
     def _can_have_ended(self, event: HistoryEvent) -> bool:
         """Without a call of its own: the third stall, a cancelled lease that ran out, a copy that won."""
@@ -434,6 +452,7 @@ class OneJob:
         "cancel": _cancel,
         "requeue": _requeue,
         "delete": _delete,
+        "note": _note,
         "look": _look,
     }
 

@@ -1,6 +1,6 @@
 """The order of claims, and claims that came back short: a picture of what waits, for exact histories.
 
-The picture leaves out whatever it cannot be sure of (keyed jobs, copies, queues with gates): it may
+The picture leaves out whatever it cannot be sure of (keyed jobs, families, copies, queues with gates): it may
 miss a fault there, and never invents one.
 """
 
@@ -88,7 +88,7 @@ class Order:
 
     def _arrived(self, event: HistoryEvent, place: int) -> None:
         facts = event.facts
-        if event.result != "created" or facts is None or facts.key or event.at is None:
+        if event.result != "created" or facts is None or facts.key or facts.has_bonds or event.at is None:
             return
         job = _Job(
             event.job,

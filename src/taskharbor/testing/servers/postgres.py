@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from taskharbor.drivers.loading import connect
 from taskharbor.testing.servers.process import Server, for_this_process, run_name, wheel
@@ -24,11 +25,29 @@ _connections: dict[int, Any] = {}
 
 @cache
 def postgres_url() -> str:
-    """The Postgres that tests use: the one that the environment names, else one of this process."""
+    """The Postgres that tests use: the one that the environment names, else one of this process.
+
+    On a named server each process has a database of its own, where its role may create one: tests count and
+    end the sessions of theirs.
+    """
     if named := os.environ.get("TASKHARBOR_TEST_POSTGRES_URL"):
-        atexit.register(_forget, named, os.getpid())
-        return named
+        return _own_database(named)
     return for_this_process(PostgresServer()).url
+
+
+def _own_database(url: str) -> str:
+    import psycopg
+
+    name = f"test_{run_name()}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        try:
+            connection.execute(f'drop database if exists "{name}" with (force)'.encode())
+            connection.execute(f'create database "{name}" template template0'.encode())
+        except psycopg.errors.InsufficientPrivilege:
+            atexit.register(_forget, url, os.getpid())
+            return url
+    atexit.register(_drop_database, url, name, os.getpid())
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
 
 
 def fresh_postgres_url(namespace: str = "kit-other") -> str:
@@ -78,6 +97,14 @@ def migrate_blocking(url: str) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, migrate()).result()
+
+
+def _drop_database(url: str, name: str, pid: int) -> None:
+    import psycopg
+
+    if os.getpid() == pid:
+        with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f'drop database if exists "{name}" with (force)'.encode())
 
 
 def _forget(url: str, pid: int) -> None:

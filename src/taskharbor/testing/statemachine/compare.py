@@ -122,7 +122,7 @@ class Comparison:
 
     async def promote(self, limit: int) -> None:
         due = self.model.due(self.now)
-        moved = await self.driver.promote(limit, now=self.now)
+        moved = (await self.driver.promote(limit, now=self.now)).count
         assert 0 <= moved <= min(limit, due), f"{moved} promoted of {due} due ones, {limit} asked for"
         await self._look()
 

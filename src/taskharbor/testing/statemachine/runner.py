@@ -25,14 +25,14 @@ def hold_to_the_model(
     for the shortest way to a difference, which can take minutes.
     """
     machine, coverage = driver_machine(make_driver)
-    with _without_constants_of_modules():
+    with without_constants_of_modules():
         run_state_machine_as_test(seed(seed_number)(machine), settings=run_settings(steps, shrink=shrink))
     assert not (missed := coverage.blind_spots(least)), f"met fewer than {least} times: {missed}"
     return coverage
 
 
 @contextmanager
-def _without_constants_of_modules() -> Iterator[None]:
+def without_constants_of_modules() -> Iterator[None]:
     """Hypothesis also draws constants that it finds in the modules loaded so far.
 
     Without them a seed draws the same steps in every process, whatever ran before.
