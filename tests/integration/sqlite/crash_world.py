@@ -38,7 +38,7 @@ async def work(url: str, out: int) -> None:
 
 
 def one_death(url: str, word: bytes, after_seconds: float) -> list[list[str]]:
-    """What a worker said before it was killed, at some instant after it had said this word."""
+    """What a worker printed before it was killed, at some instant after it had printed this word."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -47,21 +47,21 @@ def one_death(url: str, word: bytes, after_seconds: float) -> list[list[str]]:
         os._exit(0)
     os.close(writing)
     os.set_blocking(reading, True)
-    said = b""
-    while word not in said and (more := os.read(reading, 65_536)):  # nothing more: it has died by itself
-        said += more
+    output = b""
+    while word not in output and (more := os.read(reading, 65_536)):  # nothing more: it has died by itself
+        output += more
     ends_at = time.monotonic() + after_seconds
     os.set_blocking(reading, False)
     while time.monotonic() < ends_at:
-        said += _read(reading)
+        output += _read(reading)
         time.sleep(0.001)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     while more := _read(reading):
-        said += more
+        output += more
     os.close(reading)
-    whole = said[
-        : said.rfind(b"\n") + 1
+    whole = output[
+        : output.rfind(b"\n") + 1
     ]  # a line cut short by the death was still answered; it is not needed
     return [line.split() for line in whole.decode().splitlines()]
 
@@ -73,10 +73,10 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-async def check(url: str, said: list[list[str]]) -> None:
+async def check(url: str, words: list[list[str]]) -> None:
     async with connect(url) as driver:
         for word, expected in (("enqueued", set(JobState)), ("settled", {JobState.COMPLETED})):
-            ids = [job_id for told, job_id in said if told == word]
+            ids = [job_id for kind, job_id in words if kind == word]
             for start in range(0, len(ids), 1000):
                 for job_id, record in zip(
                     ids[start:], await driver.get(ids[start : start + 1000]), strict=False
@@ -89,10 +89,10 @@ def main(url: str, seed: int, deaths: int) -> None:
     chance = random.Random(seed)
     counts = {"enqueued": 0, "settled": 0}
     for number in range(deaths):
-        said = one_death(url, b"settled" if number % 2 else b"enqueued", chance.uniform(0, 0.08))
-        for word, _job_id in said:
+        words = one_death(url, b"settled" if number % 2 else b"enqueued", chance.uniform(0, 0.08))
+        for word, _job_id in words:
             counts[word] += 1
-        asyncio.run(check(url, said))
+        asyncio.run(check(url, words))
     print(deaths, counts["enqueued"], counts["settled"])
 
 

@@ -58,6 +58,10 @@ _FAULTS = {
           union all select seq from th_alias
           union all select holder from th_job_key
           union all select next from th_job_key where next is not null
+          union all select seq from th_bond union all select parent from th_bond where parent is not null
+          union all select seq from th_family union all select seq from th_note
+          union all select seq from th_kept
+          union all select dep from th_edge union all select dependent from th_edge
         ) where seq not in (select seq from th_job)""",
     "a job that waits without a place in line, or has one and does not wait": """
         select j.seq from th_job j left join th_job_state s on s.seq = j.seq
@@ -76,6 +80,24 @@ _FAULTS = {
         where iif(ifnull(s.state, 0) = 0, w.flags, s.flags) & 15 <>
           (h.seq is not null) | 2 * (j.key is not null) | 4 * (j.idempotency_key is not null)
           | 8 * (j.copy_of is not null)""",
+    "ties that the flags do not show": """
+        select j.seq from th_job j
+        left join th_job_state s on s.seq = j.seq
+        left join th_waiting w on w.seq = j.seq
+        left join th_bond b on b.seq = j.seq
+        left join th_family f on f.seq = j.seq
+        where ifnull(w.flags & 384, s.flags & 384) <> ifnull(s.flags & 384, 0)
+          or ifnull(s.flags & 384, 0) <> case
+               when f.seq is not null or j.seq in (select seq from th_note) then 128
+               when b.bonds like '%"deadline"%' then 128
+               when b.parent is not null then 256 when b.seq is not null then 128 else 0 end""",
+    "a family that is miscounted": """
+        select seq from th_family f where open <> (
+          select count(*) from th_bond b join th_job_state s on s.seq = b.seq
+          where b.parent = f.seq and s.state < 4)""",
+    "a deadline of a job that is over": """
+        select b.seq from th_bond b join th_job_state s on s.seq = b.seq
+        where s.state > 3 and b.deadline is not null""",
     "a job under a claim that does not run, or one that runs without": """
         select s.seq from th_job_state s where (s.state = 3) <> (s.claim is not null)
           or (s.state = 3 and s.seq not in (
@@ -86,12 +108,20 @@ _FAULTS = {
     "an ended job without its batch": """
         select s.seq from th_job_state s join th_job j on j.seq = s.seq where s.state > 3 and not exists (
           select 1 from th_finished f, json_each(f.seqs) x
-          where x.value = s.seq and f.queue = j.queue and f.state = s.state and f.at = s.since)""",
+          where x.value = s.seq and f.queue = j.queue and f.state = s.state and f.at = s.since)
+          and not exists (
+          select 1 from th_kept k
+          where k.seq = s.seq and k.queue = j.queue and k.state = s.state and k.at = s.since)""",
+    "a child that waits for its root and is not over": """
+        select k.seq from th_kept k left join th_job_state s on s.seq = k.seq
+        where s.state is not k.state or s.since <> k.at""",
     "a first-try success whose batch is another's": """
         select s.seq from th_job_state s where s.finished is not null and (s.state <> 4 or not exists (
           select 1 from th_finished f where f.no = s.finished and f.token is not null and f.at = s.since))""",
     "a result of a job that is not over": """
-        select seq from th_job_result where seq not in (select seq from th_job_state where state > 3)""",
+        select seq from th_job_result where seq not in (
+          select s.seq from th_job_state s left join th_family f on f.seq = s.seq
+          where s.state > 3 or (s.state = 2 and f.own = 'completed'))""",
     "a key that is not its job's": """
         select holder from th_job_key k
         where not exists (

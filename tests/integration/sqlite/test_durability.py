@@ -18,10 +18,10 @@ def test_nothing_that_was_answered_is_lost_when_the_process_is_killed(tmp_path, 
     path = tmp_path / "jobs.db"
     command = [sys.executable, str(WORLD), f"sqlite:///{path}?durability={durability}", str(SEED), "25"]
 
-    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
-    assert told.returncode == 0, told.stderr
-    deaths, enqueued, settled = map(int, told.stdout.split())
+    assert done.returncode == 0, done.stderr
+    deaths, enqueued, settled = map(int, done.stdout.split())
     assert deaths == 25
     assert enqueued > 25
     assert settled > 0

@@ -197,7 +197,7 @@ async def test_a_verb_whose_nth_statement_fails_is_done_or_not_done(prepared, fa
                 assert content(path) == before
             else:
                 is_through = failing["writer"].calls < n
-                assert is_through or _is_told(answer)
+                assert is_through or _is_reported(answer)
             failing["writer"].arm(None)
             await VERBS[verb](driver, jobs)  # the next one works
         assert is_sound(path)
@@ -230,6 +230,6 @@ def _copy(template: Path, path: Path) -> Path:
     return path
 
 
-def _is_told(answer: object) -> bool:
+def _is_reported(answer: object) -> bool:
     """The settlements of an exchange are stored even when its claim fails; the answer says so."""
     return isinstance(answer, Exchanged) and answer.error is not None and not answer.claimed

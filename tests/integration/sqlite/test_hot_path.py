@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers.messages import Claim, Query, Settled
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.model.settlement import Ack
@@ -85,6 +86,38 @@ async def test_one_job_that_needs_a_closer_look_does_not_slow_its_neighbours_dow
 
     assert all(isinstance(answer, Settled) for answer in answers)
     assert len(seen) < 60
+
+
+async def test_a_job_that_becomes_a_parent_while_it_runs_does_not_slow_its_neighbours_down(driver):
+    jobs = [new_job() for _ in range(100)]
+    await driver.enqueue(jobs)
+    taken = (await driver.reserve(CLAIM)).jobs
+    await driver.enqueue([new_job(delay=HOUR, bonds=Bonds(parent=jobs[50].id))], by=taken[50].lease)
+
+    with statements(driver) as seen:
+        answers = await driver.settle([Ack(job.lease) for job in taken])
+
+    states = [answer.state for answer in answers if isinstance(answer, Settled)]
+    assert states == [JobState.COMPLETED] * 50 + [JobState.BLOCKED] + [JobState.COMPLETED] * 49
+    assert len(seen) < 60
+
+
+async def test_children_are_handed_out_and_counted_by_sets(driver):
+    async def one_family(size):
+        root = new_job(bonds=Bonds(done_by="children"))
+        await driver.enqueue([root, *(new_job(bonds=Bonds(parent=root.id)) for _ in range(size))])
+        claim = Claim(queues=("default",), worker_id="worker-1", limit=size, lease_for=HOUR)
+        with statements(driver) as seen:
+            taken = (await driver.reserve(claim)).jobs
+            await driver.settle([Ack(job.lease) for job in taken])
+        [over] = await driver.get([root.id])
+        assert over is not None
+        assert (len(taken), over.state) == (size, JobState.COMPLETED)
+        return len(seen)
+
+    await one_family(10)  # what is only asked once is asked now
+
+    assert await one_family(20) == await one_family(200)
 
 
 async def test_what_cannot_run_costs_a_claim_nothing(driver):

@@ -77,7 +77,7 @@ def connection_begun(path: Path) -> Iterator[tuple[Any, Insert]]:
 
 @contextmanager
 def connection_as_you_go(path: Path) -> Iterator[tuple[Any, Insert]]:
-    """Nobody has said begin: the first statement does."""
+    """No begin was sent: the first statement begins."""
     with engine_on(path) as engine, engine.connect() as one:
         yield one, lambda: one.execute(INSERT)
         one.commit()
@@ -233,10 +233,10 @@ async def test_django_by_alias_and_by_connection(driver: SqliteDriver, tmp_path:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", DJANGO, str(tmp_path / "jobs.db"), stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
 
     assert process.returncode == 0
-    assert said.decode().count("no open transaction") == 2
+    assert output.decode().count("no open transaction") == 2
     jobs = (await driver.reserve(claim(10))).jobs
     assert [b"kept" in job.payload for job in jobs] == [True] * 6
 
@@ -293,7 +293,7 @@ async def test_a_session_wakes_a_worker_after_its_commit(driver: SqliteDriver, t
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["enqueue", "aenqueue"])
-async def test_a_store_that_is_not_made_yet_is_named_to_whoever_has_a_transaction_open(
+async def test_a_store_that_is_not_made_yet_is_named_to_a_caller_with_an_open_transaction(
     tmp_path: Path, is_async: bool
 ) -> None:
     harbor = Harbor(f"sqlite:///{tmp_path / 'jobs.db'}?timeout=60")

@@ -54,7 +54,7 @@ async def test_closing_ends_its_threads_and_listeners(tmp_path):
     assert os.listdir(tmp_path / "jobs.db.wake") == []
     assert {thread.name for thread in mine} == {"taskharbor-sqlite-writer", "taskharbor-sqlite-reader"}
     for thread in mine:
-        thread.join(30)  # it has said its last word, and needs a moment to leave
+        thread.join(30)  # it has printed its last word, and needs a moment to leave
     assert not any(thread.is_alive() for thread in mine)
 
 
@@ -86,7 +86,7 @@ async def test_a_handle_serves_several_event_loops(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-async def test_a_forked_child_is_told_to_open_its_own(tmp_path):
+async def test_a_forked_child_is_asked_to_open_its_own(tmp_path):
     """V03: refused clearly, never shared by accident."""
     path = tmp_path / "jobs.db"
     async with driver_on(path) as driver:
@@ -94,20 +94,20 @@ async def test_a_forked_child_is_told_to_open_its_own(tmp_path):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            said = "nothing was raised"
+            message = "nothing was raised"
             try:
                 driver.enqueue_blocking([new_job()])
             except DriverClosed as error:
-                said = str(error)
+                message = str(error)
             finally:
-                os.write(writing, said.encode())
+                os.write(writing, message.encode())
                 os._exit(0)
         os.close(writing)
         os.waitpid(child, 0)
 
-        said = os.read(reading, 1000).decode()
+        message = os.read(reading, 1000).decode()
         os.close(reading)
-        assert "open another() in the child" in said
+        assert "open another() in the child" in message
         await driver.enqueue([new_job()])
         assert (await driver.count())["default"].ready == 2
     assert is_sound(path)

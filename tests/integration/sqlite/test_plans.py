@@ -12,8 +12,12 @@ SQL = statements_for("th_")
 # Each runs once per call, claim or batch, beside a million jobs.
 HOT = [
     "count_due", "enqueue_find_idempotency", "enqueue_keys", "enqueue_keys_taken", "enqueue_known",
-    "enqueue_remember", "enqueue_waiting", "extend_find", "extend_move", "find_due", "get", "get_by_seq",
-    "key_find", "promote_count", "promote_last", "promote_leave", "promote_ready", "prune_batches",
+    "edge_add", "edge_dependents", "edge_drop", "edge_drop_dependents", "edge_drop_park", "edge_parked_for",
+    "enqueue_remember", "enqueue_waiting", "extend_find", "extend_move", "family_bind_waiting",
+    "family_children", "family_completed", "family_due", "family_get", "family_has_children", "family_late",
+    "family_open_children", "family_open_events", "family_parents", "find_children", "find_due", "get",
+    "get_by_seq", "kept_add", "kept_history", "kept_leave", "kept_roots", "kept_state", "key_find",
+    "note_get", "promote_count", "promote_last", "promote_leave", "promote_ready", "prune_batches",
     "prune_over", "reclaim_claims", "reclaim_jobs", "reserve_copies", "reserve_leave", "reserve_look",
     "reserve_more", "reserve_state", "reserve_types", "reserve_types_of", "settle_claim",
     "settle_claims_of", "settle_completed", "settle_completed_range", "settle_done", "settle_flags",

@@ -82,7 +82,7 @@ async def test_two_processes_share_the_work_and_no_job_runs_twice(tmp_path):
         outputs = [drain.communicate(timeout=100) for drain in drains]
 
         assert [drain.returncode for drain in drains] == [0, 0], outputs
-        seen = [job_id for told, _ in outputs for job_id in json.loads(told)]
+        seen = [job_id for output, _ in outputs for job_id in json.loads(output)]
         assert sorted(seen) == sorted(job.id for job in jobs)
         assert (await driver.count())["default"].completed == 600
     assert is_sound(path)
@@ -107,6 +107,7 @@ def test_ten_processes_that_open_at_once_migrate_once(tmp_path):
         assert connection.execute("select name from th_migration").fetchall() == [
             ("0001_schema",),
             ("0002_log",),
+            ("0003_families",),
         ]
     assert is_sound(path)
 

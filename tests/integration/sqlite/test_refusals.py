@@ -231,7 +231,7 @@ async def test_a_lock_that_is_released_in_time_is_waited_for(tmp_path):
         assert answer.result == "created"
 
 
-async def test_opening_waits_for_whoever_has_the_file_to_himself(tmp_path):
+async def test_opening_waits_for_the_process_that_has_locked_the_file(tmp_path):
     path = tmp_path / "jobs.db"
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("create table users (name text)")

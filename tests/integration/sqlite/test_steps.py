@@ -69,14 +69,28 @@ async def states_of(driver, jobs, now=NOW):
     return [None if job is None else job.state for job in await driver.get([job.id for job in jobs], now=now)]
 
 
+async def test_a_key_is_free_after_an_ack_beside_that_of_a_cancelled_job(driver):
+    """A cancel gives a running job a claim of its own, with the token of its neighbours."""
+    jobs = [new_job(), new_job(key=b"key")]
+    await driver.enqueue(jobs, now=NOW)
+    leases = [job.lease for job in (await driver.reserve(claim(2), now=NOW)).jobs]
+    await driver.cancel([jobs[0].id], now=NOW)
+    await driver.settle([Ack(lease) for lease in leases], now=NOW)
+
+    [answer] = await driver.enqueue([new_job(key=b"key")], now=NOW)
+
+    assert answer.result == "created"
+    assert await states_of(driver, jobs) == [JobState.CANCELLED, JobState.COMPLETED]
+
+
 async def test_what_happens_to_one_job_of_a_claim_leaves_the_others_running(driver):
     jobs = [new_job() for _ in range(9)]
     await driver.enqueue(jobs, now=NOW)
     leases = [job.lease for job in (await driver.reserve(claim(9), now=NOW)).jobs]
 
     await driver.cancel([jobs[4].id], now=NOW)
-    said = {jobs[1].id: Progress(0.5)}
-    answers = await driver.extend_leases(leases[1:4] + leases[6:7], 2 * MINUTE, progress=said, now=NOW)
+    progress = {jobs[1].id: Progress(0.5)}
+    answers = await driver.extend_leases(leases[1:4] + leases[6:7], 2 * MINUTE, progress=progress, now=NOW)
     await driver.settle([Retry(leases[0], MINUTE, "again"), Ack(leases[2]), Fail(leases[8], "bad")], now=NOW)
 
     assert all(isinstance(answer, Extended) for answer in answers)

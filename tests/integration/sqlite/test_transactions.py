@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.errors import DriverUnavailable, InvalidArgument, RateLimited
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.queue import QueueSettings
 from tests.integration.sqlite.stores import claim, driver_on, is_sound, new_job
@@ -55,6 +56,35 @@ async def test_the_job_is_not_there_if_the_transaction_rolls_back(driver, own):
     assert (await driver.reserve(claim(5))).jobs == []
     [answer] = await driver.enqueue([job])
     assert answer.result == "created"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_family_is_there_if_and_only_if_the_transaction_commits(driver, own, end):
+    root = new_job(bonds=Bonds(done_by="children"))
+    child = new_job(bonds=Bonds(parent=root.id))
+    then = new_job(bonds=Bonds(after=(root.id,)))
+    own.execute("begin immediate")
+    answers = driver.enqueue_blocking([root, child, then], tx=own)
+    assert [answer.result for answer in answers] == ["blocked", "created", "blocked"]
+    assert await driver.get([root.id, child.id, then.id]) == [None, None, None]
+    own.execute(end)
+
+    taken = (await driver.reserve(claim(5))).jobs
+    assert [job.id for job in taken] == ([child.id] if end == "commit" else [])
+
+
+async def test_a_child_that_is_acked_with_a_transaction_ends_its_family(driver, own):
+    root = new_job(bonds=Bonds(done_by="children"))
+    child = new_job(bonds=Bonds(parent=root.id))
+    then = new_job(bonds=Bonds(after=(root.id,)))
+    await driver.enqueue([root, child, then])
+    [taken] = (await driver.reserve(claim(5))).jobs
+    async with driver.transaction(taken.lease) as connection:
+        connection.execute("insert into orders values ('order-1')")
+        [before] = await driver.get([root.id])
+    [after, released] = await driver.get([root.id, then.id])
+
+    assert [job.state.value for job in (before, after, released)] == ["blocked", "completed", "ready"]
 
 
 async def test_keyed_and_idempotent_jobs_go_in_the_same_way(driver, own):

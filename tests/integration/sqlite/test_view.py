@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers.messages import Claim, Query
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.settlement import Ack, Fail, Retry
 from tests.integration.sqlite.stores import claim, driver_on, new_job
 
@@ -109,3 +110,23 @@ async def test_a_copy_is_not_shown(tmp_path):
         assert len((await driver.reserve(other)).jobs) == 1
 
     assert [row["id"] for row in rows(tmp_path / "jobs.db")] == [job.id]
+
+
+async def test_a_job_of_a_family_shows_whose_it_is_and_how_many_are_open(tmp_path):
+    root = new_job(bonds=Bonds(done_by="children"))
+    child = new_job(bonds=Bonds(parent=root.id))
+    leaf, last = new_job(bonds=Bonds(parent=child.id)), new_job(bonds=Bonds(after=(root.id,)))
+    async with driver_on(tmp_path / "jobs.db") as driver:
+        await driver.enqueue([root, child, leaf, last, new_job()])
+    shown = [
+        tuple(row[name] for name in ("parent", "root", "waits_for", "children", "open_children"))
+        for row in rows(tmp_path / "jobs.db")
+    ]
+
+    assert shown == [
+        (None, None, 0, 1, 1),
+        (root.id, root.id, 0, 1, 1),
+        (child.id, root.id, None, None, None),
+        (None, None, 1, 0, 0),
+        (None, None, None, None, None),
+    ]

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.families import CALL_LIMIT
+from taskharbor.drivers.family_ends import with_ended
 from taskharbor.drivers.memory.queries import page_of
 from taskharbor.drivers.memory.store import Store
 from taskharbor.drivers.messages import (
@@ -30,6 +32,7 @@ from taskharbor.drivers.messages import (
     Extended,
     Noted,
     Page,
+    Promoted,
     Query,
     QueueInfo,
     Reclaimed,
@@ -104,22 +107,21 @@ class MemoryDriver(Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         with self._step(now) as store:
             if any(job.bonds is not None for job in jobs):
-                return store.enqueue_family(jobs, None)
+                return with_ended(store.enqueue_family(jobs, None), families.take_told(store))
             return store.enqueue(jobs)
 
     async def do_enqueue_family(
         self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
     ) -> list[Enqueued]:
         with self._step(now) as store:
-            return store.enqueue_family(jobs, by)
+            return with_ended(store.enqueue_family(jobs, by), families.take_told(store))
 
     async def do_resolve(
         self, items: Sequence[Resolution], now: datetime | None
     ) -> list[Resolved | JobNotFound | ConflictError]:
         with self._step(now) as store:
-            answers = [store.resolve_one(item) for item in items]
-            families.carry_out(store)
-            return answers
+            store.check_resolutions(items)
+            return families.concluded(store, [store.resolve_one(item) for item in items])
 
     async def do_note(
         self, notes: Sequence[Note], now: datetime | None
@@ -158,21 +160,20 @@ class MemoryDriver(Driver):
         with self._step(now) as store:
             settled = store.settle(settlements)
             claimed = store.reserve(claim, self.entropy.token())
-            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up, ended=claimed.ended)
 
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         with self._step(now) as store:
             answers = store.reclaim(list(store.leases), limit)
-            if store.has_families:
-                families.sweep(store)
-            return answers
+            return families.concluded(store, answers) if store.has_families else answers
 
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
         with self._step(now) as store:
             owed = families.sweep(store, limit) if store.has_families else 0
-            return owed + store.promote(list(store.later), limit)
+            moved = store.promote(list(store.later), limit)
+            return Promoted(owed + moved, families.take_told(store))
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         with self._step(now) as store:
@@ -184,9 +185,7 @@ class MemoryDriver(Driver):
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
         with self._step(now) as store:
-            answers = [family_verbs.cancel(store, job_id) for job_id in ids]
-            families.carry_out(store)
-            return answers
+            return families.concluded(store, [family_verbs.cancel(store, job_id) for job_id in ids])
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
         with self._step(now) as store:
@@ -254,6 +253,7 @@ class MemoryDriver(Driver):
             durability="D0",
             schema="none",
             at=self.clock.now(),
+            owed=self._store.families.count_owed(CALL_LIMIT),
         )
 
     # ------------------------------------------------------------------ presence

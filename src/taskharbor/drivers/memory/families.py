@@ -91,6 +91,9 @@ class FamilyIndex:
     def next_owed(self) -> Owed | None:
         return next(iter(self._owed.values()), None)
 
+    def count_owed(self, limit: int) -> int:
+        return min(len(self._owed), limit)
+
     def parked_for(self, job: JobRecord) -> Sequence[str]:
         return self._parked.get(job.id, ())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from heapq import merge
 from itertools import islice, takewhile
@@ -27,6 +27,7 @@ from taskharbor.drivers.messages import (
     Claim,
     Claimed,
     Enqueued,
+    FamilyEnd,
     Reclaimed,
     Resolution,
     Resolved,
@@ -57,6 +58,7 @@ class Store(Records):
         self.subscriptions = Subscriptions()
         self.has_families = False
         """Whether a job ever had bonds or notes, or was parked: without, the way of a plain job is all."""
+        self.told: list[FamilyEnd] = []
         self._lock = threading.RLock()
 
     @contextmanager
@@ -164,8 +166,14 @@ class Store(Records):
             return [lifecycle.settle_one(self, settlement) for settlement in settlements]
         self.has_families = True
         answers = [family_verbs.settle_one(self, settlement) for settlement in settlements]
-        families.carry_out(self)
-        return answers
+        return families.concluded(self, answers)
+
+    def check_resolutions(self, items: Sequence[Resolution]) -> None:
+        """Raise InvalidArgument for an item that can never be stored, before the first is carried out."""
+        for item in items:
+            if item.new is not None and self.get(item.id) is None:
+                with suppress(ConflictError):  # the answer of that item
+                    Arrival(self, [item.new]).check()
 
     def resolve_one(self, item: Resolution) -> Resolved | JobNotFound | ConflictError:
         error = None
@@ -194,7 +202,7 @@ class Store(Records):
                 self.put(record)
                 taken.append(record)
             self.gates.spend(queue, claim, len(picked), now)
-        return Claimed(taken, given_up_in(swept))
+        return Claimed(taken, given_up_in(swept), families.take_told(self) if self.has_families else ())
 
     def _candidates(self, queue: str, claim: Claim) -> Iterator[JobRecord]:
         """The jobs of one queue that this worker may have, best first, lane by lane."""

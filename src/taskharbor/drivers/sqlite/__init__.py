@@ -1,4 +1,4 @@
-"""The SQLite driver: the embedded default. Read driver.py first, then sql/migrations/0001_jobs.sql."""
+"""The SQLite driver: the embedded default. Read driver.py first, then sql/migrations/0001_schema.sql."""
 
 from taskharbor.drivers.sqlite.driver import SqliteDriver
 

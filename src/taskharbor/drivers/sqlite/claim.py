@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from taskharbor.drivers.messages import Claim, Claimed, given_up_in
+from taskharbor.drivers.family_ends import without_ended
+from taskharbor.drivers.messages import Claim, Claimed, FamilyEnd, Reclaimed, given_up_in
 from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.families import FamilyRecords, bonds_of_children
+from taskharbor.drivers.sqlite.family_verbs import sweep
 from taskharbor.drivers.sqlite.records import Records, drop_orphan
 from taskharbor.drivers.sqlite.rows import Flags, instant_or_none, json_array, with_options
 from taskharbor.drivers.sqlite.step import HandleCache, Step
@@ -24,29 +27,34 @@ RECLAIMED_PER_CLAIM = 100
 PROMOTED_PER_CLAIM = 10_000
 """Each due job moves once, so a claim pays for more than its own only after a long silence."""
 
-_WHOLE = Flags.PAST | Flags.COPY  # their records are read whole
+_WHOLE = Flags.PAST | Flags.COPY | Flags.BOUND  # their records are read whole
 _ints = msgspec.json.Decoder(list[int])
 
 
 def reserve(step: Step, claim: Claim, token: str) -> Claimed:
     """Up to `claim.limit` jobs, each under a fresh lease, and the expired ones that were given up."""
     looks = {queue: step.look(queue) for queue in claim.queues}
-    is_any_expired = any(is_expired for is_expired, _, _ in looks.values())
-    reclaimed = reclaim(step, claim.queues, RECLAIMED_PER_CLAIM) if is_any_expired else []
+    is_any_expired = any(look.is_expired for look in looks.values())
+    reclaimed: list[Reclaimed] = []
+    ended: tuple[FamilyEnd, ...] = ()
+    if is_any_expired:
+        reclaimed, ended = without_ended(reclaim(step, claim.queues, RECLAIMED_PER_CLAIM))
+    if looks[claim.queues[0]].is_owed:
+        ended += sweep(step).ended
     taken: list[JobRecord] = []
-    for queue, (_, is_due, has_copies) in looks.items():
-        if is_due:
+    for queue, look in looks.items():
+        if look.is_due:
             promote(step, queue, PROMOTED_PER_CLAIM)
         has_gates = bool(step.rules) or claim.rate is not None
         most = claim.limit - len(taken)
         if has_gates:
             most = min(gates.room(step, queue, claim), most)
         if most > 0:
-            jobs = QueueClaim(step, claim, queue, token).take(most, has_copies=has_copies)
+            jobs = QueueClaim(step, claim, queue, token).take(most, has_copies=look.has_copies)
             if has_gates:
                 gates.spend(step, queue, claim, len(jobs))
             taken += jobs
-    return Claimed(taken, given_up_in(reclaimed))
+    return Claimed(taken, given_up_in(reclaimed), ended)
 
 
 class Picked(NamedTuple):
@@ -231,7 +239,8 @@ class QueueClaim:
                 if flags & _WHOLE:
                     add(whole[seq])
                     continue
-                key, idempotency_key, created = more[seq]
+                if flags != Flags.CHILD:
+                    key, idempotency_key, created = more[seq]
                 if flags & Flags.TIMED:
                     its_run_at = at
             if its_rank != rank or its_options != options or its_run_at != run_at:
@@ -260,14 +269,27 @@ class QueueClaim:
                     headers=headers.copy() if headers else {},
                 )
             )
+        if picked.flags:
+            self._add_bonds(picked, jobs)
         return jobs
+
+    def _add_bonds(self, picked: Picked, jobs: list[JobRecord]) -> None:
+        """Children that were not read whole get their parent and root."""
+        places = [
+            place for place, flags in enumerate(picked.flags) if flags & Flags.CHILD and not flags & _WHOLE
+        ]
+        bonds = bonds_of_children(self._step, [picked.seqs[place] for place in places]) if places else {}
+        for place in places:
+            job = jobs[place]
+            own, root = bonds[job.seq]
+            jobs[place] = replace(job, bonds=own, root=root)
 
     def _details(self, picked: Picked) -> tuple[dict[int, JobRecord], dict[int, tuple[Any, ...]]]:
         """Records that are read whole, and what the pick does not say of the others; both by seq."""
         pairs = list(zip(picked.seqs, picked.flags, strict=True))
         seqs = [seq for seq, flags in pairs if flags & _WHOLE]
-        whole = {job.seq: job for job in Records(self._step).by_seqs(seqs)} if seqs else {}
-        rest = [seq for seq, flags in pairs if flags and not flags & _WHOLE]
+        whole = {job.seq: job for job in FamilyRecords(self._step).by_seqs(seqs)} if seqs else {}
+        rest = [seq for seq, flags in pairs if flags & ~Flags.CHILD and not flags & _WHOLE]
         rows = self._step.execute("reserve_more", seqs=json_array(rest)) if rest else ()
         return whole, {seq: (key, idempotency_key, at) for seq, key, idempotency_key, at in rows}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
 from taskharbor.drivers.sqlite import gates
-from taskharbor.drivers.sqlite.records import Records
+from taskharbor.drivers.sqlite.families import FamilyRecords
 from taskharbor.drivers.sqlite.step import Handle, Step
 from taskharbor.errors import ConflictError, JobNotFound
 from taskharbor.model.edit import Edit
@@ -20,13 +20,14 @@ from taskharbor.model.transitions import starting_at
 class Control(Handle):
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
         def work(step: Step) -> list[CancelAnswer]:
-            jobs = Records(step)
-            return [lifecycle.cancel(jobs, job_id) for job_id in ids]
+            jobs = FamilyRecords(step)
+            answers = [family_verbs.cancel(jobs, job_id) for job_id in ids]
+            return families.concluded(jobs, answers) if jobs.has_families else answers
 
         return await self._write(work, now)
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await self._write(lambda step: lifecycle.cancel_waiting(Records(step), queue, key), now)
+        return await self._write(lambda step: lifecycle.cancel_waiting(FamilyRecords(step), queue, key), now)
 
     async def do_requeue(
         self,
@@ -38,9 +39,10 @@ class Control(Handle):
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
         def work(step: Step) -> list[Requeued | JobNotFound | ConflictError]:
-            due, jobs = starting_at(run_at, delay, step.now), Records(step)
+            due, jobs = starting_at(run_at, delay, step.now), FamilyRecords(step)
             return [
-                lifecycle.requeue(jobs, job_id, edit, reset_counts=reset_counts, run_at=due) for job_id in ids
+                family_verbs.requeue(jobs, job_id, edit, reset_counts=reset_counts, run_at=due)
+                for job_id in ids
             ]
 
         return await self._write(work, now)
@@ -49,15 +51,17 @@ class Control(Handle):
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
         def work(step: Step) -> list[Deleted | JobNotFound | ConflictError]:
-            jobs = Records(step)
-            return [lifecycle.delete(jobs, job_id) for job_id in ids]
+            jobs = FamilyRecords(step)
+            return [family_verbs.delete(jobs, job_id) for job_id in ids]
 
         return await self._write(work, now)
 
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
-        return await self._write(lambda step: lifecycle.speculate(Records(step), job_id, head_start), now)
+        return await self._write(
+            lambda step: family_verbs.speculate(FamilyRecords(step), job_id, head_start), now
+        )
 
     async def do_configure_queue(self, settings: QueueSettings, now: datetime | None) -> QueueRules:
         def work(step: Step) -> QueueRules:

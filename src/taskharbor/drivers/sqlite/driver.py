@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from taskharbor.drivers.borrowed import no_transaction
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.families import CALL_LIMIT
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
@@ -23,7 +24,11 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
+    Promoted,
     Reclaimed,
+    Resolution,
+    Resolved,
     Settled,
 )
 from taskharbor.drivers.migrations import MigrationLedger
@@ -42,20 +47,31 @@ from taskharbor.drivers.sqlite.control import Control
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.enqueue_one import is_plain
 from taskharbor.drivers.sqlite.extend import extend
+from taskharbor.drivers.sqlite.family_verbs import enqueue_family, note, resolve
 from taskharbor.drivers.sqlite.location import Location, location_of
 from taskharbor.drivers.sqlite.logbook import Logbook
+from taskharbor.drivers.sqlite.prune import prune
 from taskharbor.drivers.sqlite.queries import Queries, get
 from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.registry import Registry
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.step import Step, in_namespace, statements_for
-from taskharbor.drivers.sqlite.upkeep import promote_all, prune, reclaim
+from taskharbor.drivers.sqlite.upkeep import promote_all, reclaim
 from taskharbor.drivers.sqlite.wakeups import Bell, ListenerInfo, Notices, Subscription
 from taskharbor.drivers.sqlite.writer import Writer
-from taskharbor.errors import DriverClosed, LeaseLost, RateLimited, SchemaOutOfDate, StoreRefused
+from taskharbor.errors import (
+    BrokenBond,
+    ConflictError,
+    DriverClosed,
+    JobNotFound,
+    LeaseLost,
+    RateLimited,
+    SchemaOutOfDate,
+    StoreRefused,
+)
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress
 from taskharbor.model.settlement import Ack, Settlement
 
 T = TypeVar("T")
@@ -69,6 +85,7 @@ _CAPABILITIES = Capabilities(
     blocking_enqueue=True,
     atomic_across_queues=True,
     logbook=True,
+    workflows=True,
 )
 
 
@@ -168,29 +185,34 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     async def do_enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         return _accepted(await self._write(lambda step: enqueue(step, jobs), now))
 
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        return _accepted(await self._write(lambda step: enqueue_family(step, jobs, by), now))
+
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None:
             at = now or self.clock.now()
-            return _accepted(do_in(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at))
+            return _accepted(do_in(tx, lambda step: _enqueue(step, jobs), self._location, self._sql, at))
         if self._writer is None:
             raise DriverClosed
         if len(jobs) == 1 and is_plain(jobs[0]):
             stored = self._writer.enqueue_one(jobs[0], now)
             if stored is not None:
                 return [stored]
-        return _accepted(self._writer.do_blocking(lambda step: enqueue(step, jobs), now))
+        return _accepted(self._writer.do_blocking(lambda step: _enqueue(step, jobs), now))
 
     async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
         if not is_async(tx):
             return self.do_enqueue_blocking(jobs, now, tx)
         at = now or self.clock.now()
         return _accepted(
-            await do_in_async(tx, lambda step: enqueue(step, jobs), self._location, self._sql, at)
+            await do_in_async(tx, lambda step: _enqueue(step, jobs), self._location, self._sql, at)
         )
 
     def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         at = now or self.clock.now()
-        return _accepted(do_on(connection, lambda step: enqueue(step, jobs), self._location, self._sql, at))
+        return _accepted(do_on(connection, lambda step: _enqueue(step, jobs), self._location, self._sql, at))
 
     def do_get_on(self, connection: Any, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
         at = now or self.clock.now()
@@ -228,9 +250,19 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             claimed, error = step.attempt(lambda: reserve(step, claim, token), self._location.path)
             if claimed is None:  # neither the claim nor what it reclaimed has happened
                 return Exchanged(settled, [], error)
-            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up, ended=claimed.ended)
 
         return await self._write(work, now)
+
+    async def do_resolve(
+        self, items: Sequence[Resolution], now: datetime | None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        return await self._write(lambda step: resolve(step, items), now)
+
+    async def do_note(
+        self, notes: Sequence[Note], now: datetime | None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        return await self._write(lambda step: note(step, notes), now)
 
     def do_transaction(
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
@@ -243,7 +275,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         return await self._write(lambda step: reclaim(step, None, limit), now)
 
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
         return await self._write(lambda step: promote_all(step, limit), now)
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
@@ -252,12 +284,14 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
     # ------------------------------------------------------------------ info
 
     async def do_info(self) -> DriverInfo:
-        def look(step: Step) -> tuple[int, int]:
+        def look(step: Step) -> tuple[int, int, int]:
             (pages,) = step.connection.execute("pragma page_count").fetchone()
             (page_bytes,) = step.connection.execute("pragma page_size").fetchone()
-            return pages, page_bytes
+            # A file that is only looked at may be older than what is counted here.
+            owed = 0 if self._only_looks else step.fetch_one("owed_count", limit=CALL_LIMIT)[0]
+            return pages, page_bytes, owed
 
-        pages, page_bytes = await self._read(look, None)
+        pages, page_bytes, owed = await self._read(look, None)
         return DriverInfo(
             driver="sqlite",
             store=f"SQLite {sqlite3.sqlite_version}",
@@ -265,6 +299,7 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
             durability="D3" if self._location.durability == "full" else "D2",
             schema=schema.MIGRATIONS[-1].name,
             at=self.clock.now(),
+            owed=owed,
             details={
                 "journal": "wal",
                 "synchronous": self._location.durability,
@@ -313,6 +348,13 @@ class SqliteDriver(Control, Queries, Registry, Logbook, Driver):
         if self._reader is None:
             raise DriverClosed
         return await self._reader.do(look, now)
+
+
+def _enqueue(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued] | RateLimited:
+    """Any jobs, from callers of whom the contract does not say which have bonds."""
+    if any(job.bonds is not None for job in jobs):
+        return enqueue_family(step, jobs, None)
+    return enqueue(step, jobs)
 
 
 def _accepted(answer: list[Enqueued] | RateLimited) -> list[Enqueued]:

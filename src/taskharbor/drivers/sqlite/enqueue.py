@@ -38,7 +38,10 @@ def _parts(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """Cut where an id, a key or an idempotency key comes a second time: there the order decides."""
     start = 0
     seen: set[tuple[object, ...]] = set()
+    ids_differ = len({job.id for job in jobs}) == len(jobs)
     for place, job in enumerate(jobs):
+        if ids_differ and job.key is None is job.idempotency_key:
+            continue
         names: list[tuple[object, ...]] = [(job.id,)]
         if job.key is not None:
             names.append((job.queue, job.key))

@@ -18,7 +18,13 @@ from taskharbor.model.job import NewJob
 
 def is_plain(job: NewJob) -> bool:
     """Whether it meets no other job and is ready at once."""
-    return job.key is None and job.idempotency_key is None and job.run_at is None and job.delay is None
+    return (
+        job.key is None
+        and job.idempotency_key is None
+        and job.run_at is None
+        and job.delay is None
+        and job.bonds is None
+    )
 
 
 class EnqueueOne:

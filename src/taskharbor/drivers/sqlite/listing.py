@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.cursor import Place, cursor_after, ended_states, is_filtered, place_of
 from taskharbor.drivers.messages import Page, Query
-from taskharbor.drivers.sqlite.records import Records
+from taskharbor.drivers.sqlite.families import FamilyRecords
+from taskharbor.drivers.sqlite.prune import kinds_of_finished
 from taskharbor.drivers.sqlite.rows import CODES, json_array
 from taskharbor.drivers.sqlite.step import BLOCK_BITS, PLACES, Step
-from taskharbor.drivers.sqlite.upkeep import kinds_of_finished
 from taskharbor.model.clock import micros
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
@@ -26,11 +26,14 @@ _FIRST_LOOK = 10  # so many more jobs than the page has are looked at first, the
 def find(step: Step, query: Query) -> Page:
     if query.worker_id is not None and query.order_by == "ended":
         return Page([])  # a job that has ended has no worker any more
-    return _by_end(step, query) if query.order_by == "ended" else _by_seq(step, query)
+    if query.order_by == "ended":
+        return _by_end(step, query)
+    return _by_seq(step, query) if query.parent is None else _children(step, query, query.parent)
 
 
 def _listed(step: Step, seqs: list[int], payloads: bool) -> list[JobRecord]:
-    jobs = {job.seq: job for job in Records(step).by_seqs(seqs, payloads=payloads)}
+    records = FamilyRecords(step, shows_notes=False)
+    jobs = {job.seq: job for job in records.by_seqs(seqs, payloads=payloads)}
     return [replace(jobs[seq], token=None, settled_token=None) for seq in seqs]
 
 
@@ -103,9 +106,28 @@ def _is_any_due(step: Step, query: Query) -> bool:
     return step.fetch_one("find_due", queues=json_array(names), now=step.us) is not None
 
 
-def _rows_in(step: Step, query: Query, low: int, high: int, limit: int) -> list[tuple[int, int]]:
+def _children(step: Step, query: Query, parent: str) -> Page:
+    """The next children that fit."""
+    low, high = 0, _AFTER_ALL
+    if (place := place_of(query)) is not None:
+        low, high = (low, place.seq - 1) if query.newest_first else (place.seq + 1, high)
+    rows = _rows_in(step, query, low, high, query.examine + 1, parent=parent)
+    seqs: list[int] = []
+    for examined, (seq, is_fit) in enumerate(rows):
+        if len(seqs) == query.limit or examined == query.examine:
+            return _page(step, query, seqs, rows[examined - 1][0], examined)
+        if is_fit:
+            seqs.append(seq)
+    return _page(step, query, seqs, None, len(rows))
+
+
+def _rows_in(
+    step: Step, query: Query, low: int, high: int, limit: int, **parent: str
+) -> list[tuple[int, int]]:
+    """Jobs in a range of seqs, or children there, and whether they fit."""
+    name = "find_children" if parent else "find"
     return step.fetch_all(
-        "find_newest" if query.newest_first else "find",
+        f"{name}_newest" if query.newest_first else name,
         low=low,
         high=high,
         queue=query.queue,
@@ -117,6 +139,7 @@ def _rows_in(step: Step, query: Query, low: int, high: int, limit: int) -> list[
         states=None if query.states is None else json_array([state.value for state in query.states]),
         now=step.us,
         limit=limit,
+        **parent,
     )
 
 
@@ -132,7 +155,7 @@ def _by_end(step: Step, query: Query) -> Page:
         is_over = len(rows) <= look
         if is_over or len(places) > query.limit or look == query.examine:
             break
-        look = min(4 * look, query.examine)
+        look = 4 * look if 8 * look <= query.examine else query.examine  # the last step is a longer one
     examined = min(len(rows), look)
     cursor: Place | None = None if is_over else Place(*rows[look - 1][:2])
     if len(places) > query.limit:
@@ -146,22 +169,25 @@ def _ended(step: Step, query: Query, limit: int) -> list[tuple[int, int, int]]:
     states = ended_states(query)
     kinds = [(query.queue, state) for state in states if query.queue is not None]
     if query.queue is None:
-        kinds = [(queue, state) for queue, state in kinds_of_finished(step) if state in states]
+        kept = kinds_of_finished(step, "kept_next_kind")
+        kinds = [kind for kind in {*kinds_of_finished(step), *kept} if kind[1] in states]
     rows = {row for queue, state in kinds for row in _rows_of(step, query, queue, state, limit)}
     return sorted(rows, reverse=query.newest_first)[:limit]
 
 
 def _rows_of(step: Step, query: Query, queue: str, state: JobState, limit: int) -> list[tuple[int, int, int]]:
     after = place_of(query) or (Place(_AFTER_ALL, 0) if query.newest_first else Place(-1, 0))
-    return step.fetch_all(
-        "find_ended_newest" if query.newest_first else "find_ended",
-        queue=queue,
-        state=CODES[state],
-        at=after.ended,
-        seq=after.seq,
-        ended_after=-1 if query.ended_after is None else micros(query.ended_after),
-        type=query.type,
-        key=query.key,
-        failure_kind=query.failure_kind,
-        limit=limit,
-    )
+    asked = {
+        "queue": queue,
+        "state": CODES[state],
+        "at": after.ended,
+        "seq": after.seq,
+        "ended_after": -1 if query.ended_after is None else micros(query.ended_after),
+        "type": query.type,
+        "key": query.key,
+        "failure_kind": query.failure_kind,
+        "parent": query.parent,
+        "limit": limit,
+    }
+    newest = "_newest" if query.newest_first else ""
+    return [row for name in ("find_ended", "find_kept") for row in step.fetch_all(name + newest, **asked)]

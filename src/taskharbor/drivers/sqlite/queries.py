@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.sqlite import gates
+from taskharbor.drivers.sqlite.families import FamilyRecords
 from taskharbor.drivers.sqlite.listing import find
-from taskharbor.drivers.sqlite.records import Records
 from taskharbor.drivers.sqlite.rows import instant_or_none, json_array
 from taskharbor.drivers.sqlite.step import PLACES, Handle, Step
 from taskharbor.model.job import JobRecord
@@ -41,7 +41,7 @@ class Queries(Handle):
 
 def get(step: Step, ids: Sequence[str], *, payloads: bool = True) -> list[JobRecord | None]:
     """The records of these ids, in this order. An alias gives the job that it leads to."""
-    records = Records(step)
+    records = FamilyRecords(step, shows_notes=payloads)
     found = {job.id: job for job in records.by_ids(ids, payloads=payloads)}
     missing = [job_id for job_id in ids if job_id not in found]
     if missing:

@@ -26,6 +26,7 @@ from taskharbor.drivers.sqlite.rows import (
     options_of,
     progress_text,
     record_of,
+    ties_of,
 )
 from taskharbor.drivers.sqlite.step import Step
 from taskharbor.model.clock import micros
@@ -38,7 +39,8 @@ _data_of = attrgetter(
     "type", "requires", "priority", "payload", "headers", "timeout",
     "max_attempts", "max_stalls", "min_backoff", "max_backoff",
 )  # fmt: skip
-_WAITING = (JobState.READY, JobState.SCHEDULED)
+_past_of = attrgetter("attempts", "stalls", "last_error")
+WAITING_STATES = (JobState.READY, JobState.SCHEDULED)
 
 
 class Records:
@@ -119,7 +121,7 @@ class Records:
         if before is None:
             self._add(job)
         elif job.state is JobState.RUNNING:
-            self._put_running(job)
+            self._put_running(before, job)
         else:
             self._put_again(before, job)
         self._known[job.id] = job
@@ -141,9 +143,9 @@ class Records:
             copy_of=job.speculates_on,
             payload=job.payload,
         )
-        has_past = job.state is JobState.BLOCKED or job.fence != 0
-        if has_past:
-            self.put_state(job)
+        has_past = job.update is not None or job.fence != 0
+        if has_past or ties_of(job):
+            self.put_state(job, has_past=has_past)
         self._enter(job, has_past=has_past)
         self._take_key(job)
 
@@ -171,25 +173,29 @@ class Records:
         elif after.state.is_terminal and not before.state.is_terminal:
             self._leave_key(after)
 
-    def put_state(self, job: JobRecord) -> None:
+    def put_state(self, job: JobRecord, *, has_past: bool = True) -> None:
         """What is stored of a job that does not run, beside its body and its place."""
         self._step.execute(
             "put_state",
             seq=job.seq,
             state=CODES[job.state],
-            flags=flags_of(job, has_past=True),
+            flags=flags_of(job, has_past=has_past),
             version=job.version,
             fence=job.fence,
             since=micros(job.updated_at),
             progress=progress_text(job.progress),
         )
-        self._step.execute("put_history", **history_of(job))
+        if has_past:
+            self._step.execute("put_history", **history_of(job))
 
-    def _put_running(self, job: JobRecord) -> None:
+    def _put_running(self, before: JobRecord, job: JobRecord) -> None:
         """The job runs on. It gets a claim of its own, whose updated_at is its own, too."""
         step = self._step
         no, extensions, flags = self._claims[job.id]
-        flags |= Flags.CANCEL if job.cancel_requested else 0
+        flags = (flags & (Flags.PAST | Flags.COPIED)) | flags_of(job, has_past=False)
+        if _past_of(before) != _past_of(job):
+            step.execute("put_history", **history_of(replace(job, starts=job.starts - 1)))
+            flags |= Flags.PAST
         own = step.execute(
             "extend_part",
             no=no,
@@ -250,7 +256,7 @@ class Records:
 
     def _enter(self, job: JobRecord, *, has_past: bool) -> None:
         step = self._step
-        if job.state in _WAITING:
+        if job.state in WAITING_STATES:
             is_ready = job.state is JobState.READY
             is_timed = job.run_at is not None
             step.execute(
@@ -282,7 +288,7 @@ class Records:
         step, state = self._step, job.state
         if state is JobState.RUNNING:
             leave_claim(step, self._claims.pop(job.id)[0], 1)
-        elif state in _WAITING:
+        elif state in WAITING_STATES:
             state = self._leave_line(job)
         step.count_record(job, state, -1)
 

@@ -25,6 +25,8 @@ class Flags:
     CANCEL = 16  # was requested
     COPIED = 32  # this run has a copy, or had one
     TIMED = 64  # in waiting: `at` is a run_at
+    BOUND = 128  # it has bonds, a family or notes
+    CHILD = 256  # instead of BOUND: a parent is all that it has
 
 
 WAITING, BLOCKED, RUNNING, COMPLETED, FAILED, CANCELLED = 0, 2, 3, 4, 5, 6
@@ -236,9 +238,19 @@ def history_of(job: JobRecord) -> dict[str, Any]:
     }
 
 
+def ties_of(job: JobRecord) -> int:
+    """BOUND or CHILD of a job that belongs to others or has notes; 0 for a plain one."""
+    bonds = job.bonds
+    if bonds is None:
+        return Flags.BOUND if job.family is not None or job.notes else 0
+    is_leaf = bonds.parent is not None and bonds.deadline is None and job.family is None and not job.notes
+    return Flags.CHILD if is_leaf else Flags.BOUND
+
+
 def flags_of(job: JobRecord, *, has_past: bool) -> int:
     return (
-        (Flags.PAST if has_past else 0)
+        ties_of(job)
+        | (Flags.PAST if has_past else 0)
         | (Flags.KEYED if job.key is not None else 0)
         | (Flags.IDEMPOTENT if job.idempotency_key is not None else 0)
         | (Flags.COPY if job.speculates_on is not None else 0)

@@ -1,4 +1,4 @@
-"""Attempts end: first-try successes by sets, everything else one by one (lifecycle.settle_one)."""
+"""Attempts end: first-try successes by sets, everything else one by one (family_verbs.settle_one)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from taskharbor.drivers.lifecycle import settle_one
+from taskharbor.drivers.families import concluded
+from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import Settled
+from taskharbor.drivers.sqlite.families import FamilyRecords
 from taskharbor.drivers.sqlite.records import Records, free_keys, leave_claim
 from taskharbor.drivers.sqlite.rows import COMPLETED, Flags, json_array
 from taskharbor.drivers.sqlite.step import Step
@@ -19,6 +21,16 @@ from taskharbor.model.settlement import Ack, Settlement
 from taskharbor.model.state import JobState
 
 Answers = list[Settled | LeaseLost]
+
+
+class Acks(NamedTuple):
+    """The successes of one call."""
+
+    by_seq: dict[int, Ack]
+    flags_of: dict[int, int]
+    """Of those that have a key, an idempotency key or a parent."""
+    children: dict[int, bool]
+    """Those with a parent that were completed by sets, and whether a record of them stays."""
 
 
 class ClaimRow(NamedTuple):
@@ -38,62 +50,70 @@ def settle(step: Step, settlements: Sequence[Settlement]) -> Answers:
     """Per settlement the stored state or why it was refused; one never affects another."""
     if not settlements:
         return []
-    acks, is_cached = _acks(step, settlements)
-    versions = _complete(step, acks, is_cached) if acks else {}
+    acks = _acks(step, settlements)
+    versions = _complete(step, acks) if acks.by_seq else {}
     completed, now = JobState.COMPLETED, step.now
     done: Answers = [
         Settled(ack.lease.job_id, completed, now, versions[seq])
-        for seq, ack in acks.items()
+        for seq, ack in acks.by_seq.items()
         if seq in versions
     ]
-    return done if len(done) == len(settlements) else _rest(step, settlements, done)
+    if len(done) == len(settlements) and not acks.children:
+        return done
+    return _rest(step, settlements, done, acks.children)
 
 
-def _rest(step: Step, settlements: Sequence[Settlement], done: Answers) -> Answers:
-    """The answers to all, after those that were settled by sets."""
-    records = Records(step)
-    known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
-    records.by_ids([item.lease.job_id for item in settlements if item.lease.job_id not in known])
-    return [known.get(item.lease.job_id) or settle_one(records, item) for item in settlements]
+def _rest(step: Step, settlements: Sequence[Settlement], done: Answers, children: dict[int, bool]) -> Answers:
+    """The answers to all, after those that were settled by sets; then what follows for other jobs."""
+    records = FamilyRecords(step)
+    if len(done) < len(settlements):
+        known = {answer.id: answer for answer in done if isinstance(answer, Settled)}
+        records.by_ids([item.lease.job_id for item in settlements if item.lease.job_id not in known])
+        done = [known.get(item.lease.job_id) or settle_one(records, item) for item in settlements]
+    if children:
+        records.count_completed(children)
+    return concluded(records, done) if records.has_families else done
 
 
-def _acks(step: Step, settlements: Sequence[Settlement]) -> tuple[dict[int, Ack], bool]:
-    """The successes by seq, less those of jobs that are settled twice here: there the order decides.
+def _acks(step: Step, settlements: Sequence[Settlement]) -> Acks:
+    """The successes, less those of jobs that are settled twice here: there the order decides.
 
-    And whether the jobs were claimed through this handle, which then knows their flags.
+    A handle knows the seqs and flags of jobs that were claimed through it.
     """
     forget = step.cache.seq_of.pop  # whatever the outcome, the job no longer runs here
     acks: dict[int, Ack] = {}
     for settlement in settlements:
         seq = forget(settlement.lease.job_id, None)
         if seq is None:
-            return _acks_unknown(step, settlements), False
+            return _acks_unknown(step, settlements)
         if type(settlement) is Ack:
             acks[seq] = settlement
-    return acks, True
+    known = step.cache.flags_of
+    return Acks(acks, {seq: known.pop(seq) for seq in acks if seq in known} if known else {}, {})
 
 
-def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> dict[int, Ack]:
+def _acks_unknown(step: Step, settlements: Sequence[Settlement]) -> Acks:
     """The same for jobs that were claimed elsewhere, or are settled twice."""
     named = Counter(settlement.lease.job_id for settlement in settlements)
     seq_of: dict[str, int] = dict(step.fetch_all("get_seqs", ids=json_array(named)))
-    return {
+    acks = {
         seq_of[job_id]: settlement
         for settlement in settlements
         if type(settlement) is Ack and (job_id := settlement.lease.job_id) in seq_of and named[job_id] == 1
     }
+    return Acks(acks, dict(step.fetch_all("settle_flags", seqs=json_array(acks))) if acks else {}, {})
 
 
 # ------------------------------------------------------------------ by sets
 
 
-def _complete(step: Step, acks: dict[int, Ack], is_cached: bool) -> dict[int, int]:
+def _complete(step: Step, acks: Acks) -> dict[int, int]:
     """Complete what valid leases cover and needs no closer look → the versions of those records, by seq."""
-    seqs = list(acks)
+    seqs = list(acks.by_seq)
     versions: dict[int, int] = {}
     first = step.fetch_one("settle_claim", seq=seqs[0])
     if first is not None:  # mostly it is the claim of all
-        versions.update(_end(step, ClaimRow._make(first), seqs, acks, is_cached))
+        versions.update(_end(step, ClaimRow._make(first), seqs, acks))
     if len(versions) == len(seqs):
         return versions
     others: dict[int, list[int]] = {}
@@ -103,25 +123,22 @@ def _complete(step: Step, acks: dict[int, Ack], is_cached: bool) -> dict[int, in
             others.setdefault(no, []).append(seq)
     for mine in others.values():
         claim = ClaimRow._make(step.fetch_one("settle_claim", seq=mine[0]))
-        versions.update(_end(step, claim, mine, acks, is_cached))
+        versions.update(_end(step, claim, mine, acks))
     return versions
 
 
-def _end(
-    step: Step, claim: ClaimRow, seqs: list[int], acks: dict[int, Ack], is_cached: bool
-) -> dict[int, int]:
+def _end(step: Step, claim: ClaimRow, seqs: list[int], acks: Acks) -> dict[int, int]:
     """End leases of one claim, all of them first-try successes; those of other claims are left alone."""
-    token, workers = claim.token, (None, claim.worker)
-    mine = [seq for seq in seqs if (lease := acks[seq].lease).token == token and lease.worker_id in workers]
+    token, workers, by_seq = claim.token, (None, claim.worker), acks.by_seq
+    mine = [seq for seq in seqs if (lease := by_seq[seq].lease).token == token and lease.worker_id in workers]
     if not mine or claim.expires_at <= step.us:
         return {}
-    flagged = _flagged(step, mine, is_cached)
     is_kept = step.retention_of(claim.queue).completed != NO_TIME
-    done = _keep(step, claim, mine, acks) if is_kept else _forget(step, claim, mine)
+    done = _keep(step, claim, mine) if is_kept else _forget(step, claim, mine)
     if not done:
         return {}
     results: list[Any] = [
-        value for seq in done if (result := acks[seq].result) is not None for value in (seq, result)
+        value for seq in done if (result := by_seq[seq].result) is not None for value in (seq, result)
     ]
     if results and is_kept:
         step.execute_rows("settle_results", 2, results)
@@ -132,22 +149,16 @@ def _end(
     step.count_seqs(claim.queue, done, JobState.RUNNING, -1)
     if is_kept:
         step.count_seqs(claim.queue, done, JobState.COMPLETED)
-    if flagged:
-        _end_keys(step, [(seq, flags) for seq in done if (flags := flagged.get(seq))])
+    if acks.flags_of:
+        flagged = [(seq, flags) for seq in done if (flags := acks.flags_of.get(seq))]
+        _end_keys(step, flagged)
+        acks.children.update((seq, is_kept) for seq, flags in flagged if flags & Flags.CHILD)
     if not is_kept:
         step.execute("drop_job", seqs=json_array(done))
     return dict.fromkeys(done, 3 + claim.extensions)
 
 
-def _flagged(step: Step, seqs: list[int], is_cached: bool) -> dict[int, int]:
-    """The flags of those that have a key or an idempotency key."""
-    if not is_cached:
-        return dict(step.fetch_all("settle_flags", seqs=json_array(seqs)))
-    known = step.cache.flags_of
-    return {seq: known.pop(seq) for seq in seqs if seq in known} if known else {}
-
-
-def _keep(step: Step, claim: ClaimRow, seqs: list[int], acks: dict[int, Ack]) -> list[int]:
+def _keep(step: Step, claim: ClaimRow, seqs: list[int]) -> list[int]:
     """Complete these jobs, as far as they need no closer look; which were completed."""
     finished = step.execute(
         "settle_finished",

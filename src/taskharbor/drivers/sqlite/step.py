@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -68,6 +68,10 @@ _VARIANTS = {
     "find_blocks_anywhere": ("find_blocks", {"among": "", "within": ">=", "order": "asc"}),
     "find_ended": ("find_ended", {"upto": ">=", "beyond": ">", "order": "asc"}),
     "find_ended_newest": ("find_ended", {"upto": "<=", "beyond": "<", "order": "desc"}),
+    "find_kept": ("find_kept", {"upto": ">=", "beyond": ">", "order": "asc"}),
+    "find_kept_newest": ("find_kept", {"upto": "<=", "beyond": "<", "order": "desc"}),
+    "find_children": ("find_children", {"order": "asc"}),
+    "find_children_newest": ("find_children", {"order": "desc"}),
     "log_read": ("log_read", {"order": "asc"}),
     "log_read_newest": ("log_read", {"order": "desc"}),
     "find_blocks_newest_anywhere": ("find_blocks", {"among": "", "within": "<=", "order": "desc"}),
@@ -108,6 +112,15 @@ class HandleCache:
     def forget_jobs(self) -> None:
         self.seq_of.clear()
         self.flags_of.clear()
+
+
+class QueueLook(NamedTuple):
+    """What a claim must do first."""
+
+    is_expired: bool  # a lease of the queue
+    is_due: bool  # a job of the queue
+    has_copies: bool  # that wait in the queue
+    is_owed: bool  # a consequence in any queue; or a deadline has passed
 
 
 class Step:
@@ -239,10 +252,9 @@ class Step:
     def has_aliases(self, value: bool) -> None:
         self._has_aliases = value
 
-    def look(self, queue: str) -> tuple[bool, bool, bool]:
-        """Whether a lease of a queue has expired, whether a job of it is due, whether a copy waits in it."""
+    def look(self, queue: str) -> QueueLook:
         *seen, self._rules_version = self.fetch_one("reserve_look", queue=queue, now=self.us)
-        return seen[0], seen[1], seen[2]
+        return QueueLook._make(seen)
 
     def take_seqs(self, count: int) -> int:
         """The first of `count` seqs that were never issued before."""

@@ -48,12 +48,51 @@ where j.seq between :low and :high
 order by j.seq {order}
 limit :limit
 
+-- name: find_children
+-- The next children of a job in a range of seqs, and whether the rest holds; null asks for nothing. {order} as above.
+select b.seq, (:type is null or j.type = :type)
+  and (:queue is null or j.queue = :queue)
+  and (:key is null or j.key = :key)
+  and (:worker is null or ifnull(c.worker = :worker, 0))
+  and (:failure_kind is null or ifnull(h.failure_kind = :failure_kind, 0))
+  and (:ended_after is null or ifnull(s.state > 3 and s.since > :ended_after, 0))
+  and (:states is null or case ifnull(s.state, 0)
+         when 0 then iif(ifnull(iif(h.seq is null, j.run_at, h.run_at), 0) > :now, 'scheduled', 'ready')
+         when 2 then 'blocked' when 3 then 'running' when 4 then 'completed' when 5 then 'failed'
+         else 'cancelled'
+       end in (select value from json_each(:states)))
+from th_bond b
+cross join th_job j on j.seq = b.seq
+left join th_job_state s on s.seq = b.seq
+left join th_claim c on c.no = s.claim
+left join th_job_history h on h.seq = b.seq
+where b.parent = (select seq from th_job where id = :parent) and b.seq between :low and :high
+order by b.seq {order}
+limit :limit
+
+-- name: find_kept
+-- As find_ended, for children that wait for their root.
+select k.at, k.seq, (:type is null or j.type = :type)
+  and (:key is null or j.key = :key)
+  and (:failure_kind is null or ifnull(h.failure_kind = :failure_kind, 0))
+  and (:parent is null or b.parent = (select seq from th_job where id = :parent))
+from th_kept k
+cross join th_job j on j.seq = k.seq
+cross join th_bond b on b.seq = k.seq
+left join th_job_history h on h.seq = k.seq
+where k.queue = :queue and k.state = :state and k.at > :ended_after and k.at {upto} :at
+  and (k.at {beyond} :at or k.seq {beyond} :seq)
+order by k.at {order}, k.seq {order}
+limit :limit
+
 -- name: find_ended
 -- The next jobs of a queue that ended in one state and are still as they ended, and whether the rest holds.
 -- {upto} is <= or >=, {beyond} the same without =, {order} its direction. A job that ended twice at one instant may come twice.
 select f.at, x.value, (:type is null or j.type = :type)
   and (:key is null or j.key = :key)
   and (:failure_kind is null or ifnull(h.failure_kind = :failure_kind, 0))
+  and (:parent is null or exists (
+    select 1 from th_bond b where b.seq = x.value and b.parent = (select seq from th_job where id = :parent)))
 from th_finished f
 cross join json_each(f.seqs) x
 cross join th_job_state s on s.seq = x.value

@@ -1,11 +1,13 @@
 -- Jobs out: what is due, the next jobs of a line, their claim.
 
 -- name: reserve_look
--- Whether a lease of :queue has expired, a job of it is due, a copy waits in it; and the version of the rules.
+-- Whether a lease of :queue has expired, a job of it is due, a copy waits in it, whether a consequence is owed or a
+-- deadline has passed anywhere; and the version of the rules.
 -- `type = '' and rank = 0` keep the probe on the key: without them every scheduled job is looked at.
 select exists (select 1 from th_claim where queue = :queue and expires_at <= :now),
        exists (select 1 from th_waiting where queue = :queue and lane = '' and type = '' and rank = 0 and at <= :now),
        exists (select 1 from th_waiting indexed by th_waiting_copy where queue = :queue and flags & 8),
+       exists (select 1 from th_owed where no > 0) or exists (select 1 from th_bond where deadline <= :now),
        rules
 from th_meta
 
@@ -25,11 +27,16 @@ select value from json_each(:types)
 where exists (select 1 from th_waiting where queue = :queue and lane = :lane and type = value)
 
 -- name: reserve_line
--- The jobs of one type in a lane that this worker may have. :copies is a JSON array of seqs.
+-- The jobs of one type in a lane that this worker may have. :copies is a JSON array of seqs. The last condition repeats
+-- `may_run` in drivers/families.py: in time, and the parent is not being stopped.
 select seq, type, flags, rank, at from th_waiting
 where queue = :queue and lane = :lane and type = {type}
-  and (flags & 72 = 0
-       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)))
+  and (flags & 456 = 0
+       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)
+           and iif(flags & 384, not exists (
+             select 1 from th_bond b left join th_family p on p.seq = b.parent
+             where b.seq = th_waiting.seq
+               and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
 
 -- name: reserve_pick
 -- The next jobs of a lane, as columns of joined texts; whether any of them has lost its body. {lines} is
@@ -47,8 +54,12 @@ from (
 delete from th_waiting
 where queue = :queue and lane = :lane and type in (select value from json_each(:types))
   and (rank, at, seq) <= (:rank, :at, :seq)
-  and (flags & 72 = 0
-       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)))
+  and (flags & 456 = 0
+       or (iif(flags & 64, at <= :now, true) and iif(flags & 8, seq in (select value from json_each(:copies)), true)
+           and iif(flags & 384, not exists (
+             select 1 from th_bond b left join th_family p on p.seq = b.parent
+             where b.seq = th_waiting.seq
+               and (b.deadline <= :now or (p.stopping is not null and not (p.spares and b.is_spared)))), true)))
 
 -- name: reserve_claim
 -- The claim that the picked jobs share.

@@ -17,17 +17,17 @@ insert into th_finished (queue, state, at, started_at, token, seqs)
 values (:queue, :state, :at, :started_at, :token, :seqs)
 
 -- name: settle_completed
--- Complete those of :seqs that run under claim :no and need no closer look (flags: KEYED, IDEMPOTENT).
+-- Complete those of :seqs that run under claim :no and need no closer look (flags: KEYED, IDEMPOTENT, CHILD).
 -- Repeats `settled` in model/transitions.py for an Ack.
 update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
-where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~6 = 0
+where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~262 = 0
 
 -- name: settle_completed_range
 -- The same for jobs that were enqueued one after the other.
 update th_job_state
 set state = 4, claim = null, finished = :finished, since = :now, version = version + 1 + :extensions
-where seq between :first and :last and claim = :no and state = 3 and flags & ~6 = 0
+where seq between :first and :last and claim = :no and state = 3 and flags & ~262 = 0
 
 -- name: settle_results
 -- What completed jobs returned.
@@ -40,12 +40,12 @@ select seq from th_job_state where seq in (select value from json_each(:seqs)) a
 -- name: settle_forgotten
 -- A retention of zero: those of :seqs that run under claim :no and need no closer look leave no record.
 delete from th_job_state
-where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~6 = 0
+where seq in (select value from json_each(:seqs)) and claim = :no and state = 3 and flags & ~262 = 0
 returning seq
 
 -- name: settle_flags
--- Which of :seqs have a key or an idempotency key.
-select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 6
+-- Which of :seqs have a key, an idempotency key or a parent.
+select seq, flags from th_job_state where seq in (select value from json_each(:seqs)) and flags & 262
 
 -- name: settle_keys
 -- Free the keys of ended jobs, as far as no job is blocked behind them.

@@ -1,4 +1,4 @@
--- What time brings: leases that expire, jobs that are due, retention that is over.
+-- What time brings: leases that expire, jobs that are due, retention that is over (prune.py).
 
 -- name: reclaim_claims
 -- Expired claims of :queues (JSON), oldest first: :limit of them, and those that expired with the last one.
@@ -71,8 +71,8 @@ where queue = :queue and state = :state and at <= :until
 order by at, no limit :limit
 
 -- name: prune_over
--- Which of :ends, a JSON array of [seq, at], are still as they ended: (seq, is a copy).
-select s.seq, j.copy_of is not null
+-- Which of :ends, a JSON array of [seq, at], are still as they ended: (seq, is a copy, flags, at).
+select s.seq, j.copy_of is not null, s.flags, s.since
 from json_each(:ends) x
 cross join th_job_state s on s.seq = x.value ->> 0 and s.state = :state and s.since = x.value ->> 1
 left join th_job j on j.seq = s.seq
