@@ -1,4 +1,4 @@
-"""A single job without keys has a shorter way into a Postgres store: nobody can tell."""
+"""A single job without keys has a shorter way into a Postgres store, and looks the same afterwards."""
 
 from datetime import timedelta
 from typing import Any

@@ -53,9 +53,9 @@ async def test_the_server_says_the_same_about_these_types() -> None:
         rows, _ = await connection._introspect_types(list(_ELEMENTS), None)
     finally:
         await connection.close()
-    told = {row["oid"]: (row["elemtype"], row["name"], row["elemdelim"]) for row in rows if row["elemtype"]}
+    types = {row["oid"]: (row["elemtype"], row["name"], row["elemdelim"]) for row in rows if row["elemtype"]}
 
-    assert told == {
+    assert types == {
         oid: (known["elemtype"], known["name"], known["elemdelim"])
         for oid, known in ((oid, _array(oid)) for oid in _ELEMENTS)
     }

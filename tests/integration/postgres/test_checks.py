@@ -1,4 +1,4 @@
-"""What a row can never say is refused by the table itself, whoever writes it."""
+"""What a row can never say is refused by the table itself, for every writer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ def sql(store_url: str, database_url: str) -> Iterator[Any]:
         "update job_state set starts = -1",
         "update job_state set version = 0",
         "update job_state set rank = 101",
-        "update job_state set link_flags = 32",
+        "update job_state set link_flags = 128",
         "update job_state set state = 3, token = null",
         "update job_state set state = 5, ends_at = null",
         "update job_state set state = 0, ends_at = now()",

@@ -83,7 +83,7 @@ async def test_a_connection_that_comes_too_late_serves_the_next_call(proxy: Prox
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_blocking_caller_is_told_when_no_answer_comes(
+async def test_a_blocking_caller_learns_when_no_answer_comes(
     proxy: Proxy, proxied_url: str, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """One job goes without a cursor and several with one; neither waits for ever."""
@@ -101,7 +101,7 @@ async def test_a_blocking_caller_is_told_when_no_answer_comes(
     assert [answer.id for answer in answers] == [job.id for job in jobs]
 
 
-async def test_a_blocking_caller_is_told_when_nobody_answers_at_the_door(
+async def test_a_blocking_caller_learns_when_a_connection_is_not_accepted(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:

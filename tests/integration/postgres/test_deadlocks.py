@@ -96,8 +96,8 @@ class Hands:
             jobs = answer.claimed
 
     async def beat(self, driver: PostgresDriver, jobs: list[JobRecord]) -> None:
-        told = {job.id: Progress(0.5) for job in jobs if self.chance.random() < 0.3}
-        await driver.extend_leases([job.lease for job in jobs], LEASE, progress=told)
+        progress = {job.id: Progress(0.5) for job in jobs if self.chance.random() < 0.3}
+        await driver.extend_leases([job.lease for job in jobs], LEASE, progress=progress)
 
     def end(self, job: JobRecord) -> Settlement:
         lease = job.lease
@@ -114,7 +114,7 @@ class Hands:
         return self.chance.choice(ends)
 
     async def listen(self, driver: PostgresDriver, name: str) -> None:
-        """As an idle worker does: its claims then ask to be told of work, and enqueues tell it."""
+        """As an idle worker does: its claims then ask for a wake-up, and enqueues send one."""
         async for _ in driver.wakeups(QUEUES, name):
             self.verbs["hint"] += 1
 
@@ -155,7 +155,7 @@ async def set_up(driver: PostgresDriver) -> None:
 
 
 async def deadlocks(url: str) -> int:
-    """How many the server has ever found here. Every backend that is closed has told all it counted."""
+    """How many the server has ever found here. Every backend that is closed has reported all it counted."""
     connection = await asyncpg.connect(url)
     try:
         found = await connection.fetchval(
@@ -213,7 +213,7 @@ async def test_no_mix_of_verbs_deadlocks(store_url: str, database_url: str, seed
 async def test_leases_that_run_out_under_a_full_limit_are_taken_over_in_time(
     store_url: str, database_url: str
 ) -> None:
-    """Whoever waits for room sweeps what has run out. Nobody may stand in the way of that."""
+    """A claim that waits for room sweeps what has run out. Nothing may block that."""
     before = await deadlocks(database_url)
     drivers = [await PostgresDriver.from_url(store_url).open() for _ in range(10)]
     await drivers[0].configure_queue(QueueSettings(queue=EVERY_QUEUE, max_running=LIMIT))

@@ -1,4 +1,4 @@
-"""A disk that is really full: told as such, nothing acknowledged is lost, and over once there is room."""
+"""A disk that is really full: reported as such, nothing acknowledged is lost, and over once there is room."""
 
 import asyncio
 import os

@@ -20,10 +20,10 @@ SLOW = 20.0
 
 
 @asynccontextmanager
-async def standing_at(
+async def lock_gate(
     gate: str, driver: PostgresDriver, database_url: str
 ) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else stands at the gate of this level, for as long as the block lasts."""
+    """Another session holds the gate of this level, for as long as the block lasts."""
     connection = await asyncpg.connect(database_url)
     try:
         schema = driver.address.identifier
@@ -39,7 +39,8 @@ async def someone_waits(connection: asyncpg.Connection) -> None:
     """Until a claim waits for that gate."""
     async with asyncio.timeout(SLOW):
         while not await connection.fetchval(
-            "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+            "select exists (select from pg_locks join pg_database on oid = database"
+            " where datname = current_database() and locktype = 'advisory' and not granted)"
         ):
             await asyncio.sleep(0.01)
 
@@ -54,7 +55,7 @@ async def test_who_waits_at_a_gate_keeps_nobody_waiting(
     await driver.configure_queue(QueueSettings(queue=level, max_running=10))
 
     async with PostgresDriver.from_url(store_url) as worker:
-        async with standing_at(level, driver, database_url) as gate:
+        async with lock_gate(level, driver, database_url) as gate:
             # One ack is plain, one comes with a failure that concerns more than one table.
             ends: list[Settlement] = [Ack(jobs[0].lease), Fail(jobs[1].lease, "no")]
             waiting = asyncio.create_task(worker.exchange(ends, wanted))

@@ -47,7 +47,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Hand:
-    """A worker without a poll: it claims when it is told, and does at once what it gets."""
+    """A worker without a poll: it claims when it gets a hint, and does at once what it gets."""
 
     def __init__(self, driver: PostgresDriver, name: str) -> None:
         self.driver = driver
@@ -96,7 +96,7 @@ async def hands(server: PostgresServer, count: int) -> AsyncIterator[list[Hand]]
 
 
 async def transactions(counter: Any, crowd: list[Hand]) -> int:
-    """How many there were so far, those included that sessions have not told of yet."""
+    """How many there were so far, those included that sessions have not reported yet."""
     for hand in crowd:
         await hand.driver._connections.rows("select pg_stat_force_next_flush()")
     await counter.execute("select pg_stat_clear_snapshot()")
@@ -151,7 +151,7 @@ async def test_one_job_wakes_few_of_many_idle_workers(
 async def test_the_watch_of_workers_that_die_goes_to_others(
     server: PostgresServer, counter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any poll: who was told and died leaves its place, and who takes it looks."""
+    """Without any poll: a worker that got the hint and died leaves its place, and its successor looks."""
     monkeypatch.setattr(wakeups, "_WATCH_SECONDS", 0.2)
     async with hands(server, 6) as crowd:
         first = {hand.name for hand in crowd if hand.hears}
@@ -180,7 +180,7 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
     async with hands(server, 3) as crowd:
         [idle] = [hand for hand in crowd if not hand.hears]
         async with PostgresDriver.from_url(server.url) as producer:
-            hints = idle.driver.wakeups([QUEUE], "second-reader")  # several readers: told of everything
+            hints = idle.driver.wakeups([QUEUE], "second-reader")  # several readers: each gets every hint
             await hints.aclose()
             job = new_job(queue="apart")
             await producer.enqueue([job])
@@ -190,15 +190,15 @@ async def test_a_worker_with_jobs_in_hand_hears_of_their_cancel_without_the_watc
                 return idle.hears
 
             await until(hears)
-            told: list[str] = []
+            hinted: list[str] = []
             reader = idle.driver._listener._subscriptions[0]
-            monkeypatch.setattr(reader, "put", lambda hint: told.append(hint.job_id))
+            monkeypatch.setattr(reader, "put", lambda hint: hinted.append(hint.job_id))
             await producer.cancel([job.id])
 
-            async def is_told() -> bool:
-                return job.id in told
+            async def is_woken() -> bool:
+                return job.id in hinted
 
-            await until(is_told)
+            await until(is_woken)
 
 
 # ------------------------------------------------------------------ real processes

@@ -100,7 +100,7 @@ async def test_an_execute_rate_holds_in_every_window(
         assert within <= rate.count
 
 
-async def test_a_lowered_rate_tells_the_same_wait_as_the_memory_store(driver: PostgresDriver) -> None:
+async def test_a_lowered_rate_gives_the_same_wait_as_the_memory_store(driver: PostgresDriver) -> None:
     """More is spent than the new rate allows: the wait is until enough of it has left the window."""
     async with MemoryDriver() as memory:
         for count, after in [(3, 0), (3, 4), (1, 7), (2, 12), (1, 14), (1, 24)]:

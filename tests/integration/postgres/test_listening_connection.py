@@ -18,7 +18,7 @@ async def until_lent(connections: Connections, connection: object) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_whoever_waits_for_it_gets_it_alone(driver: PostgresDriver) -> None:
+async def test_a_caller_that_waits_for_it_gets_it_alone(driver: PostgresDriver) -> None:
     connections = of(driver)
     kept = await connections.keep()
     first = asyncio.create_task(connections.rows("select pg_sleep(0.02), 1"))
@@ -32,7 +32,7 @@ async def test_whoever_waits_for_it_gets_it_alone(driver: PostgresDriver) -> Non
     assert len(connections._idle) == len(set(connections._idle))
 
 
-async def test_whoever_gives_up_waiting_for_it_leaves_it_to_others(driver: PostgresDriver) -> None:
+async def test_a_caller_that_gives_up_waiting_for_it_leaves_it_to_others(driver: PostgresDriver) -> None:
     connections = of(driver)
     kept = await connections.keep()
     call = asyncio.create_task(connections.rows("select pg_sleep(0.02)"))

@@ -1,4 +1,4 @@
-"""Somebody deletes a row of `job` by hand: what is left of it stands in nobody's way."""
+"""Somebody deletes a row of `job` by hand: what is left of it blocks nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What was told while nobody listened is told again to whoever begins to."""
+"""A cancel that was sent while nobody listened is sent again to each new listener."""
 
 import asyncio
 

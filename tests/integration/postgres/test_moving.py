@@ -1,4 +1,4 @@
-"""Jobs that many hands move at once: whoever looks finds every one of them, and exactly once."""
+"""Jobs that many callers move at once: every look finds each of them exactly once."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ LEASE = timedelta(minutes=5)
 
 
 class Hands:
-    """Everybody who moves the jobs of one test, and what they were told."""
+    """All that move the jobs of one test, and the answers they got."""
 
     def __init__(self, driver: PostgresDriver, seed: int) -> None:
         self.driver = driver
@@ -35,8 +35,8 @@ class Hands:
                 await asyncio.sleep(0.005)
                 continue
             some = self.chance.sample(jobs, len(jobs) // 2)
-            told = {some[0].id: Progress(0.5, "half")} if some and self.chance.random() < 0.3 else {}
-            await self.driver.extend_leases([job.lease for job in some], LEASE, progress=told)
+            progress = {some[0].id: Progress(0.5, "half")} if some and self.chance.random() < 0.3 else {}
+            await self.driver.extend_leases([job.lease for job in some], LEASE, progress=progress)
             self.chance.shuffle(jobs)
             for part in (jobs[:15], jobs[15:]):
                 await self._settle(part)

@@ -1,4 +1,4 @@
-"""A claim finds its jobs by its index, whatever stands beside them and whatever the planner believes.
+"""A claim finds its jobs by its index, whatever is beside them and whatever the planner believes.
 
 The plans are made while the tables are empty, as in a worker that starts before its backlog, and
 statistics are missing or say "empty". What is compared is the number of pages that a claim touches.
@@ -219,15 +219,15 @@ async def test_verbs_about_known_jobs_look_them_up(driver: PostgresDriver, sessi
         await session.fetch(fill, QUEUE, 10_000)
     await driver.enqueue(new_jobs(10))
     taken = (await driver.reserve(claim(limit=10))).jobs
-    before = await told(driver, session)
+    before = await all_rows_read(driver, session)
 
     await call(driver, taken)
 
-    assert await told(driver, session) - before < 2000
+    assert await all_rows_read(driver, session) - before < 2000
 
 
-async def told(driver: PostgresDriver, session: Any) -> int:
-    """The same, with those of the driver's session: it tells them once a second, at the end of a call."""
+async def all_rows_read(driver: PostgresDriver, session: Any) -> int:
+    """The same, with those of the driver's session: it reports them once a second, at the end of a call."""
     await asyncio.sleep(1.2)
     await driver.get([new_jobs(1)[0].id])
     return await rows_read(session)
@@ -236,7 +236,7 @@ async def told(driver: PostgresDriver, session: Any) -> int:
 async def rows_read(session: Any) -> int:
     """How many rows and index entries of the big tables were read so far."""
     await session.execute("select pg_stat_force_next_flush()")
-    await asyncio.sleep(0.1)  # the other session tells its numbers when its transaction is over
+    await asyncio.sleep(0.1)  # the other session reports its numbers when its transaction is over
     await session.execute("select pg_stat_clear_snapshot()")
     return int(
         await session.fetchval(

@@ -1,4 +1,4 @@
-"""A standby takes no writes: a driver says so at its start, and finds the primary when it is told both."""
+"""A standby takes no writes: a driver says so at its start, and finds the primary when its URL names both."""
 
 import subprocess
 from collections.abc import Iterator

@@ -82,7 +82,7 @@ async def test_a_missing_schema_names_the_command(strict_server: PostgresServer)
     assert error.pending == tuple(migration.name for migration in MIGRATIONS)
 
 
-async def test_a_role_without_rights_is_told_so(strict_server: PostgresServer) -> None:
+async def test_a_role_without_rights_gets_an_error_that_says_so(strict_server: PostgresServer) -> None:
     migrate_blocking(f"{strict_server.url}?schema=closed")
 
     error = await refusal(url_of(strict_server, SECRET, options="?schema=closed"))

@@ -229,7 +229,7 @@ async def test_serialisation_failures_and_deadlocks_are_invisible(
 
 
 @pytest.mark.parametrize("code", ["40001", "40P01"])
-async def test_failures_without_end_are_told_and_change_nothing(
+async def test_failures_without_end_are_logged_and_change_nothing(
     driver: PostgresDriver, failing: Any, code: str
 ) -> None:
     failing("job", code, 1000)
@@ -241,7 +241,7 @@ async def test_failures_without_end_are_told_and_change_nothing(
     assert await driver.count() == {}
 
 
-async def test_a_full_disk_is_told_as_such(driver: PostgresDriver, failing: Any) -> None:
+async def test_a_full_disk_is_reported_as_such(driver: PostgresDriver, failing: Any) -> None:
     from taskharbor.errors import StoreFull
 
     failing("job", "53100", 1)

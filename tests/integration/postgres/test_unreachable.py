@@ -1,4 +1,4 @@
-"""A server that cannot be reached is told with where it was looked for, and without a password."""
+"""A server that cannot be reached is reported with its address, and without a password."""
 
 import socket
 
@@ -13,17 +13,17 @@ async def test_a_closed_port_is_named():
         probe.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can listen here meanwhile
         port = probe.getsockname()[1]
 
-        with pytest.raises(DriverUnavailable) as told:
+        with pytest.raises(DriverUnavailable) as failure:
             await connect(f"postgresql://user:hunter2@127.0.0.1:{port}/db").open()
 
-    assert f"('127.0.0.1', {port})" in str(told.value)
-    assert "hunter2" not in str(told.value)
-    assert told.value.done is False
+    assert f"('127.0.0.1', {port})" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+    assert failure.value.done is False
 
 
 async def test_an_unknown_host_is_no_lost_connection():
-    with pytest.raises(DriverUnavailable, match="the host name of the server is not known") as told:
+    with pytest.raises(DriverUnavailable, match="the host name of the server is not known") as failure:
         await connect("postgresql://user:hunter2@nosuch.invalid/db").open()
 
-    assert "hunter2" not in str(told.value)
-    assert told.value.done is False
+    assert "hunter2" not in str(failure.value)
+    assert failure.value.done is False

@@ -18,7 +18,7 @@ WORKER = "worker-a"
 
 
 class Ear:
-    """Everything that is said on the channel of a store."""
+    """Everything that is sent on the channel of a store."""
 
     def __init__(self, connection: Any, channel: str) -> None:
         self._connection = connection
@@ -26,20 +26,22 @@ class Ear:
         self.heard: list[str] = []
 
     async def so_far(self) -> list[str]:
-        """What was said up to now: a word of our own, which comes after all that was said before it."""
+        """What was sent up to now: sends a word of its own, which comes after all others."""
         await self._connection.execute("select pg_notify($1, 'end')", self._channel)
         async with asyncio.timeout(10):
             while "end" not in self.heard:
                 await asyncio.sleep(0.005)
-        said, self.heard[:] = self.heard[: self.heard.index("end")], []
-        return said
+        words, self.heard[:] = self.heard[: self.heard.index("end")], []
+        return words
 
 
 @pytest.fixture
 async def ear(driver: PostgresDriver, database_url: str) -> AsyncIterator[Ear]:
     connection = await asyncpg.connect(database_url)
     ear = Ear(connection, driver.address.channel)
-    await connection.add_listener(driver.address.channel, lambda *said: ear.heard.append(str(said[-1])))
+    await connection.add_listener(
+        driver.address.channel, lambda *received: ear.heard.append(str(received[-1]))
+    )
     yield ear
     await connection.close()
 
@@ -108,7 +110,7 @@ async def test_who_claims_after_a_hint_waits_behind_no_other_write(
     await hints.aclose()
 
 
-async def test_who_does_not_claim_after_a_hint_is_told_of_the_next_job_all_the_same(
+async def test_who_does_not_claim_after_a_hint_still_gets_the_next_hint(
     driver: PostgresDriver, database_url: str
 ) -> None:
     hints = driver.wakeups([QUEUE], WORKER)
@@ -149,7 +151,7 @@ async def test_a_job_that_is_committed_behind_the_back_of_claims_is_hinted(
     driver._listener._look_again()
     assert (await asyncio.wait_for(anext(hints), 10)).queue == QUEUE
     assert len((await driver.reserve(claim(limit=5))).jobs) == 1
-    assert driver._listener._look is None  # once for every hint: who found nothing then waits to be told
+    assert driver._listener._look is None  # once for every hint: who found nothing then waits for one
     await hints.aclose()
 
 
@@ -165,7 +167,7 @@ async def until_idle(driver: PostgresDriver, database_url: str) -> None:
         await connection.close()
 
 
-async def test_a_transaction_of_the_caller_always_tells_at_its_commit(
+async def test_a_transaction_of_the_caller_always_notifies_at_its_commit(
     driver: PostgresDriver, database_url: str, ear: Ear
 ) -> None:
     with psycopg.connect(database_url) as connection:
@@ -183,7 +185,8 @@ async def test_a_listener_that_is_lost_comes_back(
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         listeners = connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s",
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and application_name = %s",
             ["taskharbor"],
         ).fetchall()
     assert listeners

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
+from taskharbor.drivers.family_ends import without_ended
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
@@ -26,22 +28,28 @@ from taskharbor.drivers.messages import (
 )
 from taskharbor.drivers.postgres.claim_start import LEFT_END, ClaimStart
 from taskharbor.drivers.postgres.connections import our_names
+from taskharbor.drivers.postgres.family_step import FamilyStep
 from taskharbor.drivers.postgres.faults import FOREIGN, translated
 from taskharbor.drivers.postgres.leases import CAREFUL, LOST, RESULTS, Leases
 from taskharbor.drivers.postgres.rows import STATES, claimed_of, granted, span_us
 from taskharbor.drivers.postgres.settlements import NOTHING, Batch, batch_of, settle_arguments
-from taskharbor.drivers.postgres.unit_of_work import UnitOfWork
+from taskharbor.drivers.postgres.unit_of_work import HasFamily, UnitOfWork
 from taskharbor.errors import DriverUnavailable, LeaseLost, TaskHarborError
 from taskharbor.model.checks import is_id
 from taskharbor.model.clock import instant
 from taskharbor.model.job import JobRecord
-from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.settlement import Ack, Park, Settlement
 from taskharbor.model.state import JobState
 
 Answer = Settled | LeaseLost
-_BACK, _FLAGS, _AT, _MORE = 0, 1, 5, 11  # of the first row of exchange
+_A = TypeVar("_A", Claimed, Exchanged)
+_BACK, _FLAGS, _COUNTED, _AT, _HAS_COUNTS, _MORE = 0, 1, 2, 5, 6, 11  # of the first row of exchange
 _DONE, _STATES, _VERSIONS, _SETTLED_AT = 13, 14, 15, 16
-_MUST_RECLAIM = 1  # a flag; the others: settlements are left over, or others are at a gate
+_MUST_RECLAIM, _IS_OWED, _OF_FAMILIES = (
+    1,
+    8,
+    16,
+)  # flags; others: something is left over or at a gate
 _json = msgspec.json.Decoder()
 
 
@@ -62,6 +70,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 _NOTHING_SWEPT = Swept()
 _TRIES = 100
+_LOOKS_EVERY = 100  # claims
 
 
 class ClaimSignals:
@@ -118,20 +127,23 @@ class Attempts(Leases):
     # ------------------------------------------------------------------ settle and claim
 
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
-        return await self._claim(claim, now)
+        return self._telling_claim(await self._claim(claim, now))
 
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        return (await self._exchange(settlements, None, now)).settled
+        return self._telling((await self._exchange(settlements, None, now)).settled)
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
     ) -> Exchanged:
         if settlements:
-            return await self._exchange(settlements, claim, now)
+            return self._telling_claim(await self._exchange(settlements, claim, now))
         got = await self._claim(claim, now)
-        return Exchanged([], got.jobs, None, got.given_up)
+        return self._telling_claim(Exchanged([], got.jobs, None, got.given_up))
+
+    def _telling_claim(self, answer: _A) -> _A:
+        return replace(answer, ended=self._take_untold()) if self._untold else answer
 
     async def _exchange(
         self, settlements: Sequence[Settlement], claim: Claim | None, now: datetime | None
@@ -139,20 +151,35 @@ class Attempts(Leases):
         """One statement, unless something is left over: then that first, and the claim in another one."""
         if self._signals.held:
             self._signals.held.difference_update([settlement.lease.job_id for settlement in settlements])
+        if claim is not None and self._is_owing:
+            await self._sweep_families(now)
+        if self._far:
+            await self._look_again(now)
         batch = batch_of([settlement.lease for settlement in settlements])
         answers: dict[int, Answer] = {}
         swept = _NOTHING_SWEPT
+        of_families = has_released = False
         if batch.ids:
             is_all = len(batch.ids) == len(settlements)
             asked = claim if is_all else None
             head, jobs, swept = await self._ask(settle_arguments(batch, settlements), asked, now)
+            if head[_COUNTED] is not None:
+                has_released = await self._judge_counted(head[_COUNTED], now)
+            if asked is not None:
+                has_released = await self._look_beside(head, now) or has_released
             if is_all and not head[_FLAGS]:
-                return Exchanged(_all_done(head, batch), jobs, None, swept.given_up())
+                answer = Exchanged(_all_done(head, batch), jobs, None, swept.given_up())
+                return await self._with_released(answer, asked, now) if has_released else answer
             answers = _done(head, batch)
+            of_families = bool(head[_FLAGS] & _OF_FAMILIES)
+            if jobs:  # not enough of them, because something is owed to families
+                self._is_owing = True
+                settled = [answers[place] for place in range(len(settlements))]
+                return Exchanged(settled, jobs, None, swept.given_up())
         left = [place for place in range(len(settlements)) if place not in answers]
         if left:
             with _after(answers):
-                answers |= await self._settle_one_by_one(left, settlements, now)
+                answers |= await self._settle_one_by_one(left, settlements, now, of_families=of_families)
         settled = [answers[place] for place in range(len(settlements))]
         if claim is None:
             return Exchanged(settled, [])
@@ -162,18 +189,46 @@ class Attempts(Leases):
         except TaskHarborError as error:
             return Exchanged(settled, [], error, swept.given_up())
 
+    async def _with_released(self, answer: Exchanged, claim: Claim | None, now: datetime | None) -> Exchanged:
+        """A family has ended behind the claim: what it released may fill the rest of it."""
+        if claim is None or len(answer.claimed) >= claim.limit:
+            return answer
+        try:
+            got = await self._claim(replace(claim, limit=claim.limit - len(answer.claimed)), now)
+        except TaskHarborError:
+            return answer
+        jobs = [*answer.claimed, *got.jobs]
+        return replace(answer, claimed=jobs, given_up=(*answer.given_up, *got.given_up))
+
     async def _claim(self, claim: Claim, now: datetime | None, swept: Swept | None = None) -> Claimed:
         """A claim and nothing else. `swept`: what a try before it brought about, and left to reclaim."""
         given_up: tuple[Reclaimed, ...] = ()
         jobs: list[JobRecord] = []
+        if self._is_owing:
+            await self._sweep_families(now)
+        if self._far:
+            await self._look_again(now)
         for _ in range(_TRIES):
             if swept is not None:
-                given_up += swept.given_up(await self._reclaim_one_by_one(list(swept.left), now))
+                reclaimed, ended = without_ended(await self._reclaim_one_by_one(list(swept.left), now))
+                self._untold += ended
+                given_up += swept.given_up(reclaimed)
             head, jobs, swept = await self._ask(NOTHING, claim, now)
+            has_released = bool(head[_FLAGS] & _IS_OWED and await self._sweep_families(now))
+            has_released = await self._look_beside(head, now) or has_released
+            if has_released and not jobs:
+                given_up += swept.given_up()
+                swept = None
+                continue
             if not head[_FLAGS] & _MUST_RECLAIM:
                 given_up += swept.given_up()
                 break
         return Claimed(jobs, given_up)
+
+    async def _look_beside(self, head: Sequence[Any], now: datetime | None) -> bool:
+        """Did a claim end families for others? One that came back short looks, a full one seldom."""
+        is_due = head[_HAS_COUNTS] or not self._signals.claims % _LOOKS_EVERY
+        return bool(is_due) and await self._look_for_others(now)
 
     async def _ask(
         self, settling: tuple[Any, ...], claim: Claim | None, now: datetime | None
@@ -192,7 +247,7 @@ class Attempts(Leases):
         if claim is None:
             return head, [], _NOTHING_SWEPT
         swept = _NOTHING_SWEPT if head[_MORE] is None else self._swept(head[_MORE])
-        if head[_FLAGS]:
+        if head[_FLAGS] and head[_FLAGS] != _IS_OWED:
             signals.unmarked.update(idle or ())
             self._start.clear()
             return head, [], swept
@@ -220,14 +275,30 @@ class Attempts(Leases):
     # ------------------------------------------------------------------ one record after the other
 
     async def _settle_one_by_one(
-        self, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
+        self,
+        places: Sequence[int],
+        settlements: Sequence[Settlement],
+        now: datetime | None,
+        *,
+        of_families: bool,
     ) -> dict[int, Answer]:
         """The settlements at these places, in a transaction of their own."""
 
         async def settle(connection: Any) -> dict[int, Answer]:
             return await self._settle_in(connection, places, settlements, now)
 
-        return await self._connections.step(settle)
+        if not of_families and Park not in {type(settlements[place]) for place in places}:
+            with suppress(HasFamily):
+                return await self._connections.step(settle)
+        return await self._settle_families(places, settlements, now)
+
+    async def _settle_families(
+        self, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
+    ) -> dict[int, Answer]:
+        chosen = [settlements[place] for place in places]
+        ids = [settlement.lease.job_id for settlement in chosen]
+        answers = await self._family_step(ids, now, lambda jobs: _settle(jobs, chosen))
+        return dict(zip(places, answers, strict=True))
 
     async def _settle_in(
         self, connection: Any, places: Sequence[int], settlements: Sequence[Settlement], now: datetime | None
@@ -243,6 +314,7 @@ class Attempts(Leases):
         self, ack: Callable[[], Ack], now: datetime | None, on_settled: Callable[[Settled], None]
     ) -> AsyncIterator[Any]:
         """Hands out an asyncpg connection."""
+        step: FamilyStep | None = None
         async with self._connections.lend() as connection:
             transaction = connection.transaction(isolation="read_committed")
             with translated(writes=False):
@@ -251,7 +323,7 @@ class Attempts(Leases):
                 yield connection
                 with translated(writes=False):
                     async with our_names(connection):
-                        answer = await self._ack_in(connection, ack(), now)
+                        answer, step = await self._ack_in(connection, ack(), now)
                 if isinstance(answer, LeaseLost):
                     raise answer
             except BaseException:
@@ -262,22 +334,34 @@ class Attempts(Leases):
             with translated():
                 await transaction.commit()
             on_settled(answer)
+        if step is not None:
+            self._is_owing = self._is_owing or step.owes
+            await self._look_behind(step, now)
 
-    async def _ack_in(self, connection: Any, ack: Ack, now: datetime | None) -> Answer:
-        """One ack inside a transaction that the caller began and will commit."""
+    async def _ack_in(
+        self, connection: Any, ack: Ack, now: datetime | None
+    ) -> tuple[Answer, FamilyStep | None]:
+        """One ack inside a transaction that the caller began and will commit; with the step of its family."""
         self._signals.held.discard(ack.lease.job_id)
         batch = batch_of([ack.lease])
         if batch.ids:
             [row] = await connection.fetch(self._sql["settle_or_leave"], now, *settle_arguments(batch, [ack]))
             at, done, states, versions = row
             if done is None or done:
-                return Settled(
-                    ack.lease.job_id,
-                    JobState.COMPLETED if done is None else STATES[states[0]],
-                    at,
-                    versions[0],
-                )
-        return (await self._settle_in(connection, [0], [ack], now))[0]
+                state = JobState.COMPLETED if done is None else STATES[states[0]]
+                return Settled(ack.lease.job_id, state, at, versions[0]), None
+        try:
+            async with connection.transaction():  # a savepoint: after an error its locks are free
+                return (await self._settle_in(connection, [0], [ack], now))[0], None
+        except HasFamily:
+            [answer], step = await self._family_step_on(
+                connection, [ack.lease.job_id], now, lambda jobs: _settle(jobs, [ack])
+            )
+            return answer, step
+
+
+def _settle(jobs: FamilyStep, settlements: Iterable[Settlement]) -> list[Answer]:
+    return families.concluded(jobs, [family_verbs.settle_one(jobs, one) for one in settlements])
 
 
 @contextmanager

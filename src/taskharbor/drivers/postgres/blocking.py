@@ -9,7 +9,7 @@ retry. Its wake-up travels with the caller's commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,7 +18,9 @@ import psycopg
 from taskharbor.drivers.messages import Enqueued
 from taskharbor.drivers.postgres.address import Address
 from taskharbor.drivers.postgres.blocking_connection import BlockingConnection, connected, instant_in
-from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, ours, sqlstate
+from taskharbor.drivers.postgres.families import KnownJobs, arrival_of, trusted_ids
+from taskharbor.drivers.postgres.family_step import FamilyStep
+from taskharbor.drivers.postgres.faults import FOREIGN, RETRYABLE, is_known_id, ours, sqlstate
 from taskharbor.drivers.postgres.statements import (
     ONE_FORMATS,
     Statements,
@@ -30,7 +32,8 @@ from taskharbor.drivers.postgres.statements import (
     one_texts,
     usual_job,
 )
-from taskharbor.drivers.postgres.transactions import run_in
+from taskharbor.drivers.postgres.transactions import asked_in, run_in
+from taskharbor.errors import BrokenBond, DriverError, DriverMisbehaved, InvalidArgument
 from taskharbor.model.job import NewJob
 
 _T = TypeVar("_T")
@@ -43,6 +46,7 @@ class Blocking:
 
     def __init__(self, address: Address, statements: Statements) -> None:
         self._address = address
+        self._statements = statements
         self._statement = statements["enqueue"]
         self._for_many = numbered(self._statement, lambda _: "%s").encode()
         self._for_one = statements["enqueue_one"].encode()
@@ -55,6 +59,27 @@ class Blocking:
             return run_in(tx, self._statement, arguments, lambda rows: enqueued(jobs, rows))
         try:
             return self._enqueue(jobs, now)
+        except FOREIGN as error:
+            raise ours(error) from error
+
+    def enqueue_family(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        """Jobs of which some have bonds, in a transaction of its own."""
+
+        def store(line: BlockingConnection, trusted: Collection[str] = ()) -> list[Enqueued]:
+            with line.transaction():
+                step = FamilyStep(self._statements)
+                return asked_in(line, arrival_of(step, jobs, None, now, trusted=trusted))
+
+        try:
+            if trusted := trusted_ids(jobs):
+                try:
+                    return self._tried(lambda line: store(line, trusted))
+                except (KnownJobs, BrokenBond, InvalidArgument):
+                    pass
+                except DriverMisbehaved as error:
+                    if not is_known_id(error):
+                        raise
+            return self._tried(store)
         except FOREIGN as error:
             raise ours(error) from error
 
@@ -92,8 +117,8 @@ class Blocking:
         for left in reversed(range(_TRIES)):
             try:
                 return self._once(call)
-            except psycopg.Error as error:
-                if not left or sqlstate(error) not in RETRYABLE:
+            except (psycopg.Error, DriverError) as error:  # ours: of a statement inside a transaction
+                if not left or sqlstate(error.__cause__ or error) not in RETRYABLE:
                     raise
         raise AssertionError("unreachable")
 

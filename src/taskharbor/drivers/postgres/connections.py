@@ -39,8 +39,9 @@ ANSWER_SECONDS = 60.0  # for one statement: a server that vanished without a wor
 
 OUR_PATH = "pg_catalog, pg_temp"
 # Our queries are planned for each call: a plan kept since the store was empty reads whole tables.
-OUR_SESSION = f"set search_path = {OUR_PATH}; set plan_cache_mode = force_custom_plan"
-THEIR_SESSION = "reset search_path; reset plan_cache_mode"
+# They are short: compiling each of them again (jit) does not pay.
+OUR_SESSION = f"set search_path = {OUR_PATH}; set plan_cache_mode = force_custom_plan; set jit = off"
+THEIR_SESSION = "reset search_path; reset plan_cache_mode; reset jit"
 _BEGIN = "begin isolation level read committed"
 
 Step = Callable[[Any], Awaitable[_T]]

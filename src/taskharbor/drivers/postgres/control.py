@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
-from taskharbor.drivers.postgres.connections import Handle
-from taskharbor.drivers.postgres.unit_of_work import Key, UnitOfWork
+from taskharbor.drivers.postgres.families import Families
+from taskharbor.drivers.postgres.family_step import FamilyStep
+from taskharbor.drivers.postgres.unit_of_work import HasFamily, UnitOfWork
 from taskharbor.errors import ConflictError, JobNotFound
 from taskharbor.model.edit import Edit
 from taskharbor.model.speculation import HeadStart
@@ -18,16 +19,27 @@ from taskharbor.model.transitions import starting_at
 _T = TypeVar("_T")
 
 
-class Control(Handle):
+class Control(Families):
     """The control verbs of a driver handle."""
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        return await self._step(ids, now, lambda jobs: [lifecycle.cancel(jobs, job_id) for job_id in ids])
+        def cancel_families(jobs: FamilyStep) -> list[CancelAnswer]:
+            return families.concluded(jobs, [family_verbs.cancel(jobs, job_id) for job_id in ids])
+
+        answers = await self._step(
+            ids, now, lambda jobs: [lifecycle.cancel(jobs, job_id) for job_id in ids], cancel_families
+        )
+        return self._telling(answers)
 
     async def do_cancel_waiting(self, queue: str, key: bytes, now: datetime | None) -> bool:
-        return await self._step(
-            (), now, lambda jobs: lifecycle.cancel_waiting(jobs, queue, key), key=(queue, key)
-        )
+        async def step(connection: Any) -> bool:
+            jobs = UnitOfWork(connection, self._sql)
+            await jobs.lock((), now, (queue, key))
+            is_cancelled = lifecycle.cancel_waiting(jobs, queue, key)
+            await jobs.write()
+            return is_cancelled
+
+        return await self._connections.step(step)
 
     async def do_requeue(
         self,
@@ -44,19 +56,35 @@ class Control(Handle):
                 lifecycle.requeue(jobs, job_id, edit, reset_counts=reset_counts, run_at=due) for job_id in ids
             ]
 
-        return await self._step(ids, now, requeue)
+        def requeue_families(jobs: FamilyStep) -> list[Requeued | JobNotFound | ConflictError]:
+            due = starting_at(run_at, delay, jobs.now)
+            return [
+                family_verbs.requeue(jobs, job_id, edit, reset_counts=reset_counts, run_at=due)
+                for job_id in ids
+            ]
+
+        return self._telling(await self._step(ids, now, requeue, requeue_families))
 
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        return await self._step(ids, now, lambda jobs: [lifecycle.delete(jobs, job_id) for job_id in ids])
+        return await self._step(
+            ids,
+            now,
+            lambda jobs: [lifecycle.delete(jobs, job_id) for job_id in ids],
+            lambda jobs: [family_verbs.delete(jobs, job_id) for job_id in ids],
+        )
 
     async def do_speculate(
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         # Its seq is drawn before it is known whether there will be a copy.
         return await self._step(
-            [job_id], now, lambda jobs: lifecycle.speculate(jobs, job_id, head_start), seqs=1
+            [job_id],
+            now,
+            lambda jobs: lifecycle.speculate(jobs, job_id, head_start),
+            lambda jobs: family_verbs.speculate(jobs, job_id, head_start),
+            seqs=1,
         )
 
     async def _step(
@@ -64,15 +92,20 @@ class Control(Handle):
         ids: Sequence[str],
         now: datetime | None,
         change: Callable[[UnitOfWork], _T],
+        change_families: Callable[[FamilyStep], _T],
         *,
-        key: Key | None = None,
         seqs: int = 0,
     ) -> _T:
+        """`change`, or the other one where a job of a family takes part."""
+
         async def step(connection: Any) -> _T:
             jobs = UnitOfWork(connection, self._sql)
-            await jobs.lock(ids, now, key, seqs=seqs)
+            await jobs.lock(ids, now, seqs=seqs)
             answer = change(jobs)
             await jobs.write()
             return answer
 
-        return await self._connections.step(step)
+        try:
+            return await self._connections.step(step)
+        except HasFamily:
+            return await self._family_step(ids, now, change_families, seqs=seqs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from taskharbor.drivers.postgres.blocking import Blocking
 from taskharbor.drivers.postgres.claim_start import ClaimStart
 from taskharbor.drivers.postgres.connections import Connections, connect
 from taskharbor.drivers.postgres.control import Control
+from taskharbor.drivers.postgres.families import stored_in
 from taskharbor.drivers.postgres.faults import FOREIGN, is_known_id, ours
 from taskharbor.drivers.postgres.logbook import Logbook
 from taskharbor.drivers.postgres.queries import Queries, found_records
@@ -33,12 +35,13 @@ from taskharbor.drivers.postgres.statements import (
     enqueue_arguments,
     enqueued,
     enqueued_at,
+    has_bonds,
     one_arguments,
     usual_job,
 )
-from taskharbor.drivers.postgres.transactions import is_async, run_on
+from taskharbor.drivers.postgres.transactions import asked_in, asked_in_async, is_async, run_on
 from taskharbor.drivers.postgres.wakeups import WakeupListener
-from taskharbor.errors import DriverMisbehaved, InvalidArgument, StoreRefused
+from taskharbor.errors import DriverError, DriverMisbehaved, InvalidArgument, StoreRefused
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, NewJob
@@ -52,7 +55,9 @@ _CAPABILITIES = Capabilities(
     remote=True,
     atomic_across_queues=True,
     logbook=True,
+    workflows=True,
 )
+_LAST_LOOK_SECONDS = 2.0
 
 
 class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
@@ -101,6 +106,7 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
         self._connections = Connections(self.address, first=connection)
         self._start = ClaimStart(self.clock)
         self._signals = ClaimSignals()
+        self._far = {}
         self._listener = WakeupListener(
             self.address, self._connections, self._sql, self._signals, self.clock, self.entropy
         )
@@ -124,6 +130,10 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
             )
 
     async def do_close(self) -> None:
+        if self._far:
+            with suppress(DriverError, TimeoutError):  # then claims of others find them
+                async with asyncio.timeout(_LAST_LOOK_SECONDS):
+                    await self._look_again(None, at_once=True)
         await self._listener.close()
         await self._connections.close()
         await asyncio.to_thread(self._blocking.close)
@@ -150,15 +160,26 @@ class PostgresDriver(Attempts, Control, Queries, Registry, Logbook, Driver):
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if tx is not None and is_async(tx):
             raise InvalidArgument("tx is an async connection: use `await aenqueue()`; nothing was stored")
+        if has_bonds(jobs):
+            return self._blocking.enqueue_family(jobs, now) if tx is None else self._family_in(tx, jobs, now)
         answers: list[Enqueued] = self._blocking.enqueue(jobs, now, tx)
         return answers
 
+    def _family_in(self, tx: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        return asked_in(tx, stored_in(self._sql, jobs, now))
+
     async def do_enqueue_in(self, jobs: Sequence[NewJob], tx: Any, now: datetime | None) -> list[Enqueued]:
+        if has_bonds(jobs):
+            if is_async(tx):
+                return await asked_in_async(tx, stored_in(self._sql, jobs, now))
+            return self._family_in(tx, jobs, now)
         answers: Any = self._blocking.enqueue(jobs, now, tx)
         stored: list[Enqueued] = await answers if is_async(tx) else answers
         return stored
 
     def do_enqueue_on(self, connection: Any, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
+        if has_bonds(jobs):  # in several statements, so there must be a transaction
+            return self._family_in(connection, jobs, now)
         arguments = enqueue_arguments(jobs, now, always_wake=True, is_new=False)
         return run_on(connection, self._sql["enqueue"], arguments, lambda rows: enqueued(jobs, rows))
 

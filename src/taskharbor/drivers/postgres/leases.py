@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers import lifecycle
-from taskharbor.drivers.messages import Extended, Reclaimed, ReclaimResult
-from taskharbor.drivers.postgres.connections import Handle
+from taskharbor.drivers import families, family_verbs, lifecycle
+from taskharbor.drivers.messages import Extended, Promoted, Reclaimed, ReclaimResult
+from taskharbor.drivers.postgres.families import Families
+from taskharbor.drivers.postgres.family_step import FamilyStep
 from taskharbor.drivers.postgres.rows import MARK, progress_text, span_us
 from taskharbor.drivers.postgres.settlements import batch_of
-from taskharbor.drivers.postgres.unit_of_work import UnitOfWork
+from taskharbor.drivers.postgres.unit_of_work import HasFamily, UnitOfWork
 from taskharbor.errors import JobNotInflight, LeaseLost
 from taskharbor.model.checks import is_id
 from taskharbor.model.job import JobRecord, Lease, Progress
@@ -28,7 +29,7 @@ RESULTS = {
 CAREFUL, LOST = 8, 9  # reclaim it one by one; its record is gone
 
 
-class Leases(Handle):
+class Leases(Families):
     """The leases of a driver handle."""
 
     # ------------------------------------------------------------------ heartbeats
@@ -82,7 +83,8 @@ class Leases(Handle):
         left = {row[1]: row[0] for row in rows if row[2] == CAREFUL}
         for answer in await self._reclaim_one_by_one(list(left), now):
             answers[left[answer.id]] = answer
-        return [answers[ord_] for ord_ in sorted(answers)]
+        await self._look_for_others(now)
+        return self._telling([answers[ord_] for ord_ in sorted(answers)])
 
     async def _reclaim_one_by_one(self, ids: Sequence[str], now: datetime | None) -> list[Reclaimed]:
         """Reclaim jobs that have a copy or get a failure job, one record after the other."""
@@ -96,17 +98,31 @@ class Leases(Handle):
             await jobs.write()
             return answers
 
-        return await self._connections.step(reclaim)
+        try:
+            return await self._connections.step(reclaim)
+        except HasFamily:
+            return await self._family_step(ids, now, lambda jobs: _reclaim(jobs, ids))
 
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
-        return await self._number("promote", now, limit)
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
+        promoted, is_owed = await self._number("promote", now, limit)
+        carried_out = await self._sweep_families(now, limit) if is_owed else 0
+        return Promoted(promoted + carried_out, self._take_untold())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
-        return await self._number("prune", now, limit)
+        pruned, has_families = await self._number("prune", now, limit)
+        return pruned + (
+            await self._prune_families(limit - pruned, now) if has_families and pruned < limit else 0
+        )
 
-    async def _number(self, name: str, *arguments: object) -> int:
+    async def _number(self, name: str, *arguments: object) -> tuple[int, bool]:
+        """What a call has done, and whether there is more of it to do for families."""
         [row] = await self._connections.rows(self._sql[name], *arguments)
-        return int(row[0])
+        return int(row[0]), row[1]
+
+
+def _reclaim(jobs: FamilyStep, ids: Sequence[str]) -> list[Reclaimed]:
+    answers = [answer for job_id in ids if (answer := family_verbs.reclaim_one(jobs, job_id))]
+    return families.concluded(jobs, answers)
 
 
 def _lease_error(row: Sequence[Any] | None, lease: Lease) -> LeaseLost:

@@ -10,11 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.cursor import Place, cursor_after, ended_states, place_in, place_of
+from taskharbor.drivers.families import CALL_LIMIT
 from taskharbor.drivers.messages import Counts, DriverInfo, Page, Query, QueueInfo
 from taskharbor.drivers.postgres.connections import Handle
-from taskharbor.drivers.postgres.rows import CODES, record_of
+from taskharbor.drivers.postgres.rows import CODES, notes_of, record_of
 from taskharbor.drivers.postgres.schema import function_state
 from taskharbor.model.clock import instant, micros
+from taskharbor.model.family_steps import parent_of
 from taskharbor.model.job import JobRecord
 from taskharbor.model.limits import free_at
 from taskharbor.model.queue import NO_RULES, QueueRules, QueueSettings, rules_of
@@ -22,7 +24,6 @@ from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown
 
 _FIRST_LOOK = 10  # so many more jobs than the page has are looked at first
-_MOST_WAITING = 20_000  # so many jobs of a queue are sorted to find the oldest that wait
 _LATEST = datetime(2300, 1, 1, tzinfo=UTC)
 _FEW = frozenset(
     CODES[state] for state in (JobState.BLOCKED, JobState.RUNNING, JobState.FAILED, JobState.CANCELLED)
@@ -48,21 +49,21 @@ class Queries(Handle):
         return found_records(rows, len(ids))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        """A look at little more than a page; while that does not fill it, one that goes four times as far."""
+        """A look at little more than a page; while that does not fill it, one that goes four times as far.
+        The last step is a longer one: each begins again.
+        """
         first = examine = min(query.limit + _FIRST_LOOK, query.examine)
         name = _way(query)
         while True:
             page = _page(query, await self._found(name, query, examine, now))
             if examine == first and not _is_done(query, page) and _is_of_waiting(query):
-                waiting = _page(query, await self._found("find_waiting", query, examine, now))
-                if waiting.jobs:
-                    name, page = "find_waiting", waiting
+                name = "find_waiting"
+                page = _page(query, await self._found(name, query, examine, now))
             if _is_done(query, page) or examine == query.examine:
                 return page
-            examine = min(4 * examine, query.examine)
+            examine = 4 * examine if 8 * examine <= query.examine else query.examine
 
     async def _found(self, name: str, query: Query, examine: int, now: datetime | None) -> Sequence[Any]:
-        is_by_end = query.order_by == "ended"
         codes = _codes(query)
         after = place_of(query)
         if after is None:
@@ -72,8 +73,7 @@ class Queries(Handle):
             *(query.type, query.key, query.worker_id, query.failure_kind, query.limit + 1, query.ended_after),
         )
         statement = self._sql.directed(name, query.newest_first, query.payloads)
-        more = (instant(after.ended),) if is_by_end else (_MOST_WAITING,) if name == "find_waiting" else ()
-        return await self._connections.rows(statement, *asked, *more, writes=False)
+        return await self._connections.rows(statement, *asked, *_more(name, query, after), writes=False)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
         rows = await self._rows("count", now, list(queues) if queues else None)
@@ -116,6 +116,8 @@ class Queries(Handle):
         health = await self._connections.rows(self._sql["health"], writes=False)
         texts = await self._connections.rows(self._sql["function_texts"], writes=False)
         number = max((text[2] for text in texts), default=0)
+        has_families = (row[4] or "") >= "0003"  # a store that is only looked at may be older
+        owed = await self._rows("count_owed", CALL_LIMIT) if has_families else ()
         return DriverInfo(
             driver="postgres",
             store=f"PostgreSQL {row[1]}",
@@ -123,6 +125,7 @@ class Queries(Handle):
             durability="D3" if row[2] == "on" and row[3] != "off" else "D1",
             schema=row[4] or "none",
             at=row[0],
+            owed=sum(one[0] for one in owed),
             details={
                 "fsync": row[2],
                 "synchronous_commit": row[3],
@@ -138,13 +141,25 @@ class Queries(Handle):
 
 def found_records(rows: Sequence[Any], count: int) -> list[JobRecord | None]:
     """The answer of the statement `get` to a question for `count` ids."""
-    found = {row[-2]: shown(record_of(row), row[-1]) for row in rows}
+    found = {row[-2]: shown(_with_notes(row), row[-1]) for row in rows}
     return [found.get(place) for place in range(1, count + 1)]
+
+
+def _with_notes(row: Sequence[Any]) -> JobRecord:
+    job = record_of(row)
+    return job if row[-3] is None else replace(job, notes=notes_of(msgspec.json.decode(row[-3])))
 
 
 def _codes(query: Query) -> list[int]:
     states = ended_states(query) if query.order_by == "ended" else query.states or JobState
     return sorted(CODES[state] for state in set(states))
+
+
+def _more(name: str, query: Query, after: Place) -> tuple[object, ...]:
+    """The last argument of some ways to find."""
+    if name == "find_ended":
+        return (instant(after.ended),)
+    return (query.parent,) if name == "find_children" else ()
 
 
 def _is_done(query: Query, page: Page) -> bool:
@@ -154,13 +169,15 @@ def _is_done(query: Query, page: Page) -> bool:
 def _is_of_waiting(query: Query) -> bool:
     """The first page of scheduled or ready jobs of one queue: jobs that ended may be before all of them."""
     is_first = query.queue is not None and query.cursor is None and query.order_by == "seq"
-    return is_first and _WAITING.issuperset(query.states or JobState)
+    return is_first and query.parent is None and _WAITING.issuperset(query.states or JobState)
 
 
 def _way(query: Query) -> str:
     """The statement that finds such jobs."""
     if query.order_by == "ended":
         return "find_ended"
+    if query.parent is not None:
+        return "find_children"
     return "find_few" if _FEW.issuperset(_codes(query)) else "find_walk"
 
 
@@ -168,12 +185,15 @@ def _page(query: Query, rows: Sequence[Any]) -> Page:
     """The jobs of a page. Every row has how far the search went: a place, or null if it saw all."""
     ended, seq, examined, at = rows[0][-4:]
     jobs = [replace(shown(record_of(row), at), settled_token=None) for row in rows if row[0] is not None]
+    cursor = None
     if len(jobs) > query.limit:
-        last = place_in(query, jobs[query.limit - 1])
-        return Page(jobs[: query.limit], cursor_after(query, last), examined)
-    if seq is None:
-        return Page(jobs, None, examined)
-    return Page(jobs, cursor_after(query, Place(0 if ended is None else micros(ended), seq)), examined)
+        jobs = jobs[: query.limit]
+        cursor = cursor_after(query, place_in(query, jobs[-1]))
+    elif seq is not None:
+        cursor = cursor_after(query, Place(0 if ended is None else micros(ended), seq))
+    if query.parent is not None:  # by end, the others were found, too
+        jobs = [job for job in jobs if parent_of(job) == query.parent]
+    return Page(jobs, cursor, examined)
 
 
 _NONE = Counts()

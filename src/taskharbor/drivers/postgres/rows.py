@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from taskharbor.model.bonds import Bonds, Family
 from taskharbor.model.clock import instant, micros, span_micros
-from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, Progress, RunAtRule, Update
+from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, Note, Progress, RunAtRule, Update
 from taskharbor.model.state import JobState
 
 STATES = (
@@ -30,6 +31,7 @@ STATES = (
 CODES = {state: code for code, state in enumerate(STATES)}
 """In answers and questions. The store keeps 0 for both kinds of waiting: `eligible_at` decides."""
 IS_KEYED, IS_REMEMBERED, IS_COPY, HAD_COPY, RUN_HAD_COPY = 1, 2, 4, 8, 16  # link_flags
+IS_RELATED, IS_CHILD = 32, 64  # it has a row in `family`; it has a parent and needs none
 
 COLUMNS = """
     s.id::text, s.seq, j.type, s.queue, s.state, j.payload, j.created_at, s.updated_at, s.version, s.key,
@@ -38,15 +40,21 @@ COLUMNS = """
     j.max_backoff_us, encode(uuid_send(s.token), 'hex') || case when s.key is null then '' else 'k' end,
     s.fence, s.ends_at, s.worker, s.cancel_requested, h.last_error, h.failed_at, h.failure_kind,
     s.started_at, s.result, s.progress::text, h.history::text, s.update_flags, j.speculates_on::text,
-    j.avoid_worker, j.avoid_until, j.avoid_others, s.link_flags
+    j.avoid_worker, j.avoid_until, j.avoid_others, s.link_flags,
+    coalesce(f.bonds::text, '{"parent":"' || j.parent || '"}'),
+    case when f.is_open and f.family is not null then {schema}.family_now(f.id, f.family)
+         else f.family::text end,
+    coalesce(f.root, j.root, j.parent)::text
 """
-"""A whole record, from `job_state s`, `job j` and `job_history h`; the order of `record_of`."""
+"""A whole record, from `job_state s`, `job j`, `job_history h` and `family f`; the order of `record_of`."""
 
 COLUMNS_WITHOUT_PAYLOAD = COLUMNS.replace("j.payload", "''::bytea").replace("s.result", "null::bytea")
 """The same for listings that show neither payload nor result: what is not asked for is not read."""
 
 _strings = msgspec.json.Decoder(dict[str, str])
 _json = msgspec.json.Decoder()
+_bonds = msgspec.json.Decoder(Bonds)
+_family = msgspec.json.Decoder(Family)
 
 
 def record_of(row: Sequence[Any]) -> JobRecord:
@@ -94,7 +102,23 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         update=update_of(row[35]),
         speculates_on=row[36],
         avoid=_avoid_of(*row[37:40]),
+        **_relations(row[0], row[43], row[41], row[42]),
     )
+
+
+def _relations(job_id: str, root: str | None, bonds: str | None, family: str | None) -> dict[str, Any]:
+    """What ties a job to others, from its row in `family`."""
+    if root is None:
+        return {}
+    return {
+        "bonds": None if bonds is None else _bonds.decode(bonds),
+        "family": None if family is None else _family.decode(family),
+        "root": None if root == job_id else root,
+    }
+
+
+def notes_of(entries: Sequence[Sequence[Any]] | None) -> tuple[Note, ...]:
+    return tuple(Note(name, bytes.fromhex(data), instant(at)) for name, data, at in entries or ())
 
 
 def link_flags_of(row: Sequence[Any]) -> int:
@@ -103,38 +127,35 @@ def link_flags_of(row: Sequence[Any]) -> int:
 
 def claimed_of(row: Sequence[Any], lease: Granted) -> JobRecord:
     """A record that `exchange` handed out. Hot: what is rarely set is only looked at when it is."""
+    model = lease.model
     if row[11] is not None:
-        return _with_more(row, lease, _json.decode(row[11]))
+        if row[11][0] != '"':
+            return _with_more(row, lease, _json.decode(row[11]))
+        model = lease.child_of(row[11])
     key = row[12]
-    return JobRecord(
+    return replace(
+        model,
         id=row[0],
         seq=row[1],
         type=row[2],
         queue=row[3],
-        state=_RUNNING,
         payload=row[4],
         created_at=row[5],
-        updated_at=lease.at,
-        version=2,
         key=key,
+        headers={},
         priority=-row[6],
         requires=row[7],
         run_at=row[8],
         max_attempts=row[9],
         max_stalls=row[10],
-        starts=1,
         token=lease.token if key is None else lease.marked,
-        fence=lease.fence,
-        lease_expires_at=lease.expires_at,
-        worker_id=lease.worker,
-        started_at=lease.at,
     )
 
 
 def _with_more(row: Sequence[Any], lease: Granted, more: list[Any]) -> JobRecord:
     """The same with what only some jobs have: rarer options, a past, an original."""
     headers, timeout, min_backoff, max_backoff, version, once, attempts, stalls, starts, fence = more[:10]
-    is_cancelled, speculates_on, never, until, others, past = more[10:]
+    is_cancelled, speculates_on, never, until, others, past, relations = more[10:]
     last_error, failed_at, failure_kind, history = past or (None, None, None, None)
     return replace(
         claimed_of((*row[:11], None, row[12]), lease),
@@ -155,7 +176,20 @@ def _with_more(row: Sequence[Any], lease: Granted, more: list[Any]) -> JobRecord
         history=history_of(history) if history else (),
         speculates_on=speculates_on,
         avoid=_avoid_of(never, None if until is None else instant(until), others),
+        **({} if relations is None else _claimed_relations(row[0], *relations)),
     )
+
+
+def _claimed_relations(
+    job_id: str,
+    root: str,
+    bonds: str | None,
+    family: str | None = None,
+    notes: Sequence[Any] | None = None,
+) -> dict[str, Any]:
+    if bonds is not None and bonds[0] != "{":  # a child and nothing else: its parent
+        return {"bonds": Bonds(parent=bonds), "root": root}
+    return {**_relations(job_id, root, bonds, family), "notes": notes_of(notes)}
 
 
 def _avoid_of(worker: str | None, until: datetime | None, others: Sequence[str] | None) -> Avoid | None:
@@ -167,17 +201,43 @@ class Granted(msgspec.Struct, frozen=True):
 
     token: str
     marked: str  # the token of a job with a key
-    worker: str
-    at: datetime
-    expires_at: datetime
-    fence: int
+    model: JobRecord
+    """A job on its first claim, but for what is its own. Python passes more than 15 keywords as a dict, which
+    makes a whole record three times as slow as a changed copy of this one.
+    """
+    children: dict[str, JobRecord] = {}
+    """The same for children, by what the claim says of their parents."""
+
+    def child_of(self, text: str) -> JobRecord:
+        """A child and nothing else: in quotes its parent, and its root where that is another job."""
+        model = self.children.get(text)
+        if model is None:
+            parent, root = text[1:37], text[37:73]
+            bonds = Bonds(parent=parent)
+            model = replace(self.model, bonds=bonds, root=root if len(text) > 38 else parent)
+            self.children[text] = model
+        return model
 
 
 def granted(token: str, worker: str, at: datetime, lease_for: timedelta) -> Granted:
-    return Granted(token, token + MARK, worker, at, at + lease_for, max(1, micros(at)))
+    model = JobRecord(
+        id="",
+        seq=0,
+        type="",
+        queue="",
+        state=JobState.RUNNING,
+        payload=b"",
+        created_at=at,
+        updated_at=at,
+        version=2,
+        starts=1,
+        fence=max(1, micros(at)),
+        lease_expires_at=at + lease_for,
+        worker_id=worker,
+        started_at=at,
+    )
+    return Granted(token, token + MARK, model)
 
-
-_RUNNING = JobState.RUNNING
 
 # ------------------------------------------------------------------ tokens
 

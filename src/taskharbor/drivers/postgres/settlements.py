@@ -18,7 +18,14 @@ from taskharbor.model.job import Lease
 from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Settlement, Stalled
 from taskharbor.model.text import ERROR_LIMIT, TRACE_LIMIT, safe_text
 
-_KINDS: dict[type, int] = {Retry: 2, Fail: 3, Release: 4, Cancelled: 5, Stalled: 6}  # in the function settle
+_KINDS: dict[type, int] = {
+    Park: 0,
+    Retry: 2,
+    Fail: 3,
+    Release: 4,
+    Cancelled: 5,
+    Stalled: 6,
+}  # in the function settle
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -30,14 +30,18 @@ _FITS = """case when s.state > 0 then s.state when s.is_timed and s.eligible_at 
       and ($9::text is null or exists (
           select from {schema}.job_history k where k.id = e.id and k.failure_kind = $9::text offset 0))
       and ($11::timestamptz is null or s.state >= 4 and s.ends_at > $11::timestamptz)"""
+_NOTES = """case when s.link_flags & 32 <> 0 then (
+    select json_agg(json_build_array(n.name, encode(n.data, 'hex'), {schema}.micros(n.at)) order by n.no)
+    from {schema}.note n where n.id = s.id)::text end"""
 _QUEUES_IN = """with recursive at as materialized (
     select coalesce($1::timestamptz, clock_timestamp()) as now
 ), names(name) as (
-    select case when $2::text is null then (select min(queue) from {schema}.{table}) else $2::text end
+    select case when $2::text is null then {first} else $2::text end
     union all
-    select (select min(t.queue) from {schema}.{table} t where t.queue > n.name) from names n
-    where n.name is not null and $2::text is null
+    select {next} from names n where n.name is not null and $2::text is null
 )"""
+_FIRST = "(select min(queue) from {schema}.%s)"
+_NEXT = "(select min(t.queue) from {schema}.%s t where t.queue > n.name)"
 _PAGE = """, picked as (
     select e.id, e.seq, e.ended
     from examined e
@@ -54,6 +58,8 @@ left join picked x on true
 left join lateral (select * from {schema}.job k where k.id = x.id offset 0) j on true
 left join lateral (select * from {schema}.job_state k where k.id = x.id offset 0) s on true
 left join lateral (select * from {schema}.job_history k where k.id = x.id offset 0) h on true
+left join lateral (
+    select * from {schema}.family k where k.id = x.id and s.link_flags & 32 <> 0 offset 0) f on true
 order by x.ended {order}, x.seq {order}"""
 
 
@@ -62,18 +68,20 @@ class Statements:
 
     def __init__(self, address: Address) -> None:
         blanks = {
-            "{queues_in_job}": _QUEUES_IN.replace("{table}", "job"),
-            "{queues_in_finished}": _QUEUES_IN.replace("{table}", "finished"),
+            "{queues_in_job}": _queues_in("job"),
+            "{queues_in_finished}": _queues_in("finished", "family_end", "child_end"),
             "{page}": _PAGE,
             "{fits}": _FITS,
+            "{notes}": _NOTES,
+            "{columns}": COLUMNS,
             "{schema}": address.identifier,
             "{schema_text}": f"'{address.schema}'",
-            "{columns}": COLUMNS,
             "{channel}": f"'{address.channel}'",
         }
         self._texts = {name: _filled(FILES[name], blanks) for name in FILES.names()}
         blanks["{columns}"] = COLUMNS_WITHOUT_PAYLOAD
-        finds = ("find_few", "find_walk", "find_waiting", "find_ended")
+        blanks["{notes}"] = "null::text"
+        finds = ("find_few", "find_walk", "find_waiting", "find_ended", "find_children")
         self._lean = {name: _filled(FILES[name], blanks) for name in ("get", *finds)}
 
     def __getitem__(self, name: str) -> str:
@@ -91,6 +99,15 @@ class Statements:
 
 _OLDEST_FIRST = {"{order}": "asc", "{back}": "desc", "{beyond}": ">", "{upto}": ">="}
 _NEWEST_FIRST = {"{order}": "desc", "{back}": "asc", "{beyond}": "<", "{upto}": "<="}
+
+
+def _queues_in(*tables: str) -> str:
+    """The queues that these tables have, one after the other: each is a look at an index."""
+    text = _QUEUES_IN
+    for blank, one in (("{first}", _FIRST), ("{next}", _NEXT)):
+        each = ", ".join(one % table for table in tables)
+        text = text.replace(blank, f"least({each})")
+    return text
 
 
 def _filled(text: str, blanks: dict[str, str]) -> str:
@@ -119,22 +136,22 @@ def enqueue_arguments(
         always_wake,
         is_new,
         as_array([job.id for job in jobs]),
-        _once([job.queue for job in jobs]),
-        _once([job.type for job in jobs]),
+        once([job.queue for job in jobs]),
+        once([job.type for job in jobs]),
         [job.payload for job in jobs],
-        _unless_default([headers_text(job.headers) if job.headers else None for job in jobs]),
-        _unless_default([job.key for job in jobs]),
-        _unless_default([flags_of(job.update) for job in jobs]),
-        _unless_default([job.idempotency_key for job in jobs]),
-        _once([job.priority for job in jobs], 0),
-        _once([job.requires for job in jobs], "any"),
-        _unless_default([job.run_at for job in jobs]),
-        _unless_default([None if job.delay is None else span_us(job.delay) for job in jobs]),
-        _once([0 if job.timeout is NO_TIME else span_us(job.timeout) for job in jobs], 0),
-        _once([job.max_attempts for job in jobs], 0),
-        _once([job.max_stalls for job in jobs], 0),
-        _unless_default([span_us(job.min_backoff) for job in jobs]),
-        _unless_default([span_us(job.max_backoff) for job in jobs]),
+        unless_default([headers_text(job.headers) if job.headers else None for job in jobs]),
+        unless_default([job.key for job in jobs]),
+        unless_default([flags_of(job.update) for job in jobs]),
+        unless_default([job.idempotency_key for job in jobs]),
+        once([job.priority for job in jobs], 0),
+        once([job.requires for job in jobs], "any"),
+        unless_default([job.run_at for job in jobs]),
+        unless_default([None if job.delay is None else span_us(job.delay) for job in jobs]),
+        once([0 if job.timeout is NO_TIME else span_us(job.timeout) for job in jobs], 0),
+        once([job.max_attempts for job in jobs], 0),
+        once([job.max_stalls for job in jobs], 0),
+        unless_default([span_us(job.min_backoff) for job in jobs]),
+        unless_default([span_us(job.max_backoff) for job in jobs]),
     ]
 
 
@@ -148,6 +165,10 @@ def usual_job(jobs: Sequence[NewJob]) -> NewJob | None:
     job = jobs[0]
     is_usual = job.run_at is None and job.delay is None and job.key is None and job.idempotency_key is None
     return job if is_usual and len(jobs) == 1 else None
+
+
+def has_bonds(jobs: Sequence[NewJob]) -> bool:
+    return any(job.bonds is not None for job in jobs)
 
 
 def are_new(jobs: Sequence[NewJob]) -> bool:
@@ -191,11 +212,11 @@ def _digits(number: int | None) -> bytes | None:
     return None if number is None else b"%d" % number
 
 
-def _unless_default(values: list[Any]) -> list[Any] | None:
+def unless_default(values: list[Any]) -> list[Any] | None:
     return None if values.count(None) == len(values) else values
 
 
-def _once(values: list[Any], default: Any = None) -> list[Any] | None:
+def once(values: list[Any], default: Any = None) -> list[Any] | None:
     """One value for all where they are alike, nothing at all where it is the default."""
     first = values[0]
     if values.count(first) < len(values):
@@ -214,14 +235,14 @@ def enqueued(jobs: Sequence[NewJob], rows: Sequence[Sequence[Any]]) -> list[Enqu
     head = rows[0]
     at = head[4]
     if head[2] != "stored":
-        raise _refusal(len(jobs), queue=head[1], result=head[2], detail=head[5])
+        raise refusal(len(jobs), queue=head[1], result=head[2], detail=head[5])
     answers = enqueued_at(jobs, at)
     for ord_, job_id, result, version, _, _ in rows[1:]:
         answers[ord_ - 1] = Enqueued(job_id, EnqueueResult(result), at, version)
     return answers
 
 
-def _refusal(count: int, *, queue: str, result: str, detail: int) -> Exception:
+def refusal(count: int, *, queue: str, result: str, detail: int) -> Exception:
     if result == "limited":
         return RateLimited(queue, timedelta(microseconds=detail))
     return InvalidArgument(

@@ -25,6 +25,7 @@ from taskharbor.drivers.borrowed import (
     refuse_autocommit,
     refuse_two_phase,
 )
+from taskharbor.drivers.postgres.family_step import Asked
 from taskharbor.drivers.postgres.faults import ours
 from taskharbor.drivers.postgres.statements import numbered
 from taskharbor.errors import InvalidArgument, TaskHarborError
@@ -50,6 +51,28 @@ def run_on(connection: Any, statement: str, arguments: list[Any], then: Then[_T]
     if is_async(connection):
         raise InvalidArgument("this is an async connection, and a blocking one is needed; nothing was done")
     return cast(_T, _run(connection, statement, arguments, then, joins=False))
+
+
+def asked_in(tx: Any, asked: Asked[_T]) -> _T:
+    """Run all statements of a step in the caller's transaction, on a blocking connection."""
+    rows: Any = None
+    while True:
+        try:
+            ask = asked.send(rows)
+        except StopIteration as over:
+            return cast(_T, over.value)
+        rows = run_in(tx, ask.statement, ask.arguments, list)
+
+
+async def asked_in_async(tx: Any, asked: Asked[_T]) -> _T:
+    """The same on an async connection."""
+    rows: Any = None
+    while True:
+        try:
+            ask = asked.send(rows)
+        except StopIteration as over:
+            return cast(_T, over.value)
+        rows = await cast(Awaitable[Any], run_in(tx, ask.statement, ask.arguments, list))
 
 
 def _run(tx: Any, statement: str, arguments: list[Any], then: Then[_T], *, joins: bool) -> _T | Awaitable[_T]:

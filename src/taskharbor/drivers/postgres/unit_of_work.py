@@ -17,8 +17,10 @@ from taskharbor.drivers.lifecycle import JobsOfKey
 from taskharbor.drivers.postgres.rows import (
     CODES,
     HAD_COPY,
+    IS_CHILD,
     IS_COPY,
     IS_KEYED,
+    IS_RELATED,
     IS_REMEMBERED,
     RUN_HAD_COPY,
     flags_of,
@@ -37,6 +39,10 @@ from taskharbor.model.transitions import new_record, waiting_state
 
 Key = tuple[str, bytes]
 _BODY = ("type", "payload", "headers", "timeout", "max_attempts", "max_stalls", "min_backoff", "max_backoff")
+
+
+class HasFamily(Exception):
+    """A job that a step would lock is of a family: `FamilyStep` takes its locks in another order."""
 
 
 class UnitOfWork:
@@ -82,6 +88,8 @@ class UnitOfWork:
                 job = replace(job, state=waiting_state(job.run_at, self.now))
             self._records[job.id] = self._stored[job.id] = job
             self._links[job.id] = link_flags_of(row)
+            if self._links[job.id] & (IS_RELATED | IS_CHILD):
+                raise HasFamily
         for _ in range(seqs):
             self._seqs.append(await self._connection.fetchval(self._sql["next_seq"]))
 
@@ -179,12 +187,12 @@ class UnitOfWork:
         if self._dropped:
             await run.execute(self._sql["drop_jobs"], self._dropped)
         changed = [job for job in self._written.values() if job.id in self._stored]
-        bodies = [_body(job) for job in changed if _is_other_work(job, self._stored[job.id])]
+        bodies = [body_of(job) for job in changed if is_other_work(job, self._stored[job.id])]
         if bodies:  # before the states: a job is in the line of its type
             await run.executemany(self._sql["write_job"], bodies)
         if changed:
             await run.executemany(self._sql["write_state"], [self._state(job) for job in changed])
-        new = [_insert(job) for job in self._written.values() if job.id not in self._stored]
+        new = [inserted(job) for job in self._written.values() if job.id not in self._stored]
         if new:
             await run.executemany(self._sql["insert_job"], new)
         keys = [(*key, *now) for key, stored in self._keys.items() if (now := self._holders(key)) != stored]
@@ -203,7 +211,9 @@ class UnitOfWork:
 
     def _state(self, job: JobRecord) -> Sequence[object]:
         is_running = job.state is JobState.RUNNING
-        kept = IS_REMEMBERED | HAD_COPY | (RUN_HAD_COPY if is_running else 0)  # the next run may have one
+        kept = (
+            IS_REMEMBERED | HAD_COPY | IS_RELATED | IS_CHILD | (RUN_HAD_COPY if is_running else 0)
+        )  # the next run may have one
         links = self._links[job.id] & kept
         links |= IS_KEYED if job.key is not None else 0
         links |= IS_COPY if job.speculates_on is not None else 0
@@ -219,7 +229,7 @@ class UnitOfWork:
         )
 
 
-def _insert(job: JobRecord) -> Sequence[object]:
+def inserted(job: JobRecord) -> Sequence[object]:
     return (
         *(
             job.id,
@@ -240,13 +250,13 @@ def _avoid(avoid: Avoid | None) -> tuple[str | None, datetime | None, Sequence[s
     return (None, None, None) if avoid is None else (avoid.worker, avoid.until, avoid.others)
 
 
-def _body(job: JobRecord) -> Sequence[object]:
+def body_of(job: JobRecord) -> Sequence[object]:
     return (
         *(job.id, job.type, job.payload, headers_text(job.headers), span_us(job.timeout)),
         *(job.max_attempts, job.max_stalls, span_us(job.min_backoff), span_us(job.max_backoff)),
     )
 
 
-def _is_other_work(job: JobRecord, before: JobRecord) -> bool:
+def is_other_work(job: JobRecord, before: JobRecord) -> bool:
     """Whether what the job does has changed, not only its state."""
     return any(getattr(job, name) != getattr(before, name) for name in _BODY)

@@ -43,7 +43,8 @@ cross join lateral (select * from {schema}.job_state k where k.id = i.id::uuid o
 select * from {schema}.sweep($1::timestamptz, $2::text[], $3::integer)
 
 -- name: promote
-select {schema}.promote($1::timestamptz, $2::integer)
+select {schema}.promote($1::timestamptz, $2::integer), exists (select from {schema}.owed) or exists (select from {schema}.stripe)
+    or exists (select from {schema}.family f where f.deadline <= coalesce($1::timestamptz, clock_timestamp()))
 
 -- name: prune
-select {schema}.prune($1::timestamptz, $2::integer)
+select {schema}.prune($1::timestamptz, $2::integer), exists (select from {schema}.family_end)

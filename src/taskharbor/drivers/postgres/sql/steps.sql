@@ -7,6 +7,7 @@ from {schema}.lock_jobs($1::text[]::uuid[], $2::text, $3::bytea, $4::timestamptz
 cross join lateral (select (l.o_state).*) s
 cross join lateral (select (l.o_job).*) j
 cross join lateral (select (l.o_history).*) h
+cross join (select null::uuid as id, false as is_open, null::json as bonds, null::json as family, null::uuid as root) f
 
 -- name: next_seq
 select nextval('{schema}.job_seq')

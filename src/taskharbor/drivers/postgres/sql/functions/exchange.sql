@@ -1,13 +1,15 @@
 -- exchange: settle, then hand out jobs, in one statement. The rule of a claim is `claimed` in model/transitions.py.
---   p_ids … p_others: what to settle, as in `settle`; p_ids null: nothing.
+--   p_ids … p_others: what to settle, as in `settle_attempts`; p_ids null: nothing.
 --   p_queues … p_rate_us: the claim; p_limit 0: none. p_idle: queues to mark as idle when not enough was found.
 --   p_checked_until: hints that were due before that were looked at a moment ago. p_seen: the latest instant that the
 --   caller has seen; a clock behind it went back. p_start_…: for some lines, named queue/lane, by rising rank, the place
 --   of the last job that the same caller took a moment ago. Entries before it are mostly dead ones that no vacuum has
 --   removed yet. p_back: the newest row of `handed_back` then; when there is one since, the start of the line is looked at.
 --   Returns a first row: the deciding instant in o_created_at; in o_seq 1 when leases must be reclaimed by the caller
---   first, 2 when settlements are left over and 4 when others are at a gate: then nothing was claimed; in o_done, o_states and
---   o_versions the answer of `settle`, o_settled_at its instant; in o_id the newest row of `handed_back`, as text; in
+--   first, 2 when settlements are left over (18: some of them of jobs of families) and 4 when others are at a gate: then nothing was
+--   claimed; 8 when not enough was found and something is owed to families. In o_rank 1 when not enough was found and children are
+--   counted by sets at some parent. In o_done, o_states and o_versions the answer of `settle_attempts`, o_settled_at its instant; in o_type the
+--   parents at which children were counted, as in `count_children`; in o_id the newest row of `handed_back`, as text; in
 --   o_more what a sweep brought about, as [id, queue, type, result, stalls, at, version, ord]. Then the jobs that were handed out, in
 --   order; o_more has what only some of them have. A last row without o_id names entries that had lost their jobs.
 --
@@ -57,15 +59,22 @@ declare
     v_counts integer[] := '{}';  -- how many jobs it took,
     v_firsts integer[] := '{}';  -- and where they begin in v_ids
     v_taken integer;
+    v_stops boolean;             -- is there a parent whose children must not be handed out?
     v_lost uuid[] := '{}';       -- jobs whose rows have vanished
 begin
     if p_ids is not null then
-        select s.o_at, s.o_done, s.o_states, s.o_versions into o_settled_at, o_done, o_states, o_versions
-        from settle(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
+        select s.o_at, s.o_done, s.o_states, s.o_versions, s.o_counted into o_settled_at, o_done, o_states, o_versions, o_type
+        from settle_attempts(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
         v_now := coalesce(p_now, clock_timestamp());
     end if;
     o_created_at := v_now;
     o_seq := case when cardinality(o_done) < cardinality(p_ids) then 2 else 0 end;
+    if o_seq > 0 and exists (
+        select from unnest(p_ids) as i(id)
+        cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 96 <> 0 offset 0) s)
+    then
+        o_seq := 18;
+    end if;
     if p_limit <= 0 or o_seq > 0 then
         return next;
         return;
@@ -122,6 +131,7 @@ begin
         end if;
     end if;
 
+    v_stops := p_types is null and exists (select from family f where f.is_stopping and f.is_open);
     foreach v_queue in array v_queues loop
         exit when v_left <= 0;
         v_room := v_left;
@@ -168,7 +178,9 @@ begin
                           and (w.eligible_at, w.seq) > (v_at, v_seq)
                           and (not w.is_timed or w.eligible_at <= v_now)
                           and (not w.is_copy or may_copy(w.id, p_worker, v_now))
-                          and (not w.has_run or (select true from job_state s where s.id = w.id for update skip locked))
+                          and (not v_stops or not is_stopped_child(w.id))
+                          and (not w.has_run or (select true from job_state s where s.id = w.id
+                               and (s.link_flags & 32 = 0 or may_run(s.id, v_now)) for update skip locked))
                         order by w.eligible_at, w.seq limit v_room for update skip locked) w;
                 else
                     select s.rows, s.ids into v_some_rows, v_some_ids
@@ -193,6 +205,14 @@ begin
     v_ends := after(v_now, p_lease_us);
     v_fence := micros(v_now);
     o_created_at := v_now;
+    if v_left > 0 then
+        if exists (select from owed) or exists (select from family f where f.deadline <= v_now) then
+            o_seq := 8;
+        end if;
+        if exists (select from stripe) then
+            o_rank := 1;
+        end if;
+    end if;
     return next;
     if cardinality(v_rows) > 0 then
         delete from waiting where ctid = any (v_rows);
@@ -209,14 +229,17 @@ begin
         where j.id >= t.id and j.id <= t.id and s.id >= t.id and s.id <= t.id
         returning s.id::text, s.seq, j.type, s.queue, j.payload, j.created_at, s.rank, s.lane,
             case when s.is_timed then s.eligible_at end, j.max_attempts, j.max_stalls,
-            case when s.version > 2 or s.link_flags & 6 <> 0 or j.headers is not null or j.timeout_us <> 0
+            case when s.version > 2 or s.link_flags & 38 <> 0 or j.headers is not null or j.timeout_us <> 0
                       or j.min_backoff_us is not null or j.max_backoff_us is not null then
                 json_build_array(
                     j.headers, j.timeout_us, j.min_backoff_us, j.max_backoff_us, s.version, encode(j.idempotency_key, 'hex'),
                     s.attempts, s.stalls, s.starts, s.fence, s.cancel_requested, j.speculates_on, j.avoid_worker,
                     micros(j.avoid_until), j.avoid_others, (
                         select json_build_array(h.last_error, micros(h.failed_at), h.failure_kind, h.history)
-                        from job_history h where h.id = s.id)) end,
+                        from job_history h where h.id = s.id),
+                    case when s.link_flags & 32 <> 0 then family_more(s.id)
+                         when s.link_flags & 64 <> 0 then json_build_array(coalesce(j.root, j.parent), j.parent) end)
+                 when s.link_flags & 64 <> 0 then ('"' || j.parent::text || coalesce(j.root::text, '') || '"')::json end,
             s.key, null::integer[], null::smallint[], null::integer[], null::timestamptz;
         get diagnostics v_taken = row_count;
         if v_taken < cardinality(v_ids) then  -- entries without a job: they go

@@ -1,6 +1,6 @@
 -- extend: count leases from now on; one row per lease that held, by its place in p_ids. The same as `extended` in
 -- model/transitions.py.
---   p_ids: sorted. p_leases, p_tokens, p_workers, p_marks: as in `settle`. p_progress: null when there is none.
+--   p_ids: sorted. p_leases, p_tokens, p_workers, p_marks: as in `settle_attempts`. p_progress: null when there is none.
 create or replace function {schema}.extend(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
     p_progress text[], p_lease_us bigint)

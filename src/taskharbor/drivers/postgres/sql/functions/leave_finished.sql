@@ -4,6 +4,24 @@ language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
     v_row record;
 begin
+    if p_state.link_flags & 96 <> 0 then
+        delete from family_end where id = p_state.id;
+        if found or p_state.link_flags & 64 = 0 then
+            return;
+        end if;
+        for v_row in
+            select f.no, f.ids from child_end f where f.queue = p_state.queue and f.at = p_state.ends_at order by f.no for update
+        loop
+            continue when p_state.id <> all (v_row.ids);
+            if cardinality(v_row.ids) = 1 then
+                delete from child_end f where f.queue = p_state.queue and f.at = p_state.ends_at and f.no = v_row.no;
+            else
+                update child_end f set ids = array_remove(f.ids, p_state.id)
+                where f.queue = p_state.queue and f.at = p_state.ends_at and f.no = v_row.no;
+            end if;
+        end loop;
+        return;
+    end if;
     for v_row in
         select f.no, f.ids from finished f
         where f.queue = p_state.queue and f.state = p_state.state and f.at = p_state.ends_at order by f.no for update

@@ -4,7 +4,7 @@ create or replace function {schema}.line_up(p_ids uuid[], p_now timestamptz) ret
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 begin
     insert into waiting (seq, eligible_at, id, rank, is_timed, is_copy, has_run, queue, lane, line)
-    select s.seq, s.eligible_at, s.id, s.rank, s.is_timed, s.link_flags & 4 <> 0, s.starts > 0, s.queue, s.lane,
+    select s.seq, s.eligible_at, s.id, s.rank, s.is_timed, s.link_flags & 4 <> 0, s.starts > 0 or s.link_flags & 32 <> 0, s.queue, s.lane,
            s.queue || '/' || s.lane || '/' || j.type
     from unnest(p_ids) as i(id)
     cross join lateral (select * from job_state k where k.id = i.id and k.state = 0 offset 0) s

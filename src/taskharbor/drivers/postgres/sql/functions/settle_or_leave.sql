@@ -1,4 +1,5 @@
--- settle_or_leave: `settle` inside a transaction that goes on. What it cannot settle it has perhaps waited for, and a row
+-- settle_or_leave: `settle_attempts` inside a transaction that goes on; a child is left, for it is counted under the lock of
+-- its tree. What it cannot settle it has perhaps waited for, and a row
 -- that was waited for stays locked. The step that follows takes locks in their order, so those are released here.
 create or replace function {schema}.settle_or_leave(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
@@ -6,8 +7,15 @@ create or replace function {schema}.settle_or_leave(
     out o_at timestamptz, out o_done integer[], out o_states smallint[], out o_versions integer[])
 language plpgsql set search_path = {schema}, pg_temp as $$
 begin
+    if exists (
+        select from unnest(p_ids) as i(id)
+        cross join lateral (select from job_state k where k.id = i.id and k.link_flags & 64 <> 0 offset 0) s)
+    then
+        o_done := '{}';
+        return;
+    end if;
     select s.o_at, s.o_done, s.o_states, s.o_versions into o_at, o_done, o_states, o_versions
-    from settle(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
+    from settle_attempts(p_now, p_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others) s;
     if cardinality(o_done) = 0 then
         raise exception 'not settled' using errcode = 'TH002';
     end if;

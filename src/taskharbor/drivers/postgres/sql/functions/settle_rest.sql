@@ -1,4 +1,4 @@
--- settle_rest: what `settle` does not do the usual way. Arguments as there, but p_ids has nulls in the places of what is done, or
+-- settle_rest: what `settle_attempts` does not do the usual way. Arguments as there, but p_ids has nulls in the places of what is done, or
 -- must not be done here. p_at: the deciding instant; p_until: rows that changed since are left out; p_key_ids, p_key_rows,
 -- p_nexts: jobs whose key is locked, with its row and what is blocked behind it.
 create or replace function {schema}.settle_rest(
@@ -42,7 +42,8 @@ begin
                             when i.kind = 6 and j.max_stalls > 0 and k.stalls + 1 >= j.max_stalls then 5 else 0 end as state,
                        k.is_timed, k.eligible_at
                 from job_state k where k.id = i.id offset 0) c) e
-        where s.id >= i.id and s.id <= i.id and s.state = 3 and s.link_flags & 12 = 0 and s.updated_at <= p_until
+        where s.id >= i.id and s.id <= i.id and s.state = 3 and s.link_flags & 44 = 0 and i.kind > 0 and s.updated_at <= p_until
+          and (s.link_flags & 64 = 0 or e.state in (0, 4) and (select true from job_state k where k.id = s.id for no key update skip locked))
           and case when v_sweeps then s.ends_at <= p_at else
               s.token = p_tokens[coalesce(i.lease, 1)] and s.ends_at > p_at
               and s.worker = coalesce(p_workers[coalesce(i.lease, 1)], s.worker)

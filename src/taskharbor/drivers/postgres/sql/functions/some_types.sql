@@ -16,6 +16,7 @@ declare
     v_mine tid[];
     v_rows tid[];
     v_ids uuid[];
+    v_stops boolean := exists (select from family f where f.is_stopping and f.is_open);
 begin
     loop
         if v_walks > 0 then
@@ -48,7 +49,9 @@ begin
                 where w.ctid = any (v_mine)
                   and (not w.is_timed or w.eligible_at <= p_now)
                   and (not w.is_copy or may_copy(w.id, p_worker, p_now))
-                  and (not w.has_run or (select true from job_state s where s.id = w.id for update skip locked))
+                  and (not v_stops or not is_stopped_child(w.id))
+                  and (not w.has_run or (select true from job_state s where s.id = w.id
+                       and (s.link_flags & 32 = 0 or may_run(s.id, p_now)) for update skip locked))
                 order by w.eligible_at, w.seq
                 limit p_limit - coalesce(cardinality(rows), 0)
                 for update skip locked) w;

@@ -1,7 +1,7 @@
 -- sweep: look at the hints that are due in these queues (null: in all), oldest first, and end up to p_limit leases that
 -- have run out, as `reclaim_one` in drivers/lifecycle.py. Jobs that still run get a later hint. Waits for nothing: what somebody else has locked keeps its hint.
---   One row per job, o_ord by the end of its lease: o_result 1 ready again, 2 merged, 5 failed, 6 cancelled; 8: the caller must reclaim it, because copies
---   or a failure job take part; 9: it was dropped, because its row in `job` is lost.
+--   One row per job, o_ord by the end of its lease: o_result 1 ready again, 2 merged, 5 failed, 6 cancelled; 8: the caller must reclaim it, because copies,
+--   a family or a failure job take part; 9: it was dropped, because its row in `job` is lost.
 create or replace function {schema}.sweep(p_now timestamptz, p_queues text[], p_limit integer)
 returns table (o_ord integer, o_id text, o_result integer, o_version integer, o_at timestamptz, o_queue text, o_type text, o_stalls integer)
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
@@ -66,12 +66,16 @@ begin
     cross join lateral (select * from job_state k where k.id = i.id offset 0) s
     left join lateral (select k.max_stalls, k.type from job k where k.id = i.id offset 0) j on true
     cross join lateral (
-        select s.link_flags & 12 <> 0 or not s.cancel_requested and j.max_stalls > 0 and s.stalls + 1 >= j.max_stalls
+        select s.link_flags & 44 <> 0
+               or s.link_flags & 64 <> 0 and (s.cancel_requested or j.max_stalls > 0 and s.stalls + 1 >= j.max_stalls)
+               or not s.cancel_requested and j.max_stalls > 0 and s.stalls + 1 >= j.max_stalls
                and j.type <> 'taskharbor.failed' and exists (
                    select from queue_settings r where r.fail_queue is not null and r.queue in (s.queue, '*')) as is_careful) g
     left join lateral (
         select true as is_mine from job_state k
         where k.id = i.id and j.type is not null and not g.is_careful and k.state = 3 and k.ends_at <= v_now
+          -- As it was when `is_careful` was decided: a cancel or a new bond in between leaves it to the next sweep.
+          and k.link_flags = s.link_flags and (k.link_flags & 64 = 0 or k.cancel_requested = s.cancel_requested)
           and (k.key is null or (select true from job_key q where q.queue = k.queue and q.key = k.key for update skip locked))
           and (not exists (select from slot q where q.queue = k.queue and q.id = k.id)
                or (select true from slot q where q.queue = k.queue and q.id = k.id for update skip locked))
@@ -90,7 +94,7 @@ begin
         return query select 0, i.id::text, 9, 0, v_now, null::text, null::text, 0 from unnest(v_some.lost) as i(id);
     end if;
     if v_some.ids is not null then
-        select * into v_settled from settle(p_now, v_some.ids, null, null, null, null, null, null);
+        select * into v_settled from settle_attempts(p_now, v_some.ids, null, null, null, null, null, null);
         return query
         select i.no::integer, i.id::text, case when d.ord = any (v_settled.o_merged) then 2 when d.state < 2 then 1 else d.state::integer end, d.version, v_settled.o_at,
                i.queue, coalesce(w.type, i.type), coalesce(w.stalls, i.stalls + case when d.state = 5 then 1 else 0 end)

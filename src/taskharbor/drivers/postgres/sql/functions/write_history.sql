@@ -1,5 +1,5 @@
 -- write_history: what attempts that have just ended leave behind: an entry in the history, and the last error where it is
--- one. The same as `settled` and `stalled` in model/transitions.py. p_done: which of p_ids; p_others: as in `settle`.
+-- one. The same as `settled` and `stalled` in model/transitions.py. p_done: which of p_ids; p_others: as in `settle_attempts`.
 create or replace function {schema}.write_history(
     p_now timestamptz, p_ids uuid[], p_done integer[], p_others json, p_sweeps boolean)
 returns void

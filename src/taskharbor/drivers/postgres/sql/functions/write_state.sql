@@ -36,6 +36,9 @@ begin
     end if;
     if p_state = 0 then
         perform line_up(array[p_id], p_now);
+    elsif p_state >= 4 and p_link_flags & 96 <> 0 then
+        insert into family_end (id, seq, at, state, is_root, queue)
+        select s.id, s.seq, s.ends_at, s.state, j.parent is null, s.queue from job_state s join job j on j.id = s.id where s.id = p_id;
     elsif p_state >= 4 then
         insert into finished (at, queue, state, is_copy, seq, ids)
         select s.ends_at, s.queue, s.state, s.link_flags & 4 <> 0,

@@ -1,18 +1,19 @@
--- settle: end attempts whose leases hold. The rules are those of `settled` and `stalled` in model/transitions.py and of
+-- settle_attempts: end attempts whose leases hold. The rules are those of `settled` and `stalled` in model/transitions.py and of
 -- `leave` in drivers/lifecycle.py.
 --   p_ids: sorted. p_leases: for each the number of its lease in p_tokens, p_workers and p_marks (is it of a job with a
 --   key?); null: all have the first. p_results: null when there are none.
 --   p_others: what is no ack, as [{ord, kind, delay, run_at, error, trace, failure_kind, attempts, failed_at}], with kind
---   2 retry, 3 fail, 4 release, 5 cancelled, 6 stalled; null: all are acks, or in a sweep all are stalled.
+--   0 park (which is left to the caller), 2 retry, 3 fail, 4 release, 5 cancelled, 6 stalled; null: all are acks, or in a sweep all are stalled.
 --   p_tokens null: a sweep. Leases that have run out instead; the caller has locked the rows and their keys.
---   Not done here, for the caller to settle one by one: jobs with copies, failures that make a failure job, and whatever
+--   Not done here, for the caller to settle one by one: jobs with copies or of families, children that end otherwise than completed, failures that make a failure job, and whatever
 --   somebody else has locked or changed this moment. So this waits for no key, and its instant is behind all it meets.
 --   Returns the places of what was done with states (0 scheduled, 1 ready, else as stored) and versions; o_done null: all were acked, to the version o_versions[1].
---   o_merged: the places of those that took over a blocked job.
-create or replace function {schema}.settle(
+--   o_merged: the places of those that took over a blocked job. o_counted: as in `count_children`.
+create or replace function {schema}.settle_attempts(
     p_now timestamptz, p_ids uuid[], p_leases smallint[], p_tokens uuid[], p_workers text[], p_marks boolean[],
     p_results bytea[], p_others json,
-    out o_at timestamptz, out o_done integer[], out o_states smallint[], out o_versions integer[], out o_merged integer[])
+    out o_at timestamptz, out o_done integer[], out o_states smallint[], out o_versions integer[], out o_merged integer[],
+    out o_counted text)
 language plpgsql set search_path = {schema}, pg_temp {plan} as $$
 declare
     v_count integer := cardinality(p_ids);
@@ -28,6 +29,8 @@ declare
     v_acked uuid[];         -- what the usual way has done,
     v_places integer[];     -- and its places in p_ids
     v_free uuid[];          -- of the others, those that are not locked
+    v_children uuid[];      -- completed children, to be counted at their parents
+    v_gone uuid[];          -- those of them that are not kept
 begin
     if v_sweeps or true = any (p_marks) then
         select array_agg(x.id), array_agg(k.ctid), array_agg(k.next) into v_key_ids, v_key_rows, v_nexts
@@ -61,23 +64,35 @@ begin
                 update job_state s set state = 4, version = 3, updated_at = o_at, ends_at = o_at,
                     result = case when p_results is not null then p_results[width_bucket(s.id, p_ids)] end
                 where s.id = any (v_ids) and s.state = 3 and s.version = 2 and s.starts = 1 and not s.cancel_requested
-                  and s.ends_at > o_at and s.updated_at <= v_until and s.link_flags & 14 = 0
+                  and s.ends_at > o_at and s.updated_at <= v_until and s.link_flags & 46 = 0
+                  -- A step of its family may have a child, and wait for another one that is done here.
+                  and (s.link_flags & 64 = 0 or (select true from job_state k where k.id = s.id for no key update skip locked))
                   and case when p_leases is null then
                           s.token = p_tokens[1] and s.worker = coalesce(p_workers[1], s.worker) and (s.key is not null) = p_marks[1]
                       else s.token = p_tokens[p_leases[width_bucket(s.id, p_ids)]]
                           and s.worker = coalesce(p_workers[p_leases[width_bucket(s.id, p_ids)]], s.worker)
                           and (s.key is not null) = p_marks[p_leases[width_bucket(s.id, p_ids)]] end
                   and (p_others is null or width_bucket(s.id, p_ids) <> all (v_others))
-                returning s.queue, s.id
+                returning s.queue, s.id, s.link_flags
             )
-            select u.queue, array_agg(u.id) as ids from u group by u.queue
+            select u.queue, u.link_flags & 64 <> 0 as is_child, array_agg(u.id) as ids from u group by 1, 2
         loop
             v_acked := v_acked || v_part.ids;
             if v_has_settings then
                 delete from slot where queue = v_part.queue and id = any (v_part.ids);
             end if;
+            if v_part.is_child then
+                v_children := v_children || v_part.ids;
+            end if;
             if v_has_settings and retention(v_part.queue, 4) = 0 then
-                perform forget(v_part.ids);
+                if v_part.is_child then
+                    v_gone := v_gone || v_part.ids;
+                else
+                    perform forget(v_part.ids);
+                end if;
+            elsif v_part.is_child then
+                insert into child_end (at, queue, ids)
+                select o_at, v_part.queue, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
             else
                 insert into finished (at, queue, state, ids)
                 select o_at, v_part.queue, 4, v_part.ids[i : i + 99] from generate_series(1, cardinality(v_part.ids), 100) as i;
@@ -88,6 +103,9 @@ begin
                 perform leave_keys(o_at, v_key_rows, v_nexts);
             end if;
             perform drop_hints(p_leases, p_tokens, array(select generate_series(1, v_count)));
+            if v_children is not null then
+                o_counted := count_children(v_children, v_gone);
+            end if;
             o_versions := array[3];
             return;
         end if;
@@ -110,6 +128,17 @@ begin
     select r.o_done, r.o_states, r.o_versions, r.o_merged into o_done, o_states, o_versions, o_merged
     from settle_rest(o_at, v_until, v_ids, p_leases, p_tokens, p_workers, p_marks, p_results, p_others, v_has_settings,
                      v_key_ids, v_key_rows, v_nexts) r;
+    if 4 = any (o_states) and not v_sweeps then
+        select array_agg(s.id) as ids, array_agg(s.id) filter (where v_has_settings and retention(s.queue, 4) = 0) as gone into v_part
+        from unnest(o_done, o_states) as d(ord, state)
+        cross join lateral (select k.id, k.queue from job_state k where k.id = p_ids[d.ord] and k.link_flags & 64 <> 0 offset 0) s
+        where d.state = 4;
+        v_children := v_children || v_part.ids;
+        v_gone := v_gone || v_part.gone;
+    end if;
+    if v_children is not null then
+        o_counted := count_children(v_children, v_gone);
+    end if;
     if v_acked is not null then
         o_done := o_done || v_places;
         o_states := o_states || array_fill(4::smallint, array[cardinality(v_places)]);
