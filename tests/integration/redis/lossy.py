@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Lossy:
-    """Forwards both ways until it is told to swallow what comes back, or to hang up."""
+    """Forwards both ways until it is set to drop the replies, or to hang up."""
 
     def __init__(self, port: int) -> None:
         self._target = port

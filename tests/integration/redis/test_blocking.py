@@ -151,7 +151,7 @@ async def test_a_server_that_does_not_answer_is_left_after_the_timeout(own_serve
         assert error.value.done is None
 
 
-async def test_a_blocking_caller_is_told_that_nobody_is_there(store_url):
+async def test_a_blocking_caller_learns_that_nobody_is_there(store_url):
     async with RedisDriver(address_of(store_url)) as driver:
         driver.primary.found = ("127.0.0.1", free_port())
         with pytest.raises(DriverUnavailable, match="does not accept connections") as error:

@@ -52,7 +52,7 @@ async def test_a_time_limit_ends_a_call_and_leaves_the_connection_in_order(link,
 
 
 async def test_a_connection_that_was_idle_is_not_taken_for_a_dead_one(link):
-    """A server has its time from the call on, not from whatever it said last."""
+    """A server has its time from the call on, not from its last reply."""
     await echoed(link, "long ago")
     link._quiet_since -= 10 * PATIENCE
 

@@ -57,7 +57,7 @@ async def test_work_goes_on_when_eviction_is_switched_off_again(own_server, admi
 
 
 @pytest.mark.usefixtures("looks_every_time")
-async def test_whoever_said_unsafe_is_not_bothered(own_server, admin):
+async def test_a_url_with_unsafe_is_let_in(own_server, admin):
     async with connect(f"{own_server.url}?unsafe=true") as driver:
         admin.config_set("maxmemory-policy", "allkeys-lru")
 
@@ -68,10 +68,10 @@ async def test_whoever_said_unsafe_is_not_bothered(own_server, admin):
 
 @pytest.mark.usefixtures("looks_every_time")
 async def test_a_node_of_a_cluster_is_looked_at_like_any_server(monkeypatch):
-    """Told, not set: the nodes are shared with other tests."""
+    """Pretended, not set: the nodes are shared with other tests."""
     async with connect(fresh_cluster_url()) as driver:
         await driver.enqueue([new_job()])
-        monkeypatch.setattr(health, "policy_in", lambda told: "allkeys-lru")
+        monkeypatch.setattr(health, "policy_in", lambda info: "allkeys-lru")
 
         with pytest.raises(StoreRefused):
             await driver.enqueue([new_job()])

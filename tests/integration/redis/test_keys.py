@@ -10,11 +10,12 @@ import redis
 from taskharbor.drivers import connect
 from taskharbor.drivers.messages import Claim
 from taskharbor.drivers.redis.scripts import SCRIPTS
-from taskharbor.model.job import NewJob
+from taskharbor.model.bonds import Bonds
+from taskharbor.model.job import NewJob, Note
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.presence import Sample, WorkerReport
 from taskharbor.model.queue import QueueSettings, Retention
-from taskharbor.model.settlement import Ack, Fail
+from taskharbor.model.settlement import Ack, Fail, Park
 from taskharbor.testing.conformance.kit import HOUR, START, enqueue_one, new_id, new_jobs, running, settle_one
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +43,10 @@ async def busy_harbor(driver):
     claim = Claim(queues=("kit",), worker_id="worker-c", rate=rate, lease_for=HOUR)
     await driver.reserve(claim, now=START)
     await driver.enqueue(new_jobs(1), now=START)
+    family = Bonds(done_by="children", within=HOUR)
+    parent = NewJob(id=new_id(), type="kit.group", queue="kit", bonds=family)
+    child = NewJob(id=new_id(), type="kit.job", queue="kit", bonds=Bonds(parent=parent.id))
+    await driver.enqueue([parent, child], now=START)
     report = WorkerReport(worker_id="worker-a")
     await driver.report_worker(report, [Sample("kit.job", timedelta(seconds=1))], now=START)
     await driver.hold_role("leader", "worker-a", HOUR, now=START)
@@ -54,6 +59,7 @@ async def test_every_key_is_on_the_page(own_server, admin):
     found = {re.sub(r"(rate:worker|inbox):.*", r"\1:", part) for part in parts_of(admin)}
 
     assert {"data", "queues", "list", "ready", "later", "leases", "done", "copies", "inbox:"} <= found
+    assert {"relatives", "deadlines"} <= found
     assert [part for part in found if f"`{part}" not in PAGE] == []
 
 
@@ -67,6 +73,30 @@ async def test_forgotten_jobs_leave_no_key_behind_but_the_books(own_server, admi
     assert parts_of(admin) <= {"data", "queues", "configured", "wake"}
     fields = {field[:1] for field in admin.hkeys("{taskharbor}:data")}
     assert fields <= {b"e", b"n", b"Q", b"R"}
+
+
+async def test_a_pruned_family_leaves_nothing_behind(own_server, admin):
+    """Children, events, edges, a Park, notes, a deadline and consequences that were owed."""
+    async with connect(own_server.url) as driver:
+        taken = await running(driver, lease_for=HOUR)
+        children = [NewJob(id=new_id(), type="kit.job", bonds=Bonds(parent=taken.id)) for _ in range(150)]
+        last = Bonds(parent=taken.id, after=(children[0].id,), when="over", within=HOUR)
+        event = Bonds(parent=taken.id, done_by="call", optional=True)
+        more = [NewJob(id=new_id(), type="kit.job", bonds=bonds) for bonds in (last, event)]
+        await driver.enqueue([*children, *more], by=taken.lease, now=START)
+        notes = (Note("step", b"done"),)
+        await settle_one(driver, Park(taken.lease, after=(children[0].id,), notes=notes))
+        await driver.cancel([taken.id], now=START)
+        await driver.cancel([taken.id], now=START)
+        while (await driver.promote(now=START)).count:
+            pass
+        later = START + timedelta(days=30)
+        assert await driver.prune(100, now=later) == 100
+        assert await driver.prune(100, now=later) == 53
+
+    assert parts_of(admin) <= {"data", "queues", "wake"}
+    fields = {field[:1] for field in admin.hkeys("{taskharbor}:data")}
+    assert fields <= {b"e", b"n", b"Q", b"W"}
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))

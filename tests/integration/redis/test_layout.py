@@ -1,4 +1,4 @@
-"""Where jobs stand in the sets of their queue, in the cases that no answer of a verb shows at once."""
+"""Where jobs are in the sets of their queue, in the cases that no answer of a verb shows at once."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ DATA = "{taskharbor}:data"
 READY_LINE = b"\1any\0kit.job\0"
 
 
-async def test_the_ids_that_stood_for_a_deleted_job_go_with_it(own_server, admin):
+async def test_the_aliases_of_a_deleted_job_go_with_it(own_server, admin):
     async with RedisDriver.from_url(own_server.url) as driver:
         first, second = [await enqueue_one(driver, key=b"key") for _ in range(2)]
         assert second.id == first.id
@@ -77,7 +77,7 @@ async def test_leases_that_end_together_are_reclaimed_in_the_order_of_enqueues(d
 
 
 async def test_a_connection_that_nobody_waits_for_any_more_is_closed_with_its_server():
-    """Whoever asked for it was cancelled meanwhile, as a worker is that stops while it connects."""
+    """The caller that asked for it was cancelled meanwhile, as a worker is that stops while it connects."""
     accepted = asyncio.get_running_loop().create_future()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

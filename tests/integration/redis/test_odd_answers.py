@@ -24,7 +24,7 @@ Says = Callable[[list[bytes]], bytes | None]
 
 
 class OddServer:
-    """Answers every command as it is told to."""
+    """Answers every command as the test has set."""
 
     def __init__(self, says: Says) -> None:
         self._says = says
@@ -216,7 +216,7 @@ async def test_the_next_sentinel_is_asked_when_the_first_is_gone_or_knows_nothin
         hosts = f"127.0.0.1:{free_port()},127.0.0.1:{first.port},127.0.0.1:{second.port}"
         error = await refusal_of(f"redis+sentinel://{hosts}/harbor")
 
-    assert "does not accept connections" in str(error), "the first failure is told"
+    assert "does not accept connections" in str(error), "the first failure is reported"
     assert first.heard == second.heard == [b"SENTINEL GET-MASTER-ADDR-BY-NAME"]
 
 

@@ -1,4 +1,4 @@
-"""A claim that found nothing stands: the job that comes next is there before its worker asks again."""
+"""A claim that found nothing is parked: the job that comes next is there before its worker asks again."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -23,18 +23,18 @@ OTHER = Claim(queues=QUEUES, worker_id="worker-2", limit=50)
 
 @asynccontextmanager
 async def idle_worker(url, claim=CLAIM):
-    """A handle that listens, and whose claim stands at the server."""
+    """A handle that listens, and whose claim is parked at the server."""
     async with connect(url) as driver:
         hints = driver.wakeups(QUEUES, claim.worker_id)
         try:
             assert (await driver.reserve(claim)).jobs == []
-            await until(lambda: stands(driver))
+            await until(lambda: claim_is_parked(driver))
             yield driver, hints
         finally:
             await hints.aclose()
 
 
-async def stands(driver):
+async def claim_is_parked(driver):
     info = (await driver.primary.command("INFO", "clients")).decode()
     return driver._parked_claims.is_parked and "blocked_clients:0" not in info
 
@@ -75,7 +75,7 @@ async def test_a_job_that_comes_to_an_idle_worker_is_its_own_before_it_asks(own_
 
 
 @pytest.mark.usefixtures("patient")
-async def test_a_claim_finds_what_was_enqueued_before_it_whatever_stands(own_server):
+async def test_a_claim_finds_what_was_enqueued_before_it_whatever_is_parked(own_server):
     async with connect(own_server.url) as client, idle_worker(own_server.url) as (driver, _):
         for count in [1, 2, 30] * 8:
             await client.enqueue(new_jobs(count))
@@ -86,14 +86,14 @@ async def test_a_claim_finds_what_was_enqueued_before_it_whatever_stands(own_ser
 
 
 @pytest.mark.usefixtures("patient")
-async def test_settling_while_a_claim_stands_brings_what_that_makes_free(own_server):
+async def test_settling_while_a_claim_is_parked_brings_what_that_makes_free(own_server):
     async with connect(own_server.url) as driver:
         await driver.configure_queue(QueueSettings(queue="kit", max_running=1))
         await driver.enqueue(new_jobs(2))
         hints = driver.wakeups(QUEUES, CLAIM.worker_id)
         [first] = (await driver.reserve(CLAIM)).jobs
         assert (await driver.reserve(CLAIM)).jobs == []
-        await until(lambda: stands(driver))
+        await until(lambda: claim_is_parked(driver))
 
         answer = await driver.exchange([Ack(first.lease)], CLAIM)
 
@@ -134,7 +134,7 @@ async def was_given_back(driver, job_id):
 
 
 @pytest.mark.usefixtures("patient")
-async def test_another_claim_than_the_one_that_stood_is_not_given_its_jobs(own_server):
+async def test_another_claim_than_the_parked_one_does_not_get_its_jobs(own_server):
     async with connect(own_server.url) as client, idle_worker(own_server.url) as (driver, _):
         [answer] = await client.enqueue([new_job()])
         await until(lambda: is_in(client, answer.id, JobState.RUNNING))
@@ -147,7 +147,7 @@ async def is_taken(driver, claim, job_id):
     return [(job.id, job.worker_id) for job in jobs] == [(job_id, claim.worker_id)]
 
 
-async def test_a_server_that_went_away_ends_a_claim_that_stood(own_server):
+async def test_a_server_that_went_away_ends_a_parked_claim(own_server):
     async with connect(own_server.url) as client, idle_worker(own_server.url) as (driver, _):
         own_server.kill()
         own_server.start()

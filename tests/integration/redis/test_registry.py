@@ -1,4 +1,4 @@
-"""Workers that lapsed are cleared away by whoever looks: only those that did not come back meanwhile."""
+"""Workers that lapsed are cleared away by the next look: only those that did not come back meanwhile."""
 
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.model.presence import WorkerReport
@@ -8,7 +8,7 @@ LATER = START + LEASE
 REPORT = WorkerReport(worker_id="a")
 
 
-async def test_a_worker_that_reports_anew_while_somebody_clears_up_stays(driver, monkeypatch):
+async def test_a_worker_that_reports_again_while_somebody_clears_up_stays(driver, monkeypatch):
     await driver.report_worker(REPORT, (), LEASE, now=START)
     look = Registry._all
 

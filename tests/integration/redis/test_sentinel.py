@@ -74,8 +74,8 @@ async def test_the_primary_is_found_and_found_again_after_a_failover(watched, ca
             promoted = client.info("replication")
         assert promoted["role"] == "master"
         offset = promoted["second_repl_offset"] - 1
-        [told] = [record.getMessage() for record in caplog.records if "taken over" in record.getMessage()]
-        assert f"up to offset {offset} " in told
+        [logged] = [record.getMessage() for record in caplog.records if "taken over" in record.getMessage()]
+        assert f"up to offset {offset} " in logged
         assert f"offset {offset}" in (await driver.info()).details["took_over"]
 
 
@@ -92,7 +92,7 @@ async def takes(driver):
     return True
 
 
-async def test_a_name_that_no_sentinel_knows_is_told(watched):
+async def test_a_name_that_no_sentinel_knows_is_reported(watched):
     _, _, sentinel = watched
 
     with pytest.raises(DriverUnavailable, match="knows no primary 'other'"):

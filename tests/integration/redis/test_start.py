@@ -28,12 +28,12 @@ def at(server: ValkeyServer, user: str = "", options: str = "") -> str:
     return f"redis://{user}127.0.0.1:{server.port}/0{options}"
 
 
-async def test_a_wrong_password_is_told_and_stands_in_no_message(own_server, admin):
+async def test_a_wrong_password_is_reported_and_is_in_no_message(own_server, admin):
     admin.config_set("requirepass", "right")
     try:
-        said = await refusal(at(own_server, ":wr0ng@"))
-        assert "does not let us in" in said
-        assert "wr0ng" not in said
+        message = await refusal(at(own_server, ":wr0ng@"))
+        assert "does not let us in" in message
+        assert "wr0ng" not in message
         assert "wants a password" in await refusal(at(own_server))
         async with connect(at(own_server, ":right@")) as driver:
             assert "right" not in (await driver.info()).location
@@ -41,16 +41,16 @@ async def test_a_wrong_password_is_told_and_stands_in_no_message(own_server, adm
         admin.config_set("requirepass", "")
 
 
-async def test_a_user_without_scripting_rights_is_told_at_start(own_server, admin):
+async def test_a_user_without_scripting_rights_is_refused_at_start(own_server, admin):
     admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-@scripting")
 
-    said = await refusal(at(own_server, "poor:secret@"))
+    message = await refusal(at(own_server, "poor:secret@"))
 
-    assert "may not do this" in said
-    assert "EVALSHA" in said
+    assert "may not do this" in message
+    assert "EVALSHA" in message
 
 
-async def test_a_database_that_does_not_exist_is_told(own_server):
+async def test_a_database_that_does_not_exist_is_named(own_server):
     with pytest.raises(StoreRefused, match="no such database"):
         await connect(f"redis://127.0.0.1:{own_server.port}/4000").open()
 
@@ -58,10 +58,10 @@ async def test_a_database_that_does_not_exist_is_told(own_server):
 async def test_an_eviction_policy_that_throws_jobs_away_is_refused(own_server, admin):
     admin.config_set("maxmemory-policy", "allkeys-lru")
 
-    said = await refusal(own_server.url)
+    message = await refusal(own_server.url)
 
-    assert "allkeys-lru" in said
-    assert "noeviction" in said
+    assert "allkeys-lru" in message
+    assert "noeviction" in message
     async with connect(f"{own_server.url}?unsafe=true") as driver:
         assert (await driver.info()).details["maxmemory_policy"] == "allkeys-lru"
 
@@ -96,10 +96,10 @@ async def test_the_durability_class_follows_from_the_servers_settings(
 async def test_a_weaker_class_than_asked_for_is_refused(own_server, admin):
     admin.config_set("appendfsync", "everysec")
 
-    said = await refusal(f"{own_server.url}?durability=D3")
+    message = await refusal(f"{own_server.url}?durability=D3")
 
-    assert "D2" in said
-    assert "appendfsync always" in said
+    assert "D2" in message
+    assert "appendfsync always" in message
     async with (
         connect(f"{own_server.url}?durability=D2"),
         connect(f"{own_server.url}?durability=D3&unsafe=true"),
@@ -115,7 +115,7 @@ async def test_a_server_that_is_not_there_can_be_tried_again():
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("redis://host/zero", "must be a number"),
         ("redis://host/0?namespace=a{b", "namespace"),
@@ -128,8 +128,8 @@ async def test_a_server_that_is_not_there_can_be_tried_again():
         ("redis+cluster://host/3", "only database 0"),
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url, message):
+    with pytest.raises(ConfigurationError, match=message):
         connect(url)
 
 
@@ -193,7 +193,7 @@ async def test_a_server_that_may_lose_jobs_is_warned_about_once_with_what_helps(
     assert f"durability={kept}" in warning
 
 
-async def test_whoever_asked_for_that_class_or_only_looks_is_not_warned(caplog):
+async def test_a_caller_that_asked_for_that_class_or_only_looks_is_not_warned(caplog):
     with ValkeyServer() as server:
         async with await connect(at(server)).open_to_look() as driver:
             assert await driver.count() == {}

@@ -115,7 +115,7 @@ async def test_a_full_server_takes_no_jobs_but_those_that_run_can_end(own_server
         assert answer.result is EnqueueResult.CREATED
 
 
-async def test_flushall_is_noticed_and_no_zombie_makes_anything_anew(own_server, admin, caplog):
+async def test_flushall_is_noticed_and_no_zombie_makes_anything_again(own_server, admin, caplog):
     async with connect(own_server.url) as driver:
         job, other = await running(driver), await running(driver, key=b"key")
         admin.flushall()
@@ -314,7 +314,7 @@ async def test_after_a_failover_what_was_replicated_is_there_and_no_stale_lease_
 async def test_settlements_that_are_written_are_answered_also_when_the_claim_after_them_fails(
     own_server, monkeypatch
 ):
-    """Found by chaos: the call said that nothing was done, when its settlement was and its claim was not."""
+    """Found by chaos: the call reported nothing as done, when its settlement was and its claim was not."""
     async with Lossy(own_server.port) as lossy, connect(f"redis://127.0.0.1:{lossy.port}/0") as driver:
         job = await running(driver)
         sweep = Attempts.sweep

@@ -84,7 +84,7 @@ async def heard_in_all(found, count):
     return sum(listener.heard for listener in found) >= count
 
 
-async def test_whoever_cannot_take_all_wakes_the_next(own_server):
+async def test_a_worker_that_cannot_take_all_wakes_the_next(own_server):
     async with connect(own_server.url) as driver:
         found = await listeners(driver, own_server.url, 3)
         await driver.enqueue(new_jobs(3))
@@ -122,7 +122,7 @@ async def is_ready(driver):
 
 
 class Worker(Listener):
-    """It claims whenever it is told of work, until there is none, and never else: it does not poll."""
+    """It claims whenever it gets a hint, until there is none, and never else: it does not poll."""
 
     def __init__(self, driver, name, **asks):
         self.claim = Claim(queues=QUEUES, worker_id=name, limit=10, **asks)
@@ -150,7 +150,7 @@ async def test_a_job_wakes_a_worker_that_can_take_it(own_server, asks):
         [able] = await workers(driver, own_server.url, 1)
         await until(lambda: enough_wait(driver, 4))
 
-        for count in range(1, 9):  # whoever has waited longest is woken first
+        for count in range(1, 9):  # the one that has waited longest is woken first
             await driver.enqueue([new_job()])
             await until(lambda count=count: is_done(able, count))
 
@@ -168,13 +168,13 @@ async def test_a_job_that_nobody_can_take_goes_round_once(own_server):
         await until(lambda: enough_wait(driver, 3))
         before = sum(worker.heard for worker in others)
         assert isinstance(driver, RedisDriver)
-        told = await driver.primary.command("LLEN", driver.keys.queue("kit").wake)
+        markers = await driver.primary.command("LLEN", driver.keys.queue("kit").wake)
 
         await driver.enqueue([new_job()])
         await until(lambda: has_gone_round(driver))
         await until(lambda: enough_wait(driver, 3))
 
-        assert told == 0
+        assert markers == 0
         assert sum(worker.heard for worker in others) - before <= 4
         await close(others)
 

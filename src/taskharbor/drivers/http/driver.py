@@ -32,7 +32,7 @@ from taskharbor.drivers.steps import DriverSteps
 from taskharbor.errors import DriverClosed, InvalidArgument
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, NewJob
+from taskharbor.model.job import JobRecord, Lease, NewJob
 from taskharbor.model.logbook import LogEntry
 from taskharbor.model.settlement import Release
 
@@ -101,7 +101,6 @@ class HttpDriver(Carried):
             blocking_enqueue=True,
             remote=True,
             tx=False,
-            workflows=False,
         )
         self._blocking = Blocking(self._address, self._tls, self._requests)
 
@@ -143,6 +142,12 @@ class HttpDriver(Carried):
             # Where the time is made up, the claim's own: this step belongs to it.
             now = claimed[0].started_at if self._hello is not None and self._hello.takes_now else None
             await self._calls.send("settle", wire.encode({"settlements": settlements, "now": now}))
+
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        answers: list[Enqueued] = await self._ask("enqueue", jobs=jobs, by=by, now=now)
+        return answers
 
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         if self._blocking is None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from taskharbor.drivers.lifecycle import settle_one
+from msgspec.structs import replace
+
+from taskharbor.drivers.families import concluded
+from taskharbor.drivers.family_ends import without_ended
+from taskharbor.drivers.family_verbs import settle_one
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
@@ -28,13 +32,15 @@ from taskharbor.drivers.redis.encoding import (
     now_arg,
     token_bytes,
 )
+from taskharbor.drivers.redis.families import Families
+from taskharbor.drivers.redis.family_fields import fields_in
+from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.leases import LOST, Leases
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.scripts import SCRIPTS
 from taskharbor.drivers.redis.snapshot import ask_for_job
-from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import (
     DriverUnavailable,
     JobNotInflight,
@@ -45,7 +51,7 @@ from taskharbor.model.checks import are_ids, is_id
 from taskharbor.model.clock import instant, span_micros
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import JobRecord, Lease
-from taskharbor.model.settlement import Ack, Settlement
+from taskharbor.model.settlement import Ack, Park, Settlement
 from taskharbor.model.state import JobState
 
 if TYPE_CHECKING:
@@ -53,6 +59,9 @@ if TYPE_CHECKING:
 
 SettleAnswer = Settled | LeaseLost
 SWEPT_PER_CLAIM = 100
+SweptFirst = Literal["", "expired", "owed"]
+"""Nothing; expired leases; those, and what families owe."""
+_DONE: dict[SweptFirst, str] = {"": "", "expired": "1", "owed": "2"}
 
 
 class _Group:
@@ -104,13 +113,23 @@ def _acks_in(settlements: Sequence[Settlement]) -> list[_Group] | None:
     return list(groups.values()) or None
 
 
-class HarborLimited(Exception):
-    """A claim met a limit of the whole harbor, which this slot cannot count. Nothing was claimed.
+class ClaimRefused(Exception):
+    """One slot of a cluster cannot decide this claim alone. Nothing was claimed.
 
-    `given_up` has what its sweep gave up before it met the limit.
+    `settled` has the answers to the settlements of the call, which are written; `given_up` what its sweep
+    gave up before. What that ended is kept (families.py).
     """
 
+    settled: tuple[SettleAnswer, ...] = ()
     given_up: tuple[Reclaimed, ...] = ()
+
+
+class LimitedElsewhere(ClaimRefused):
+    """A limit of the whole harbor, or of a queue with parts in other slots: this slot cannot count it."""
+
+
+class HasMoreParts(ClaimRefused):
+    """The queue has jobs in more slots than the caller knows (cluster/queue_store.py)."""
 
 
 class Attempts(Leases):
@@ -123,6 +142,7 @@ class Attempts(Leases):
         steps: OptimisticStep,
         entropy: Entropy,
         orphans: Orphans,
+        families: Families,
         *,
         is_one_queue: bool = False,
     ) -> None:
@@ -130,10 +150,12 @@ class Attempts(Leases):
         super().__init__(primary, keys, steps, orphans)
         self._is_one_queue = is_one_queue
         self._entropy = entropy
+        self._families = families
         # Extra keys cost time, so the keys of a limit are sent only after one was met.
         self._sees_rates = False
         self._sees_leases = False
         self.is_counted = False  # the caller counts what runs in the whole harbor
+        self.parts_known = 0  # of the queue, in other slots: the caller claims from those, too
         self.forwarder: WakeupForwarder | None = None
 
     # ------------------------------------------------------------------ settle and claim
@@ -144,6 +166,8 @@ class Attempts(Leases):
         answer = await self._exchanged(settlements, claim, now)
         if claim is not None and self.forwarder is not None and answer.error is None:
             await self.forwarder.after_claim(claim, len(answer.claimed))
+        if claim is not None and self._families.untold:
+            return replace(answer, ended=self._families.take_untold())
         return answer
 
     async def _exchanged(
@@ -157,7 +181,11 @@ class Attempts(Leases):
         if (groups := _acks_in(settlements)) is not None:
             # With other settlements in the call, the claim comes after those.
             is_all = sum(len(group.places) for group in groups) == len(settlements)
-            jobs = await self._at_once(answers, settlements, groups, claim if is_all else None, now)
+            try:
+                jobs = await self._at_once(answers, settlements, groups, claim if is_all else None, now)
+            except ClaimRefused as refused:
+                refused.settled = tuple(answers[place] for place in range(len(settlements)))
+                raise
             jobs = jobs if is_all else None
         left = [place for place in range(len(settlements)) if place not in answers]
         if left:
@@ -170,6 +198,9 @@ class Attempts(Leases):
             claimed = await self._claim(claim, now)
         except TaskHarborError as error:
             return Exchanged(in_order, [], error)
+        except ClaimRefused as refused:
+            refused.settled = tuple(in_order)
+            raise
         return Exchanged(in_order, claimed.jobs, given_up=claimed.given_up)
 
     async def _settle_rest(
@@ -216,7 +247,9 @@ class Attempts(Leases):
     ) -> list[JobRecord] | None:
         word = reply[start]
         if word == b"leases" and self._is_one_queue:
-            raise HarborLimited
+            raise LimitedElsewhere
+        if word == b"parts":
+            raise HasMoreParts
         if word != b"jobs":
             self._sees_rates = self._sees_rates or word == b"rates"
             self._sees_leases = self._sees_leases or word == b"leases"
@@ -227,10 +260,8 @@ class Attempts(Leases):
         if reply[start + 2]:
             self._orphans.note(ids_in(reply[start + 2]))
         more = {
-            number - 1: (story or None, key.partition(b"\0")[2] or None)
-            for number, story, key in zip(
-                reply[beyond::3], reply[beyond + 1 :: 3], reply[beyond + 2 :: 3], strict=True
-            )
+            number - 1: (story or None, key.partition(b"\0")[2] or None, fields_in(fields))
+            for number, story, key, fields in zip(*(reply[beyond + i :: 4] for i in range(4)), strict=True)
         }
         handed = ClaimGrant(token, claim.worker_id, at, at_us, at + claim.lease_for)
         return claimed_records(reply[first:beyond], more, handed)
@@ -252,16 +283,27 @@ class Attempts(Leases):
     # ------------------------------------------------------------------ claims
 
     async def _claim(self, claim: Claim, now: datetime | None) -> Claimed:
-        """Claim after ending the expired leases of these queues."""
-        given_up = given_up_in(await self.sweep(claim.queues, SWEPT_PER_CLAIM, now))
+        """Claim after ending the expired leases of these queues, and carrying out what families owe.
+
+        What that ends is kept: the claim behind it may fail.
+        """
+        reclaimed, ended = without_ended(await self.sweep(claim.queues, SWEPT_PER_CLAIM, now))
+        self._families.keep(ended)
+        given_up = given_up_in(reclaimed)
+        done: SweptFirst = "expired"
         while True:
             token = self._entropy.token()
-            call = await self._call([], claim, token, now, expired_is_done=True)
-            reply = await self._primary.run_in_epoch("exchange", *call)
+            reply = await self._primary.run_in_epoch(
+                "exchange", *await self._call([], claim, token, now, done=done)
+            )
+            if reply[1] == b"owed":
+                await self._families.sweep(now)
+                done = "owed"
+                continue
             try:
                 jobs = self._handed_out(reply, 1, claim, token)
-            except HarborLimited as limited:
-                limited.given_up = given_up
+            except ClaimRefused as refused:
+                refused.given_up = given_up
                 raise
             if jobs is not None:
                 return Claimed(jobs, given_up)
@@ -273,9 +315,9 @@ class Attempts(Leases):
         token: str,
         now: datetime | None,
         *,
-        expired_is_done: bool = False,
+        done: SweptFirst = "",
     ) -> tuple[Any, ...]:
-        """The keys and arguments of exchange.lua, after the epoch."""
+        """The keys and arguments of exchange.lua, after the epoch. `done`: what was swept before."""
         keys = self._keys
         queues = {queue: place for place, queue in enumerate(claim.queues if claim else (), 1)}
         arguments: list[Any] = []
@@ -319,8 +361,9 @@ class Attempts(Leases):
             "1" if with_rates else "",
             "" if claim.rate is None else claim.rate.count,
             "" if claim.rate is None else claim.rate.per_us,
-            "1" if expired_is_done else "",
+            _DONE[done],
             further,
+            self.parts_known or "",
             len(claim.lanes),
             *claim.lanes,
             *(claim.types or ()),
@@ -332,11 +375,15 @@ class Attempts(Leases):
         asked = dict.fromkeys(
             ask_for_job(item.lease.job_id) for item in settlements if is_id(item.lease.job_id)
         )
+        for item in settlements:
+            if isinstance(item, Park):
+                asked |= dict.fromkeys(map(ask_for_job, item.after))
 
-        def decide(unit: UnitOfWork) -> list[SettleAnswer]:
-            return [
+        def decide(unit: FamilyUnit) -> list[SettleAnswer]:
+            answers = [
                 settle_one(unit, item) if is_id(item.lease.job_id) else JobNotInflight(item.lease.job_id)
                 for item in settlements
             ]
+            return concluded(unit, answers)
 
         return await self._steps.run(list(asked), decide, now, seqs=len(asked))

@@ -117,8 +117,10 @@ class Blocking:
 
     def enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         self._check_eviction()
-        if len(jobs) == 1 and is_plain(jobs[0]) and (at := self._one(jobs[0], now)):
+        if len(jobs) == 1 and jobs[0].bonds is None and is_plain(jobs[0]) and (at := self._one(jobs[0], now)):
             return created(jobs[0], at)
+        if any(job.bonds is not None for job in jobs):
+            return self._decide(jobs, now)
         while True:
             keys, arguments = call_of(self._primary.keys, jobs, now, with_rates=self._sees_rates)
             answers = answered(jobs, self._run("enqueue", keys, arguments))

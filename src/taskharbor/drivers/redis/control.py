@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers import lifecycle
+from taskharbor.drivers import families, family_verbs, lifecycle
 from taskharbor.drivers.messages import CancelAnswer, Deleted, Requeued, Speculated
+from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.snapshot import ask_for_job, scoped
-from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import ConflictError, JobNotFound
 from taskharbor.model.edit import Edit
 from taskharbor.model.speculation import HeadStart
@@ -22,8 +22,8 @@ class Control:
     steps: OptimisticStep
 
     async def do_cancel(self, ids: Sequence[str], now: datetime | None) -> list[CancelAnswer]:
-        def decide(unit: UnitOfWork) -> list[CancelAnswer]:
-            return [lifecycle.cancel(unit, job_id) for job_id in ids]
+        def decide(unit: FamilyUnit) -> list[CancelAnswer]:
+            return families.concluded(unit, [family_verbs.cancel(unit, job_id) for job_id in ids])
 
         return await self.steps.run(_asked(ids), decide, now)
 
@@ -41,10 +41,11 @@ class Control:
         delay: timedelta | None,
         now: datetime | None,
     ) -> list[Requeued | JobNotFound | ConflictError]:
-        def decide(unit: UnitOfWork) -> list[Requeued | JobNotFound | ConflictError]:
+        def decide(unit: FamilyUnit) -> list[Requeued | JobNotFound | ConflictError]:
             due = starting_at(run_at, delay, unit.now)
             return [
-                lifecycle.requeue(unit, job_id, edit, reset_counts=reset_counts, run_at=due) for job_id in ids
+                family_verbs.requeue(unit, job_id, edit, reset_counts=reset_counts, run_at=due)
+                for job_id in ids
             ]
 
         return await self.steps.run(_asked(ids), decide, now)
@@ -52,8 +53,8 @@ class Control:
     async def do_delete(
         self, ids: Sequence[str], now: datetime | None
     ) -> list[Deleted | JobNotFound | ConflictError]:
-        def decide(unit: UnitOfWork) -> list[Deleted | JobNotFound | ConflictError]:
-            return [lifecycle.delete(unit, job_id) for job_id in ids]
+        def decide(unit: FamilyUnit) -> list[Deleted | JobNotFound | ConflictError]:
+            return [family_verbs.delete(unit, job_id) for job_id in ids]
 
         return await self.steps.run(_asked(ids), decide, now)
 
@@ -61,7 +62,7 @@ class Control:
         self, job_id: str, head_start: HeadStart | None, now: datetime | None
     ) -> Speculated | JobNotFound | ConflictError:
         return await self.steps.run(
-            _asked([job_id]), lambda unit: lifecycle.speculate(unit, job_id, head_start), now, seqs=1
+            _asked([job_id]), lambda unit: family_verbs.speculate(unit, job_id, head_start), now, seqs=1
         )
 
 

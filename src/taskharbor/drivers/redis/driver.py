@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.families import CALL_LIMIT
 from taskharbor.drivers.messages import (
     Claim,
     Claimed,
@@ -24,7 +25,11 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
+    Promoted,
     Reclaimed,
+    Resolution,
+    Resolved,
     Settled,
     Wakeups,
 )
@@ -37,7 +42,8 @@ from taskharbor.drivers.redis.control import Control
 from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.enqueue import Enqueuer
 from taskharbor.drivers.redis.eviction import EvictionGuard
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.families import Families
+from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.logbook import Logbook
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.parked_claim import ParkedClaims
@@ -45,10 +51,17 @@ from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.queries import Queries
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.wakeups import WakeupListener
-from taskharbor.errors import DriverMisbehaved, LeaseLost, StoreRefused
+from taskharbor.errors import (
+    BrokenBond,
+    ConflictError,
+    DriverMisbehaved,
+    JobNotFound,
+    LeaseLost,
+    StoreRefused,
+)
 from taskharbor.model.clock import Clock
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import Lease, NewJob, Progress
+from taskharbor.model.job import Lease, NewJob, Note, Progress
 from taskharbor.model.settlement import Settlement
 
 log = logging.getLogger("taskharbor.drivers.redis")
@@ -63,6 +76,7 @@ _CAPABILITIES = Capabilities(
     remote=True,
     atomic_across_queues=True,
     logbook=True,
+    workflows=True,
 )
 
 
@@ -116,7 +130,8 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         self.primary = primary
         self.steps = OptimisticStep(primary, keys)
         self._enqueuer = Enqueuer(primary, keys, self.steps)
-        self._attempts = Attempts(primary, keys, self.steps, self.entropy, self.orphans)
+        self._families = Families(self.steps)
+        self._attempts = Attempts(primary, keys, self.steps, self.entropy, self.orphans, self._families)
         self._parked_claims = ParkedClaims(self._attempts)
         self._wakeups = WakeupListener(
             primary, keys, self.clock, self.entropy.split("wakeups"), self._parked_claims
@@ -154,6 +169,23 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
             await self._eviction_guard.check_on(self.primary)
         return await self._enqueuer.enqueue(jobs, now)
 
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        if self._may_evict():
+            await self._eviction_guard.check_on(self.primary)
+        return await self._families.enqueue(jobs, by, now)
+
+    async def do_resolve(
+        self, items: Sequence[Resolution], now: datetime | None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        return await self._families.resolve(items, now)
+
+    async def do_note(
+        self, notes: Sequence[Note], now: datetime | None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        return await self._families.note(notes, now)
+
     def do_enqueue_blocking(self, jobs: Sequence[NewJob], now: datetime | None, tx: Any) -> list[Enqueued]:
         return self._blocking.enqueue(jobs, now)
 
@@ -163,8 +195,10 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
         try:
             await primary.open()
             await primary.adopt_epoch()
-            enqueuer = Enqueuer(primary, self.keys, OptimisticStep(primary, self.keys))
-            return await enqueuer.enqueue_with_care(jobs, now)
+            steps = OptimisticStep(primary, self.keys)
+            if any(job.bonds is not None for job in jobs):
+                return await Families(steps).enqueue(jobs, None, now)
+            return await Enqueuer(primary, self.keys, steps).enqueue_with_care(jobs, now)
         finally:
             await primary.close()
 
@@ -216,11 +250,12 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
         return await self._attempts.reclaim(limit, now)
 
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
         queues = await self.steps.queue_names()
-        return int(
-            await self.primary.run("promote", self.keys.for_promote(queues), now_arg(now), limit, *queues)
-        )
+        swept = await self._families.sweep(now, limit)
+        keys = self.keys.for_promote(queues)
+        moved = int(await self.primary.run("promote", keys, now_arg(now), limit, *queues))
+        return Promoted(swept + moved, self._families.take_untold())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         keys = [self.keys.data, self.keys.idempotency_ends]
@@ -229,7 +264,8 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
             own = self.keys.queue(queue)
             keys += (own.list, own.done)
         await self.prune_log(limit, now)
-        return int(await self.primary.run("prune", keys, now_arg(now), limit, *queues))
+        pruned, of_families = await self.primary.run("prune", keys, now_arg(now), limit, *queues)
+        return int(pruned) + await self._families.prune(ids_in(of_families), limit - int(pruned), now)
 
     # ------------------------------------------------------------------ the store and wake-ups
 
@@ -243,11 +279,12 @@ class RedisDriver(Control, Queries, Registry, Logbook, Driver):
             schema="1",
             at=seen.at,
             details=seen.details,
+            owed=min(int(await self.primary.command("ZCARD", self.keys.owed)), CALL_LIMIT),
         )
 
     async def stored_bytes(self) -> int:
         """The memory this harbor uses on the server; estimated by samples where it is large."""
-        keys = [self.keys.data]
+        keys = [self.keys.data, self.keys.relatives]
         for queue in await self.steps.queue_names():
             keys += self.keys.queue(queue)
         commands = [("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES) for key in keys]

@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from taskharbor.drivers.redis.family_fields import FamilyFields, has_family_fields, with_fields
 from taskharbor.drivers.redis.keys import rank_of
 from taskharbor.model.clock import instant, micros, span_micros
 from taskharbor.model.entropy import id_bytes, id_text
@@ -21,6 +23,8 @@ from taskharbor.model.job import NO_TIME, AttemptRecord, Avoid, JobRecord, NewJo
 from taskharbor.model.state import JobState
 
 KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
+FAMILY = 64
+"""In the state byte: the job has bonds, a family or notes (family_fields.py)."""
 KEPT_FLAGS = REMEMBERED | COPIED | ALIASED
 """Flags that do not follow from a record's fields: there may be more to read."""
 
@@ -172,7 +176,7 @@ def head_of(job: JobRecord, kept_flags: int) -> bytes:
     if story_of(job) is not None:
         flags |= STORY
     head = _HEAD.pack(
-        _CODES[job.state],
+        _CODES[job.state] | (FAMILY if has_family_fields(job) else 0),
         flags,
         rank_of(job.priority),
         job.version,
@@ -256,12 +260,14 @@ def record_of(
     result: bytes | None = None,
     progress: bytes | None = None,
     key: bytes | None = None,
+    of_family: FamilyFields | None = None,
 ) -> JobRecord:
     """A stored record including its token, which must not leave the driver.
 
     A waiting job is ready or scheduled by its `run_at`: see `shown`.
     """
     code, flags, rank, version, updated, attempts, stalls, seq, created, run_at = _HEAD.unpack_from(head)
+    code &= ~FAMILY
     starts = fence = started = until = size = 0
     token = _NO_TOKEN
     if len(head) > _HEAD.size:
@@ -270,7 +276,7 @@ def record_of(
     past = _decode_story(story) if story else _NO_STORY
     is_running = code == _RUNNING
     a_token = None if token == _NO_TOKEN else token.hex()
-    return JobRecord(
+    job = JobRecord(
         id=id_text(packed_id),
         seq=seq,
         type=what.type,
@@ -323,6 +329,11 @@ def record_of(
         speculates_on=what.speculates_on,
         avoid=None if what.avoid is None else _avoid_of(*what.avoid),
     )
+    return job if of_family is None else with_fields(job, of_family)
+
+
+More = tuple[bytes | None, bytes | None, FamilyFields | None]
+"""What only some of the jobs of a claim have: story, key, fields of the family."""
 
 
 class ClaimGrant(NamedTuple):
@@ -335,63 +346,72 @@ class ClaimGrant(NamedTuple):
     expires_at: datetime
 
 
-def claimed_records(
-    parts: Sequence[bytes], more: Mapping[int, tuple[bytes | None, bytes | None]], handed: ClaimGrant
-) -> list[JobRecord]:
-    """The records just claimed: id, head and body of each; `more` has story and key by index."""
-    token, worker_id, at, at_us, expires_at = handed
-    jobs = []
-    last_created, created_at = -1, at
+def claimed_records(parts: Sequence[bytes], more: Mapping[int, More], handed: ClaimGrant) -> list[JobRecord]:
+    """The records just claimed: id, head and body of each; `more` by index."""
+    # More than 15 keywords are passed as a dict: a changed copy costs a third of a whole record.
+    model, jobs = _model(handed), []
+    last_created, created_at = -1, handed.at
     for place, (packed_id, head, body) in enumerate(zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
         code, flags, rank, version, _, attempts, stalls, seq, created, run_at = _unpack_head(head)
-        story, key = more.get(place, _NO_MORE)
-        if story or flags & _RARE:
-            jobs.append(record_of(packed_id, head, body, story=story, key=key))
+        story, key, of_family = more.get(place, _NO_MORE)
+        if story or flags & _RARE or of_family:
+            jobs.append(record_of(packed_id, head, body, story=story, key=key, of_family=of_family))
             continue
-        if code == _RUNNING:
-            starts, fence = _STARTS.unpack_from(head, _HEAD.size)
-        else:  # the head before the claim: it never ran and has no flags
-            version, starts, fence = version + 1, 1, at_us
         if created != last_created:
             last_created, created_at = created, instant(created)
         what = _decode_body(body)
-        job = JobRecord(
+        job = replace(
+            model,
             id=id_text(packed_id),
             seq=seq,
             type=what.type,
             queue=what.queue,
-            state=JobState.RUNNING,
             payload=what.payload,
             created_at=created_at,
-            updated_at=at,
-            version=version,
-            key=key,
-            idempotency_key=what.idempotency_key,
+            version=version + 1,
+            headers={},
             priority=100 - rank,
             requires=what.requires,
             run_at=instant(run_at - 1) if run_at else None,
-            attempts=attempts,
             max_attempts=what.max_attempts,
-            stalls=stalls,
             max_stalls=what.max_stalls,
-            starts=starts,
-            token=token,
-            fence=fence,
-            lease_expires_at=expires_at,
-            worker_id=worker_id,
-            started_at=at,
         )
+        if code == _RUNNING:  # not the head before the claim, of a job that never ran and has no flags
+            starts, fence = _STARTS.unpack_from(head, _HEAD.size)
+            job = replace(job, version=version, attempts=attempts, stalls=stalls, starts=starts, fence=fence)
+        if key is not None or what.idempotency_key is not None:
+            job = replace(job, key=key, idempotency_key=what.idempotency_key)
         jobs.append(job if what.is_plain else _with_options(job, what))
     return jobs
 
 
-_NO_MORE = (None, None)
+def _model(handed: ClaimGrant) -> JobRecord:
+    """A job on its first claim, but for what is its own."""
+    return JobRecord(
+        id="",
+        seq=0,
+        type="",
+        queue="",
+        state=JobState.RUNNING,
+        payload=b"",
+        created_at=handed.at,
+        updated_at=handed.at,
+        starts=1,
+        token=handed.token,
+        fence=handed.at_us,
+        lease_expires_at=handed.expires_at,
+        worker_id=handed.worker_id,
+        started_at=handed.at,
+    )
+
+
+_NO_MORE: More = (None, None, None)
 _RARE = ~(KEYED | REMEMBERED | ALIASED)
 _unpack_head = _HEAD.unpack_from
 
 
 def _with_options(job: JobRecord, what: Body) -> JobRecord:
-    return msgspec.structs.replace(
+    return replace(
         job,
         headers=what.headers or {},
         timeout=timedelta(microseconds=what.timeout) if what.timeout else NO_TIME,

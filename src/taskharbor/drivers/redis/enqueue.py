@@ -93,7 +93,7 @@ def _run_of(jobs: Sequence[NewJob], queue: int) -> list[Any]:
 
 
 def is_plain(job: NewJob) -> bool:
-    """True if enqueue_one.lua can take the job."""
+    """True if enqueue_one.lua can take the job, which has no bonds."""
     return job.key is job.idempotency_key is None and job.run_at is None and not job.delay
 
 

@@ -52,7 +52,11 @@ class Keys:
         self.schedules = f"{prefix}:schedules"
         self.outbox = f"{prefix}:outbox"
         self.lock = f"{prefix}:lock"
+        self.parts = f"{prefix}:parts"
         self.log_ends = f"{prefix}:log"
+        self.relatives = f"{prefix}:relatives"
+        self.deadlines = f"{prefix}:deadlines"
+        self.owed = f"{prefix}:owed"
         self._prefix = prefix
         self.queue = cache(self._queue)
         """The keys of one queue, by its name."""
@@ -147,8 +151,14 @@ def list_score(job: JobRecord) -> int:
 
 
 def done_as(job: JobRecord) -> bytes:
-    """A finished job's member in `done`, ordered by when it finished."""
-    return _END_SIGNS[job.state] + packed_us(job.finished_at) + place_of(job)
+    """A finished job's member in `done`, ordered by when it finished.
+
+    The sign of a child is a capital: prune does not look at it, for it goes with its root.
+    """
+    sign = _END_SIGNS[job.state]
+    if job.bonds is not None and job.bonds.parent is not None:
+        sign = sign.upper()
+    return sign + packed_us(job.finished_at) + place_of(job)
 
 
 def packed_us(at: datetime | None) -> bytes:

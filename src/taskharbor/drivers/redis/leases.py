@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.lifecycle import reclaim_one
+from taskharbor.drivers.families import concluded
+from taskharbor.drivers.family_verbs import reclaim_one
 from taskharbor.drivers.messages import Extended, Reclaimed
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.encoding import now_arg, progress_bytes, queue_in, token_bytes
+from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.snapshot import ask_for_job
-from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import JobNotInflight, LeaseExpired, LeaseLost, LeaseMismatch
 from taskharbor.model.checks import is_id
 from taskharbor.model.clock import instant, span_micros
@@ -133,9 +134,9 @@ class Leases:
         if not ids:
             return []
 
-        def decide(unit: UnitOfWork) -> list[Reclaimed]:
+        def decide(unit: FamilyUnit) -> list[Reclaimed]:
             done = [reclaim_one(unit, job_id) for job_id in ids]
-            return [answer for answer in done if answer is not None]
+            return concluded(unit, [answer for answer in done if answer is not None])
 
         asked = [ask_for_job(job_id) for job_id in ids]
         return await self._steps.run(asked, decide, now, seqs=len(ids))

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from taskharbor.drivers.redis.encoding import now_arg
+from taskharbor.drivers.redis.family_unit import FamilyUnit
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.drivers.redis.snapshot import Snapshot
-from taskharbor.drivers.redis.unit_of_work import UnitOfWork
 from taskharbor.errors import DriverUnavailable, RateLimited
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules
 
@@ -30,7 +30,7 @@ def too_busy() -> DriverUnavailable:
 
 
 class OtherSlots(Protocol):
-    """What one queue of a cluster needs from other slots."""
+    """What one slot of a cluster needs from others."""
 
     queue: str
 
@@ -38,10 +38,8 @@ class OtherSlots(Protocol):
         """Issue new seqs, unique in the harbor; returns the first of them."""
         ...
 
-    async def send(
-        self, cancel_wakeups: Sequence[tuple[str, str]], posted: bool, now: datetime | None
-    ) -> None:
-        """Send the wake-ups of cancels to workers; `posted`: the outbox has new jobs."""
+    async def send(self, unit: FamilyUnit) -> None:
+        """A step is written: send its wake-ups, and take note of the jobs that it left in the outbox."""
         ...
 
 
@@ -58,7 +56,7 @@ class OptimisticStep:
     async def run(
         self,
         asked: Sequence[bytes],
-        decide: Callable[[UnitOfWork], _T],
+        decide: Callable[[FamilyUnit], _T],
         now: datetime | None,
         *,
         seqs: int = 0,
@@ -66,28 +64,56 @@ class OptimisticStep:
     ) -> _T:
         """Let `decide` change the records of these jobs, write, and return its answer.
 
-        `decide` may be called more than once. `seqs`: how many records it may add.
+        `decide` may be called more than once: after a conflict, and with more to read once it is known what
+        it needs. `seqs`: how many records it usually adds.
         """
+        snapshot: Snapshot | None = None
+        more: Sequence[bytes] = asked
         for _ in range(MOST_TRIES):
-            first_seq = await self._other_slots.take_seqs(seqs) if self._other_slots and seqs else 0
-            here = 0 if self._other_slots else seqs
-            reply = await self._primary.run(
-                "read", [self._keys.data], now_arg(now), here, *asked, writes=here > 0
+            snapshot = await self._read(snapshot, more, seqs, now)
+            unit = FamilyUnit(
+                self._keys,
+                snapshot,
+                await self._rules_for(snapshot, queues),
+                only=self._other_slots.queue if self._other_slots else None,
             )
-            snapshot = Snapshot(reply)
-            snapshot.first_seq = first_seq or snapshot.first_seq
-            rules = await self._rules_for(snapshot, queues)
-            unit = UnitOfWork(
-                self._keys, snapshot, rules, only=self._other_slots.queue if self._other_slots else None
-            )
-            answer = decide(unit)
-            if unit.is_unchanged or await self._commit(unit, now):
-                if self._other_slots and (unit.cancel_wakeups or unit.posted):
-                    await self._other_slots.send(unit.cancel_wakeups, unit.posted, now)
+            try:
+                answer = decide(unit)
+            except Exception:
+                if not unit.missing:
+                    raise
+                more = list(unit.missing)  # decided with jobs missing: the error means nothing
+                continue
+            if unit.missing or unit.seqs_taken > seqs:
+                more, seqs = list(unit.missing), max(seqs, unit.seqs_taken)
+            elif (unit.is_unchanged and snapshot.reads == 1) or await self._commit(unit, now):
+                if self._other_slots and (unit.cancel_wakeups or unit.posted or unit.woken_elsewhere):
+                    await self._other_slots.send(unit)
                 return answer
+            else:
+                more, snapshot = list(snapshot.asked), None
         raise too_busy()
 
-    async def _commit(self, unit: UnitOfWork, now: datetime | None) -> bool:
+    async def _read(
+        self, snapshot: Snapshot | None, asked: Sequence[bytes], seqs: int, now: datetime | None
+    ) -> Snapshot:
+        """A snapshot of these jobs, or the one that was there with these in it."""
+        if snapshot is not None and snapshot.seqs >= seqs:
+            seqs_here = first_seq = 0
+        else:
+            first_seq = await self._other_slots.take_seqs(seqs) if self._other_slots and seqs else 0
+            seqs_here = 0 if self._other_slots else seqs
+        keys = [self._keys.data, self._keys.relatives, self._keys.deadlines, self._keys.owed]
+        reply = await self._primary.run("read", keys, now_arg(now), seqs_here, *asked, writes=seqs_here > 0)
+        if snapshot is None:
+            snapshot = Snapshot(reply, asked)
+        else:
+            snapshot.add(reply, asked)
+        if first_seq or seqs_here:
+            snapshot.first_seq, snapshot.seqs = first_seq or int(reply[1]), seqs
+        return snapshot
+
+    async def _commit(self, unit: FamilyUnit, now: datetime | None) -> bool:
         keys, arguments = unit.commands()
         reply = await self._primary.run_in_epoch("commit", keys, now_arg(now), *arguments)
         if reply == b"done":

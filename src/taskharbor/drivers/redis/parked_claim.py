@@ -103,7 +103,7 @@ class ParkedClaims:
             answer = await self._more(replace(claim, limit=claim.limit - len(jobs)))
         else:
             answer = Exchanged([], [])
-        claimed = Claimed([*(jobs or ()), *answer.claimed], answer.given_up)
+        claimed = Claimed([*(jobs or ()), *answer.claimed], answer.given_up, answer.ended)
         if not claimed.jobs and now is None:
             self.park(claim)
         return claimed
@@ -119,7 +119,7 @@ class ParkedClaims:
                 claimed = await self.reserve(claim, now)
             except TaskHarborError as error:
                 return Exchanged(settled, [], error)
-            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+            return Exchanged(settled, claimed.jobs, given_up=claimed.given_up, ended=claimed.ended)
         answer = await self._attempts.exchange(settlements, claim, now)
         if not answer.claimed and answer.error is None and now is None:
             self.park(claim)

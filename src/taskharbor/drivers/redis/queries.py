@@ -12,13 +12,14 @@ from taskharbor.drivers.cursor import Place, cursor_after, ended_states, fits, p
 from taskharbor.drivers.messages import Counts, Page, Query, QueueInfo
 from taskharbor.drivers.orphans import Orphans
 from taskharbor.drivers.redis.encoding import now_arg, record_of
+from taskharbor.drivers.redis.family_fields import fields_in
 from taskharbor.drivers.redis.keys import SECTIONS, Keys, ids_in
 from taskharbor.drivers.redis.optimistic import OptimisticStep
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.model.clock import instant, micros
 from taskharbor.model.entropy import id_bytes
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, without_payload
 from taskharbor.model.queue import EVERY_QUEUE
 from taskharbor.model.state import JobState
 from taskharbor.model.transitions import shown
@@ -47,7 +48,8 @@ class Queries:
         return await self._get(ids, now, payloads=True)
 
     async def do_look(self, ids: Sequence[str], now: datetime | None) -> list[JobRecord | None]:
-        return await self._get(ids, now, payloads=False)
+        found = await self._get(ids, now, payloads=False)
+        return [None if job is None else without_payload(job) for job in found]  # the script leaves the notes
 
     async def _get(
         self, ids: Sequence[str], now: datetime | None, *, payloads: bool
@@ -72,12 +74,16 @@ class Queries:
     ) -> tuple[list[JobRecord], Place | None, int]:
         """The next matching jobs, the place of the last one examined (None: no more), and how many were."""
         keys = [self.keys.data]
-        for queue in queues:
-            own = self.keys.queue(queue)
-            keys += (own.list, own.leases, own.done)
+        is_of_parent = query.parent is not None and query.order_by == "seq"
+        if is_of_parent:
+            keys.append(self.keys.relatives)
+        else:
+            for queue in queues:
+                own = self.keys.queue(queue)
+                keys += (own.list, own.leases, own.done)
         sections, signs = _sections(query)
         after = place_of(query)
-        is_filtered_here = any((query.key, query.worker_id, query.failure_kind))
+        is_filtered_here = any((query.worker_id, query.failure_kind, query.parent))
         reply = await self.primary.run(
             "find",
             keys,
@@ -92,6 +98,8 @@ class Queries:
             "" if query.payloads else "1",
             query.type or "",
             "" if query.ended_after is None else micros(query.ended_after),
+            query.key or b"",
+            *((id_bytes(query.parent),) if query.parent is not None and is_of_parent else ()),
             writes=False,
         )
         at = instant(int(reply[0]))
@@ -133,8 +141,8 @@ class Queries:
         return instant(int(reply[0])), reply[1:]
 
 
-def _record(parts: Sequence[bytes]) -> JobRecord:
-    packed_id, head, body, story, result, progress, key = parts
+def _record(parts: Sequence[Any]) -> JobRecord:
+    packed_id, head, body, story, result, progress, key = parts[:7]
     return record_of(
         packed_id,
         head,
@@ -143,6 +151,7 @@ def _record(parts: Sequence[bytes]) -> JobRecord:
         result=result[1:] if result else None,
         progress=progress or None,
         key=key.partition(b"\0")[2] if key else None,
+        of_family=fields_in(parts[7]) if len(parts) > 7 else None,
     )
 
 

@@ -13,7 +13,7 @@ from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.keys import Keys
 from taskharbor.drivers.redis.optimistic import MOST_TRIES, OptimisticStep, too_busy
 from taskharbor.drivers.redis.primary import Primary
-from taskharbor.drivers.redis.settings_codec import rules_bytes, rules_in
+from taskharbor.drivers.redis.settings_codec import parts_in, rules_bytes, rules_in
 from taskharbor.model.clock import instant
 from taskharbor.model.presence import (
     RoleLease,
@@ -54,7 +54,7 @@ class Registry:
 
         def decide(values: Sequence[bytes | None], _: datetime) -> tuple[QueueRules, list[Any]]:
             rules = _with(rules_in(values[0]), settings)
-            writes: list[Any] = [("HSET", keys.data, f"R{name}", rules_bytes(rules))]
+            writes: list[Any] = [("HSET", keys.data, f"R{name}", rules_bytes(rules, parts_in(values[0])))]
             writes.append(("SADD", keys.configured, name))
             if rules.enqueue_rate is None:  # without a rate, no usage is kept
                 writes.append(("DEL", keys.enqueue_rate if is_harbor else own.enqueue_rate))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from taskharbor.drivers.lifecycle import JobsOfKey
-from taskharbor.drivers.redis.encoding import alias_in, record_of
+from taskharbor.drivers.redis.encoding import FAMILY, alias_in, record_of
+from taskharbor.drivers.redis.family_fields import FamilyFields
 from taskharbor.model.clock import instant
 from taskharbor.model.entropy import id_bytes, id_text
 from taskharbor.model.job import JobRecord
@@ -29,11 +30,26 @@ def ask_for_job(job_id: str) -> bytes:
 class Snapshot:
     """Fields of the data hash at one instant. An absent field is None."""
 
-    def __init__(self, reply: Sequence[bytes | int]) -> None:
+    def __init__(self, reply: Sequence[bytes | int], asked: Sequence[bytes] = ()) -> None:
         self.now: datetime = instant(int(reply[0]))
         self.first_seq = int(reply[1])
+        self.seqs = 0  # how many new seqs were issued for it
+        self.fields: dict[bytes, bytes] = {}
+        self.asked: set[bytes] = set()
+        self.reads = 0
+        self.add(reply, asked)
+
+    def add(self, reply: Sequence[bytes | int], asked: Sequence[bytes]) -> None:
+        """More fields, read later. The guards of the step notice what has changed in between."""
         parts = [part for part in reply[2:] if isinstance(part, bytes)]
-        self.fields: dict[bytes, bytes] = dict(zip(parts[::2], parts[1::2], strict=True))
+        self.fields |= zip(parts[::2], parts[1::2], strict=True)
+        self.asked.update(asked)
+        self.reads += 1
+
+    def has_read(self, job_id: str) -> bool:
+        """Whether it is known if there is a job with this id."""
+        packed = id_bytes(job_id)
+        return b"h" + packed in self.fields or b"j" + packed in self.asked
 
     def record(self, job_id: str) -> JobRecord | None:
         packed = id_bytes(job_id)
@@ -49,7 +65,11 @@ class Snapshot:
             result=self.fields.get(b"r" + packed),
             progress=self.fields.get(b"p" + packed),
             key=None if key is None else key.partition(b"\0")[2],
+            of_family=self._of_family(packed) if head[0] & FAMILY else None,
         )
+
+    def _of_family(self, packed: bytes) -> FamilyFields:
+        return FamilyFields(*(self.fields.get(prefix + packed) for prefix in (b"B", b"f", b"O", b"N")))
 
     def jobs(self) -> list[str]:
         """The ids of all records in it."""

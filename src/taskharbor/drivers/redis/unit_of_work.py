@@ -80,14 +80,14 @@ class UnitOfWork:
         *,
         only: str | None = None,
     ) -> None:
-        """`only`: on a cluster, the one queue in reach; None: all queues are."""
+        """`only`: on a cluster, the queue whose slot this is; None: all queues are in reach."""
         self._only = only
         self._posts: list[NewJob] = []
         self.now: datetime = snapshot.now
         self._keys = keys
         self._snapshot = snapshot
         self._rules = rules
-        self._next_seq = snapshot.first_seq
+        self.seqs_taken = 0
         self._before = {job_id: snapshot.record(job_id) for job_id in snapshot.jobs()}
         self.jobs: dict[str, JobRecord] = {
             job_id: job for job_id, job in self._before.items() if job is not None
@@ -100,6 +100,8 @@ class UnitOfWork:
         self._looked_at: set[bytes] = set()
         self._rules_looked_at: set[str] = set()
         self.cancel_wakeups: list[tuple[str, str]] = []
+        self.woken_elsewhere: set[str] = set()
+        """Queues of other slots that got a ready job here: their workers wait there."""
         self._ended_keys: dict[bytes, int | None] = {}
         self.rates: list[tuple[str, RateLimit, int]] = []  # enqueue budgets that commit.lua spends
 
@@ -141,8 +143,8 @@ class UnitOfWork:
         return self._rules[queue][1] if queue in self._rules else NO_RULES
 
     def next_seq(self) -> int:
-        self._next_seq += 1
-        return self._next_seq - 1
+        self.seqs_taken += 1
+        return self._snapshot.first_seq + self.seqs_taken - 1
 
     # ------------------------------------------------------------------ writing
 
@@ -275,9 +277,11 @@ class UnitOfWork:
 
     def commands(self) -> tuple[list[str], list[Any]]:
         """The keys and arguments of commit.lua, after the epoch and `now`."""
-        writing = _Writing(self._keys)
+        writing = Writing(self._keys)
         for job_id in self._touched:
             self._write_job(writing, job_id)
+        if self._only is not None:
+            self.woken_elsewhere = writing.woken - {self._only}
         for name, value in self._fields.items():
             # The heads of aliases are not in the snapshot, and must be deleted with their job.
             if value is None or value != self._snapshot.fields.get(name):
@@ -287,6 +291,7 @@ class UnitOfWork:
                 writing.add("ZREM", self._keys.idempotency_ends, name)
             else:
                 writing.add("ZADD", self._keys.idempotency_ends, ends, name)
+        self.write_more(writing)
         for job in self._posts:
             writing.add("RPUSH", self._keys.outbox, msgspec.msgpack.encode(job))
         for worker, job_id in self.cancel_wakeups if self._only is None else ():
@@ -299,11 +304,25 @@ class UnitOfWork:
             rates += [writing.number(key), rate.count, rate.per_us, count]
         return writing.keys, [*guards, *rates, *writing.arguments()]
 
+    def write_more(self, writing: Writing) -> None:
+        """What a unit with families writes besides."""
+
+    def guarded_names(self) -> set[bytes]:
+        """The fields that must not have changed."""
+        return {name for name in self._snapshot.fields if name[:1] in _GUARDED} | self._looked_at
+
+    def more_guards(self, number: Callable[[str], int]) -> list[Any]:
+        """Further guards: key, field, what is expected."""
+        return []
+
+    def parts_of(self, job: JobRecord | None) -> dict[bytes, bytes | None]:
+        """The hash fields of a job that follow from its record; the head is added in `_write_job`."""
+        return _parts(job)
+
     def _guards(self, number: Callable[[str], int]) -> list[Any]:
         fields = self._snapshot.fields
-        names = {name for name in fields if name[:1] in _GUARDED} | self._looked_at
-        guards: list[Any] = []
-        for name in names:
+        guards = self.more_guards(number)
+        for name in self.guarded_names():
             value = fields.get(name)
             guards += [number(self._keys.data), name, b"" if value is None else b"v" + value]
         for queue in self._rules_looked_at:
@@ -311,7 +330,7 @@ class UnitOfWork:
             guards += [number(self._keys.data), f"R{queue}", b"" if value is None else b"v" + value]
         return [len(guards) // 3, *guards]
 
-    def _write_job(self, writing: _Writing, job_id: str) -> None:
+    def _write_job(self, writing: Writing, job_id: str) -> None:
         before, after = self._before.get(job_id), self.jobs.get(job_id)
         job = after or before
         if job is None:
@@ -324,19 +343,19 @@ class UnitOfWork:
         for place in new.keys() - old.keys():
             writing.enter(job.queue, keys, place, new[place])
         if before is None:
-            writing.add("SADD", self._keys.queues, job.queue)
-            writing.add("HSETNX", self._keys.data, f"Q{job.queue}", b"")
+            writing.list_queue(self._keys.queues, job.queue)
         packed = id_bytes(job_id)
-        had, has = _parts(before), _parts(after)
+        had, has = self.parts_of(before), self.parts_of(after)
+        if before is not None:
+            had[b"h"] = self._snapshot.fields[b"h" + packed]
         if after is not None:
             has[b"h"] = head_of(after, self._flags.get(job_id, 0))
         for prefix in had.keys() | has.keys():
-            if prefix == b"h" or had.get(prefix) != has.get(prefix):
+            if had.get(prefix) != has.get(prefix):
                 writing.set_field(prefix + packed, has.get(prefix))
 
 
 def _parts(job: JobRecord | None) -> dict[bytes, bytes | None]:
-    """The hash fields of a job that follow from its record; the head is added in `_write_job`."""
     if job is None:
         return {}
     parts: dict[bytes, bytes | None] = {b"h": b"", b"b": body_of(job)}
@@ -377,7 +396,7 @@ def _places(job: JobRecord, now: datetime) -> dict[Place, int]:
     return places
 
 
-class _Writing:
+class Writing:
     """The writes of a step, with their keys by number."""
 
     def __init__(self, keys: Keys) -> None:
@@ -387,6 +406,8 @@ class _Writing:
         self.number(keys.data)
         self._fields: dict[bytes, bytes | None] = {}
         self._writes: list[Any] = []
+        self._listed: set[str] = set()
+        self.woken: set[str] = set()  # queues that got a ready job
 
     def number(self, key: str) -> int:
         """The number of a key; `data` is the first."""
@@ -397,6 +418,13 @@ class _Writing:
 
     def add(self, command: str, key: str, *arguments: Any) -> None:
         self._writes += [2 + len(arguments), command, self.number(key), *arguments]
+
+    def list_queue(self, queues: str, queue: str) -> None:
+        """A queue that has a job from now on; once is enough."""
+        if queue not in self._listed:
+            self._listed.add(queue)
+            self.add("SADD", queues, queue)
+            self.add("HSETNX", self._data, f"Q{queue}", b"")
 
     def set_field(self, name: bytes, value: bytes | None) -> None:
         self._fields[name] = value
@@ -412,6 +440,7 @@ class _Writing:
                 self.add("ZADD", keys.later, score, member)
             else:
                 self.add("ENTER", keys.ready, queue, member, line)
+                self.woken.add(queue)
             self.add("WAKE", keys.wake)
 
     def leave(self, keys: QueueKeys, place: Place) -> None:

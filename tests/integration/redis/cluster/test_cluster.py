@@ -73,6 +73,23 @@ async def test_what_a_dead_process_left_in_an_outbox_is_delivered_by_the_next_sw
     assert await reserve(driver, queues=("dead",)) == []
 
 
+async def test_a_failure_job_waits_in_the_outbox_while_the_server_of_its_queue_is_away(driver, monkeypatch):
+    await driver.configure_queue(QueueSettings(queue="kit", fail_queue="dead"), now=START)
+    job = await running(driver)
+    dead = await driver._stores.of("dead")
+
+    async def away(*_, **__):
+        raise DriverUnavailable("the server is away", done=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead.primary, "_tried", away)
+        assert (await settle_one(driver, Fail(job.lease, "broken"))).state is JobState.FAILED
+
+    await settle_one(driver, Ack((await running(driver)).lease))
+    [failure] = await reserve(driver, queues=("dead",))
+    assert failure.type == "taskharbor.failed"
+
+
 async def test_acks_that_meet_a_limit_of_the_harbor_on_their_way_are_answered_once_and_truly(driver):
     """The claim of an exchange may be refused by a limit that this handle has not heard of; what was settled
     in the same call is settled, and what was not is not taken for it."""
@@ -131,7 +148,7 @@ async def test_sweeps_go_over_the_queues_of_every_slot(driver):
     queues = [f"queue-{number}" for number in range(4)]
     await driver.enqueue([new_job(queue=queue, run_at=START + MINUTE) for queue in queues], now=START)
 
-    assert await driver.promote(2, now=START + MINUTE) <= 2
+    assert (await driver.promote(2, now=START + MINUTE)).count <= 2
     jobs = await reserve(driver, queues=queues, limit=10, now=START + MINUTE)
     assert sorted(job.queue for job in jobs) == queues
     await driver.settle([Ack(job.lease) for job in jobs], now=START + MINUTE)
@@ -179,8 +196,8 @@ def owner_of(driver, cluster, queue):
 def all_follow(cluster):
     for node in cluster.nodes:
         with redis.Redis(port=node.port) as client:
-            told = client.info("replication")
-            if told["connected_slaves"] != 1 or told["slave0"]["offset"] != told["master_repl_offset"]:
+            info = client.info("replication")
+            if info["connected_slaves"] != 1 or info["slave0"]["offset"] != info["master_repl_offset"]:
                 return False
     return True
 

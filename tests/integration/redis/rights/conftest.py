@@ -9,7 +9,7 @@ import redis
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
-from taskharbor.drivers.redis.rights import ON_CLUSTERS, allowed
+from taskharbor.drivers.redis.acl import ON_CLUSTERS, allowed
 from taskharbor.testing.servers import ValkeyCluster, ValkeyServer
 from tests.contract.losses import from_cluster, from_redis
 
@@ -64,7 +64,17 @@ def guarded_cluster() -> Iterator[ValkeyCluster]:
 
 
 # Of a cluster the topics in which it uses other commands than one server.
-ON_BOTH = {"exchange", "failure_jobs", "limits", "orphans", "rates", "roles", "schedules", "wakeups"}
+ON_BOTH = {
+    "enqueue_rates",
+    "exchange",
+    "failure_jobs",
+    "limits",
+    "orphans",
+    "rates",
+    "roles",
+    "schedules",
+    "wakeups",
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

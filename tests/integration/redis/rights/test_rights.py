@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from taskharbor.drivers.loading import connect
-from taskharbor.drivers.redis.rights import COMMANDS, ON_CLUSTERS, WITH_SENTINELS, allowed
+from taskharbor.drivers.redis.acl import COMMANDS, ON_CLUSTERS, WITH_SENTINELS, allowed
 from taskharbor.errors import StoreRefused
 from taskharbor.model.settlement import Ack
 from taskharbor.testing.conformance.kit import running, settle_one
@@ -42,8 +42,8 @@ def test_the_page_lists_every_command_and_no_other() -> None:
     first, _, rest = block.partition("On a cluster")
 
     assert re.findall(r"\+([a-z|]+)", first) == list(COMMANDS)
-    told = set(re.findall(r"\+([a-z|]+)", rest))
-    assert told == {*ON_CLUSTERS, *WITH_SENTINELS, "config|get", "memory|usage"}
+    commands = set(re.findall(r"\+([a-z|]+)", rest))
+    assert commands == {*ON_CLUSTERS, *WITH_SENTINELS, "config|get", "memory|usage"}
 
 
 @pytest.mark.parametrize("command", FORBIDDEN)
@@ -64,7 +64,7 @@ async def test_a_job_lives_its_life_and_nothing_is_asked_for_in_vain(
         await settle_one(driver, Ack((await running(driver)).lease))
 
     asked = {entry[b"object"] for entry in refusals(own_server.port)}
-    assert asked == {b"config|get"}, "which is asked for, and told, and not needed"
+    assert asked == {b"config|get"}, "which is asked for, and shown, and not needed"
 
 
 @pytest.mark.parametrize("words", [(), ("--mix",)], ids=["verbs", "mix"])
@@ -75,7 +75,7 @@ def test_bench_runs_with_these_rights(harbors_user: str, words: tuple[str, ...])
     assert "of memory beyond its payload" not in answer.stderr
 
 
-def test_bench_tells_the_memory_of_a_job_to_a_user_who_may_ask(
+def test_bench_shows_the_memory_of_a_job_to_a_user_who_may_ask(
     harbors_user: str, own_server: ValkeyServer
 ) -> None:
     with redis.Redis(port=own_server.port) as admin:
@@ -92,7 +92,7 @@ def _bench(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
-async def test_what_the_user_may_not_see_of_durability_is_told_once(
+async def test_what_the_user_may_not_see_of_durability_is_logged_once(
     own_server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     let_in(own_server.port, "~{taskharbor}:*", *allowed())
@@ -103,7 +103,7 @@ async def test_what_the_user_may_not_see_of_durability_is_told_once(
             async with connect(url) as driver:
                 seen = (await driver.info()).durability
 
-    assert seen == "D2", "how often it flushes is not told, so no more than that is believed"
+    assert seen == "D2", "how often it flushes is not shown, so no more than that is believed"
     assert sum("config|get" in record.getMessage() for record in caplog.records) == 1
     with pytest.raises(StoreRefused, match=r"config\|get"):
         await connect(f"{url}?durability=D3").open()

@@ -1,8 +1,9 @@
 """ClusterDriver: a harbor whose queues are spread over the slots of a cluster.
 
 Every queue is a store of its own (queue_store.py). This driver splits a verb by queue and merges the
-answers. One call over several queues is one step per queue. No index says which queue holds an id: if a
-verb does not name the queue, every queue is asked.
+answers. One call over several queues is one step per queue, but a family is one step: all of it is in the
+slot of its first job. No index says which slot holds an id: if a verb does not name the queue, every slot
+is asked.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.cursor import Place, cursor_after, place_in
+from taskharbor.drivers.families import CALL_LIMIT
 from taskharbor.drivers.messages import (
     CancelAnswer,
     Claim,
@@ -27,31 +29,37 @@ from taskharbor.drivers.messages import (
     Enqueued,
     Exchanged,
     Extended,
+    Noted,
     Page,
+    Promoted,
     Query,
     QueueInfo,
     Reclaimed,
     Requeued,
+    Resolution,
+    Resolved,
     Settled,
     Speculated,
     Wakeups,
-    given_up_in,
 )
 from taskharbor.drivers.redis import health
 from taskharbor.drivers.redis.address import Address
-from taskharbor.drivers.redis.attempts import SWEPT_PER_CLAIM, HarborLimited
+from taskharbor.drivers.redis.attempts import HasMoreParts, LimitedElsewhere
+from taskharbor.drivers.redis.cluster.claims import ClusterClaims
 from taskharbor.drivers.redis.cluster.enqueue import ClusterEnqueuer
-from taskharbor.drivers.redis.cluster.gates import HarborGates, Kept
-from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_stores, posted_job
+from taskharbor.drivers.redis.cluster.families import ClusterFamilies
+from taskharbor.drivers.redis.cluster.gates import HarborGates
+from taskharbor.drivers.redis.cluster.queue_store import QueueStore, for_queue_stores
 from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
 from taskharbor.drivers.redis.cluster.wakeups import MergedSubscription
 from taskharbor.drivers.redis.encoding import now_arg
-from taskharbor.drivers.redis.keys import Keys
+from taskharbor.drivers.redis.keys import Keys, ids_in
 from taskharbor.drivers.redis.logbook import Logbook
 from taskharbor.drivers.redis.primary import Primary
 from taskharbor.drivers.redis.registry import Registry
 from taskharbor.drivers.redis.settings_codec import rules_bytes
 from taskharbor.errors import (
+    BrokenBond,
     ConflictError,
     JobNotFound,
     JobNotInflight,
@@ -63,14 +71,16 @@ from taskharbor.model.checks import is_id
 from taskharbor.model.clock import Clock
 from taskharbor.model.edit import Edit
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord, Lease, NewJob, Progress
+from taskharbor.model.job import JobRecord, Lease, NewJob, Note, Progress
 from taskharbor.model.queue import EVERY_QUEUE, QueueRules, QueueSettings
 from taskharbor.model.settlement import Settlement
 from taskharbor.model.speculation import HeadStart
 
 _T = TypeVar("_T")
 
-_CAPABILITIES = Capabilities(wakeups=True, multiprocess=True, durable=True, remote=True, logbook=True)
+_CAPABILITIES = Capabilities(
+    wakeups=True, multiprocess=True, durable=True, remote=True, logbook=True, workflows=True
+)
 
 
 class ClusterDriver(Registry, Logbook, Driver):
@@ -82,7 +92,6 @@ class ClusterDriver(Registry, Logbook, Driver):
         super().__init__(_CAPABILITIES, clock=clock, entropy=entropy)
         self.address = address
         self._only_looks = False
-        self._is_limited = False  # a claim has met a limit of the whole harbor
 
     def another(self) -> ClusterDriver:
         one = ClusterDriver(self.address, clock=self.clock, entropy=self.entropy.split("another"))
@@ -102,6 +111,8 @@ class ClusterDriver(Registry, Logbook, Driver):
         self._stores.outage = self._harbor.wakeups.outage = self.outage
         self._gates = HarborGates(self._harbor, self.clock, self.entropy.split("gates"))
         self._enqueuer = ClusterEnqueuer(self._stores, self._gates)
+        self._claims = ClusterClaims(self._stores, self._gates)
+        self._families = ClusterFamilies(self._stores, self._enqueuer)
         try:
             await self._harbor.primary.open()
             seen = await self._look_at_nodes()
@@ -139,6 +150,23 @@ class ClusterDriver(Registry, Logbook, Driver):
         await self._check_eviction(dict.fromkeys(job.queue for job in jobs))
         return await self._enqueuer.enqueue(jobs, now)
 
+    async def do_enqueue_family(
+        self, jobs: Sequence[NewJob], by: Lease | None, now: datetime | None
+    ) -> list[Enqueued]:
+        return await self._families.enqueue(jobs, by, now)
+
+    async def do_resolve(
+        self, items: Sequence[Resolution], now: datetime | None
+    ) -> list[Resolved | JobNotFound | ConflictError]:
+        answers = await self._families.resolve(items, now)
+        await self._stores.deliver(now)
+        return answers
+
+    async def do_note(
+        self, notes: Sequence[Note], now: datetime | None
+    ) -> list[Noted | LeaseLost | BrokenBond]:
+        return await self._families.note(notes, now)
+
     async def _check_eviction(self, queues: Iterable[str]) -> None:
         for queue in queues:
             store = await self._stores.of(queue)
@@ -149,8 +177,9 @@ class ClusterDriver(Registry, Logbook, Driver):
     async def do_reserve(self, claim: Claim, now: datetime | None) -> Claimed:
         answer = await self.do_exchange((), claim, now)
         if answer.error is not None:
+            self._claims.untold += answer.ended
             raise answer.error
-        return Claimed(answer.claimed, answer.given_up)
+        return Claimed(answer.claimed, answer.given_up, answer.ended)
 
     async def do_exchange(
         self, settlements: Sequence[Settlement], claim: Claim, now: datetime | None
@@ -159,105 +188,34 @@ class ClusterDriver(Registry, Logbook, Driver):
             await self._check_eviction(claim.queues)
         except StoreRefused as error:
             return Exchanged(await self.do_settle(settlements, now) if settlements else [], [], error)
-        queues = {item.lease.queue for item in settlements}
+        slots = {self._stores.slot_of(item.lease) for item in settlements}
         answers: list[Settled | LeaseLost] = []
         given_up: tuple[Reclaimed, ...] = ()
-        if len(claim.queues) == 1 and queues <= set(claim.queues) and not self._is_special(claim):
-            store = await self._stores.of(claim.queues[0])
+        store = await self._claims.only_slot(claim)
+        if store is not None and slots <= {store.queue}:
             try:
                 answer = await store.attempts.exchange(settlements, claim, now)
-            except HarborLimited as limited:
-                self._is_limited, given_up = True, limited.given_up
+            except (LimitedElsewhere, HasMoreParts) as refused:
+                answers = await self._looked_elsewhere(settlements, list(refused.settled), now)
+                given_up = refused.given_up
+                self._claims.untold += store.families.take_untold()
+                await self._claims.learn(claim, refused)
             else:
+                self._claims.untold += answer.ended
                 answers = await self._looked_elsewhere(settlements, answer.settled, now)
                 if answer.error is None:
-                    await self._deliver(now)
-                return replace(answer, settled=answers)
-            # The acks of that call are written; sent again they would look lost.
-            answers = await self._settled_before(settlements, now)
+                    await self._stores.deliver(now)
+                return replace(answer, settled=answers, ended=self._claims.take_untold())
         elif settlements:
             answers = await self.do_settle(settlements, now)
         try:
-            await self._deliver(now)
-            claimed = await self._claim(claim, now)
+            await self._stores.deliver(now)
+            claimed = await self._claims.claim(claim, now)
         except TaskHarborError as error:  # the settlements are written, whatever happened to the claim
-            return Exchanged(answers, [], error, given_up)
-        return Exchanged(answers, claimed.jobs, given_up=given_up + claimed.given_up)
-
-    def _is_special(self, claim: Claim) -> bool:
-        return self._is_limited or claim.rate is not None
-
-    async def _settled_before(
-        self, settlements: Sequence[Settlement], now: datetime | None
-    ) -> list[Settled | LeaseLost]:
-        """The answers to settlements that this call has already sent once."""
-        answers = await self.do_settle(settlements, now) if settlements else []
-        records = await self.do_get([item.lease.job_id for item in settlements], now) if settlements else []
-        at = now or await self._harbor.time()
-        return [
-            Settled(record.id, record.state, at, record.version)
-            if isinstance(answer, LeaseLost) and record and record.settled_token == item.lease.token
-            else answer
-            for answer, item, record in zip(answers, settlements, records, strict=True)
-        ]
-
-    async def _claim(self, claim: Claim, now: datetime | None) -> Claimed:
-        given_up = given_up_in(await self._sweep(claim.queues, now))
-        if not self._is_limited and claim.rate is None:
-            try:
-                claimed = await self._claim_in_turn(claim, now, claim.limit)
-                return Claimed(claimed.jobs, given_up + claimed.given_up)
-            except HarborLimited as limited:
-                self._is_limited, given_up = True, given_up + limited.given_up
-        async with self._gates.locked() as is_kept:
-            rules = await self._gates.rules()
-            self._is_limited = rules.max_running is not None or rules.execute_rate is not None
-            room = await self._gates.room(claim, rules, lambda: self._running(now), now)
-            claimed = await self._claim_in_turn(claim, now, room, is_kept=is_kept)
-            await self._gates.spend(claim, rules, len(claimed.jobs), now)
-            return Claimed(claimed.jobs, given_up + claimed.given_up)
-
-    async def _claim_in_turn(
-        self, claim: Claim, now: datetime | None, limit: int, *, is_kept: Kept | None = None
-    ) -> Claimed:
-        """`is_kept`: checks that we still hold the lock of the harbor's limits; called before each claim."""
-        jobs: list[JobRecord] = []
-        given_up: tuple[Reclaimed, ...] = ()
-        for queue in claim.queues:
-            if len(jobs) == limit or (is_kept is not None and not await is_kept()):
-                break
-            store = await self._stores.of(queue)
-            one = replace(claim, queues=(queue,), limit=limit - len(jobs), rate=None)
-            attempts = store.attempts if is_kept is None else store.counted
-            try:
-                answer = await attempts.exchange((), one, now)
-            except HarborLimited as limited:
-                given_up += limited.given_up
-                if jobs:
-                    break  # jobs claimed before the limit was set
-                limited.given_up = given_up
-                raise
-            jobs += answer.claimed
-            given_up += answer.given_up
-        return Claimed(jobs, given_up)
-
-    async def _sweep(self, queues: Sequence[str], now: datetime | None) -> list[Reclaimed]:
-        """End the expired leases of all queues of a claim before picking from one."""
-        stores = [await self._stores.of(queue) for queue in queues]
-        return await self._reclaimed(stores, SWEPT_PER_CLAIM, now)
-
-    async def _running(self, now: datetime | None) -> int:
-        """Unexpired leases of the whole harbor."""
-        at = now or await self._harbor.time()
-        after = f"({now_arg(at)}"
-        stores = await self._stores.all()
-        counts = await asyncio.gather(
-            *(
-                store.primary.command("ZCOUNT", store.keys.queue(store.queue).leases, after, "+inf")
-                for store in stores
-            )
-        )
-        return sum(counts)
+            return Exchanged(answers, [], error, given_up, self._claims.take_untold())
+        await self._stores.deliver(now)
+        given_up += claimed.given_up
+        return Exchanged(answers, claimed.jobs, given_up=given_up, ended=self._claims.take_untold())
 
     async def do_settle(
         self, settlements: Sequence[Settlement], now: datetime | None
@@ -266,19 +224,19 @@ class ClusterDriver(Registry, Logbook, Driver):
             [item.lease for item in settlements],
             lambda store, places: _settled(store, [settlements[p] for p in places], now),
         )
-        await self._deliver(now)
+        await self._stores.deliver(now)
         return answers
 
     async def _looked_elsewhere(
         self, settlements: Sequence[Settlement], answers: list[Settled | LeaseLost], now: datetime | None
     ) -> list[Settled | LeaseLost]:
-        """Try the other queues for jobs that are not in the queue their lease names: it proves nothing."""
+        """Try the other slots for jobs that are not where their lease leads to: it proves nothing."""
         lost = [place for place, answer in enumerate(answers) if isinstance(answer, JobNotInflight)]
         where = await self._stores.where(list(filter(is_id, (settlements[p].lease.job_id for p in lost))))
         for place in lost:
             lease = settlements[place].lease
             store = where.get(lease.job_id)
-            if store is not None and store.queue != lease.queue:
+            if store is not None and store.queue != self._stores.slot_of(lease):
                 [answers[place]] = await _settled(store, [settlements[place]], now)
         return answers
 
@@ -299,49 +257,40 @@ class ClusterDriver(Registry, Logbook, Driver):
     # ------------------------------------------------------------------ time
 
     async def do_reclaim(self, limit: int, now: datetime | None) -> list[Reclaimed]:
-        return await self._reclaimed(await self._stores.all(), limit, now, everywhere=True)
+        slots = await self._stores.all_queues()
+        answers = await self._claims.reclaimed(slots, limit, now)
+        await self._stores.deliver(now, everywhere=True)
+        await self._stores.heal_parts(slots)
+        return answers
 
-    async def _reclaimed(
-        self, stores: Sequence[QueueStore], limit: int, now: datetime | None, *, everywhere: bool = False
-    ) -> list[Reclaimed]:
-        """End the oldest expired leases of these queues."""
-        found = await asyncio.gather(*(store.attempts.expired([store.queue], limit, now) for store in stores))
-        chosen = sorted((*lease, number) for number, leases in enumerate(found) for lease in leases)[:limit]
-        answers: dict[str, Reclaimed] = {}
-        for number in dict.fromkeys(number for *_, number in chosen):
-            ids = [job_id for *_, job_id, of in chosen if of == number]
-            for answer in await stores[number].attempts.reclaim_these(ids, now):
-                answers[answer.id] = answer
-        await self._deliver(now, everywhere=everywhere)
-        return [answers[job_id] for _, _, job_id, _ in chosen if job_id in answers]
-
-    async def do_promote(self, limit: int, now: datetime | None) -> int:
+    async def do_promote(self, limit: int, now: datetime | None) -> Promoted:
         moved = 0
-        for store in await self._stores.all():
-            keys = store.keys.for_promote([store.queue])
-            moved += int(await store.primary.run("promote", keys, now_arg(now), limit - moved, store.queue))
-        return moved
+        for store, queues in await self._stores.all_queues():
+            try:
+                moved += await store.families.sweep(now, limit - moved)
+            finally:
+                self._claims.untold += store.families.take_untold()
+            for queue in queues:
+                keys = store.keys.for_promote([queue])
+                some = int(await store.primary.run("promote", keys, now_arg(now), limit - moved, queue))
+                moved += some
+                if some and queue != store.queue:
+                    await self._stores.ring([queue])
+        await self._stores.deliver(now)
+        return Promoted(moved, self._claims.take_untold())
 
     async def do_prune(self, limit: int, now: datetime | None) -> int:
         await self.prune_log(limit, now)
         pruned = 0
-        for store in await self._stores.all():
-            own = store.keys.queue(store.queue)
-            keys = [store.keys.data, store.keys.idempotency_ends, own.list, own.done]
-            pruned += int(await store.primary.run("prune", keys, now_arg(now), limit - pruned, store.queue))
+        for store, queues in await self._stores.all_queues():
+            keys = [store.keys.data, store.keys.idempotency_ends]
+            for queue in queues:
+                own = store.keys.queue(queue)
+                keys += (own.list, own.done)
+            count, of_families = await store.primary.run("prune", keys, now_arg(now), limit - pruned, *queues)
+            pruned += int(count)
+            pruned += await store.families.prune(ids_in(of_families), limit - pruned, now)
         return pruned
-
-    async def _deliver(self, now: datetime | None, *, everywhere: bool = False) -> None:
-        """Deliver the jobs in the outboxes; `everywhere`: also those that a dead process left."""
-        if not (self._stores.has_post or everywhere):
-            return
-        self._stores.has_post = False
-        stores = await self._stores.all() if everywhere else self._stores.met
-        for store in stores:
-            for packed in await store.posted():
-                job = posted_job(packed)
-                await (await self._stores.of(job.queue)).receive(job, now)
-                await store.forget_post(packed)
 
     # ------------------------------------------------------------------ control
 
@@ -374,6 +323,8 @@ class ClusterDriver(Registry, Logbook, Driver):
         if settings.queue != EVERY_QUEUE:
             store = await self._stores.of(settings.queue)
             rules = await store.do_configure_queue(settings, now)
+            for home in await store.look_for_parts():
+                await store.copy_rules_to(await self._stores.of(home))
             await harbor.primary.command("SADD", harbor.keys.configured, settings.queue, writes=True)
             return rules
         rules = await super().do_configure_queue(settings, now)
@@ -397,15 +348,18 @@ class ClusterDriver(Registry, Logbook, Driver):
         return await self._stores.by_id(ids, lambda store, some: store.do_look(some, now))
 
     async def do_find(self, query: Query, now: datetime | None) -> Page:
-        if query.queue is not None:
-            return await (await self._stores.of(query.queue)).do_find(query, now)
-        stores = await self._stores.all()
+        if query.queue is None:
+            slots = await self._stores.all_queues()
+        else:
+            slots = [(store, [query.queue]) for store in await self._stores.all_sources(query.queue)]
+            if len(slots) == 1:
+                return await slots[0][0].do_find(query, now)
         share = replace(
-            query, examine=min(query.examine, max(query.limit, query.examine // max(len(stores), 1)))
+            query, examine=min(query.examine, max(query.limit, query.examine // max(len(slots), 1)))
         )
-        pages = await asyncio.gather(*(store.part_of_page([store.queue], share, now) for store in stores))
+        pages = await asyncio.gather(*(store.part_of_page(queues, share, now) for store, queues in slots))
         sign = -1 if query.newest_first else 1
-        # The order is certain only up to the place that every queue was scanned to.
+        # The order is certain only up to the place that every slot was scanned to.
         ends = [last for _, last, _ in pages if last is not None]
         end = (max if query.newest_first else min)(ends) if ends else None
         found = [(place_in(query, job), job) for jobs, _, _ in pages for job in jobs]
@@ -418,12 +372,17 @@ class ClusterDriver(Registry, Logbook, Driver):
         return Page(jobs, None if end is None else cursor_after(query, end), examined)
 
     async def do_count(self, queues: Sequence[str] | None, now: datetime | None) -> dict[str, Counts]:
-        stores = (
-            [await self._stores.of(name) for name in sorted(queues)] if queues else await self._stores.all()
-        )
-        counts = await asyncio.gather(*(store.do_count([store.queue], now) for store in stores))
-        merged = {queue: numbers for one in counts for queue, numbers in one.items()}
-        return merged if queues else {queue: numbers for queue, numbers in merged.items() if numbers.total}
+        if queues:
+            slots = [(s, [name]) for name in sorted(queues) for s in await self._stores.all_sources(name)]
+        else:
+            slots = await self._stores.all_queues()
+        counts = await asyncio.gather(*(store.do_count(names, now) for store, names in slots))
+        merged: dict[str, Counts] = {}
+        for queue, numbers in (item for one in counts for item in one.items()):
+            merged[queue] = _sum(merged[queue], numbers) if queue in merged else numbers
+        if queues:
+            return merged
+        return {queue: merged[queue] for queue in sorted(merged) if merged[queue].total}
 
     async def do_queues(self, now: datetime | None) -> list[QueueInfo]:
         harbor = self._harbor
@@ -433,13 +392,20 @@ class ClusterDriver(Registry, Logbook, Driver):
         names = {*await harbor.steps.queue_names(), *configured} - {EVERY_QUEUE}
         infos = [info for info in await harbor.do_queues(now) if info.queue == EVERY_QUEUE]
         for name in sorted(names):
-            info = await (await self._stores.of(name)).info_of(name, now)
+            info, *parts = [await store.info_of(name, now) for store in await self._stores.all_sources(name)]
+            for part in parts:
+                oldest = [at for at in (info.oldest_ready_at, part.oldest_ready_at) if at is not None]
+                info = replace(
+                    info, counts=_sum(info.counts, part.counts), oldest_ready_at=min(oldest, default=None)
+                )
             if name in configured or info.counts.total:
                 infos.append(info)
         return infos
 
     async def do_info(self) -> DriverInfo:
         seen = await self._look_at_nodes()
+        stores = await self._stores.all()
+        owed = await asyncio.gather(*(one.primary.command("ZCARD", one.keys.owed) for one in stores))
         first = seen[0]
         return DriverInfo(
             driver="redis",
@@ -449,6 +415,7 @@ class ClusterDriver(Registry, Logbook, Driver):
             schema="1",
             at=first.at,
             details={**first.details, "primaries": str(len(seen))},
+            owed=min(sum(map(int, owed)), CALL_LIMIT),
         )
 
     async def do_ring(self, queues: tuple[str, ...]) -> None:
@@ -457,6 +424,10 @@ class ClusterDriver(Registry, Logbook, Driver):
 
     def do_wakeups(self, queues: tuple[str, ...], worker_id: str) -> Wakeups:
         return MergedSubscription(self._stores.of, self._harbor.wakeups, queues, worker_id)
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    return Counts(**{name: getattr(one, name) + getattr(other, name) for name in Counts.__struct_fields__})
 
 
 def _compared(one: Place, other: Place) -> int:

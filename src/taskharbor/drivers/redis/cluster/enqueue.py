@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.lifecycle import never_admitted
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
-from taskharbor.drivers.redis.cluster.gates import HarborGates
-from taskharbor.drivers.redis.cluster.queue_store import QueueStore
+from taskharbor.drivers.redis.cluster.gates import EnqueueBudget, HarborGates
+from taskharbor.drivers.redis.cluster.queue_store import HarborSlot, QueueStore
 from taskharbor.drivers.redis.cluster.queue_stores import QueueStores
-from taskharbor.errors import RateLimited
+from taskharbor.errors import DriverUnavailable, RateLimited
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import EVERY_QUEUE
 
@@ -107,6 +108,69 @@ class ClusterEnqueuer:
                     fresh.add(job_id if key is None else key)
             count[queue] = len(fresh)
         return count
+
+    # ------------------------------------------------------------------ families
+
+    @asynccontextmanager
+    async def admitted_elsewhere(
+        self, home: QueueStore, jobs: Sequence[NewJob], now: datetime | None
+    ) -> AsyncIterator[None]:
+        """Spend the enqueue rates that the slot of these jobs does not have: of the harbor, of other queues.
+
+        They are given back if nothing is stored. The slot spends that of its own queue itself.
+        """
+        spent: list[EnqueueBudget] = []
+        try:
+            for budget in await self._budgets(home, jobs, now):
+                wait = await self._gates.spend_or_wait(budget, now)
+                if wait:
+                    raise RateLimited(budget.queue, timedelta(microseconds=wait))
+                spent.append(budget)
+            yield
+        except Exception as error:
+            if not isinstance(error, DriverUnavailable) or error.done is False:
+                for budget in spent:
+                    await self._gates.give_back(budget, now)
+            raise
+
+    async def _budgets(
+        self, home: QueueStore, jobs: Sequence[NewJob], now: datetime | None
+    ) -> list[EnqueueBudget]:
+        """What these jobs cost elsewhere. Raises what no waiting can help."""
+        harbor = self._harbor
+        others = [await self._stores.of(queue) for queue in {job.queue for job in jobs} - {home.queue}]
+        rates = {store.queue: await store.enqueue_rate() for store in others}
+        rates[EVERY_QUEUE] = (await self._gates.rules()).enqueue_rate
+        if not any(rates.values()):
+            return []
+        new = Counter(job.queue for job in await self._new_in(home, jobs, now or await harbor.time()))
+        slots: list[tuple[HarborSlot | QueueStore, str, str]] = [
+            (store, store.queue, store.keys.queue(store.queue).enqueue_rate) for store in others
+        ]
+        slots.append((harbor, EVERY_QUEUE, harbor.keys.enqueue_rate))
+        budgets = [
+            EnqueueBudget(slot, queue, key, rate, amount)
+            for slot, queue, key in slots
+            if (rate := rates[queue]) is not None
+            and (amount := new.total() if queue == EVERY_QUEUE else new[queue])
+        ]
+        for budget in budgets:
+            if budget.amount > budget.rate.count:
+                raise never_admitted(budget.queue, budget.rate, budget.amount)
+        return budgets
+
+    async def _new_in(self, home: QueueStore, jobs: Sequence[NewJob], at: datetime) -> list[NewJob]:
+        """Those that spend a rate: as `Arrival.check`, new and done by a worker."""
+        held = dict(zip((job.id for job in jobs), await home.holds([job.id for job in jobs]), strict=True))
+        known = {job_id for job_id, is_there in held.items() if is_there}
+        new: dict[str, NewJob] = {}
+        for job in jobs:
+            key, bonds = job.idempotency_key, job.bonds
+            if (key is not None and await home.remembers(key, at)) or (bonds and bonds.parent in known):
+                known.add(job.id)
+            if job.id not in known and (bonds is None or bonds.done_by == "worker"):
+                new[job.id] = job
+        return list(new.values())
 
     async def _refund(self, spent: tuple[Any, int] | None, now: datetime | None) -> None:
         if spent is not None and spent[1]:

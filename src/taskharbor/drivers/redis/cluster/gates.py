@@ -7,11 +7,12 @@ limit therefore holds a lock; without such a limit no lock is taken.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from typing import NamedTuple
 
 from taskharbor.drivers.messages import Claim
-from taskharbor.drivers.redis.cluster.queue_store import HarborSlot
+from taskharbor.drivers.redis.cluster.queue_store import HarborSlot, QueueStore
 from taskharbor.drivers.redis.encoding import now_arg
 from taskharbor.drivers.redis.settings_codec import rules_in
 from taskharbor.errors import DriverUnavailable
@@ -28,8 +29,18 @@ Kept = Callable[[], Awaitable[bool]]
 """True if the caller still holds the lock, for long enough to make one more call."""
 
 
+class EnqueueBudget(NamedTuple):
+    """An amount of an enqueue rate, spent in the slot that counts it."""
+
+    slot: HarborSlot | QueueStore
+    queue: str
+    key: str
+    rate: RateLimit
+    amount: int
+
+
 class HarborGates:
-    """The limits under `*`."""
+    """The limits under `*`, and those of queues with parts in several slots."""
 
     def __init__(self, harbor: HarborSlot, clock: Clock, entropy: Entropy) -> None:
         self._harbor = harbor
@@ -61,7 +72,10 @@ class HarborGates:
         try:
             yield is_kept
         finally:
-            await primary.run("unlock", [key], token)
+            with suppress(
+                DriverUnavailable
+            ):  # it ends by itself, and jobs claimed under it must reach their worker
+                await primary.run("unlock", [key], token)
 
     async def room(self, claim: Claim, rules: QueueRules, running: Running, now: datetime | None) -> int:
         """How many jobs this claim may take, at most its limit."""
@@ -76,10 +90,24 @@ class HarborGates:
         for key, rate in self._budgets(claim, rules) if count else ():
             await self.rate(key, rate, "spend", count, now)
 
-    async def rate(self, key: str, rate: RateLimit, what: str, count: int, now: datetime | None) -> int:
-        return int(
-            await self._harbor.primary.run("rates", [key], now_arg(now), rate.count, rate.per_us, what, count)
-        )
+    async def rate(
+        self,
+        key: str,
+        rate: RateLimit,
+        what: str,
+        count: int,
+        now: datetime | None,
+        slot: HarborSlot | QueueStore | None = None,
+    ) -> int:
+        primary = (slot or self._harbor).primary
+        return int(await primary.run("rates", [key], now_arg(now), rate.count, rate.per_us, what, count))
+
+    async def spend_or_wait(self, budget: EnqueueBudget, now: datetime | None) -> int:
+        """Spend it, or answer how many microseconds must pass before that."""
+        return await self.rate(budget.key, budget.rate, "admit", budget.amount, now, budget.slot)
+
+    async def give_back(self, budget: EnqueueBudget, now: datetime | None) -> None:
+        await self.rate(budget.key, budget.rate, "refund", budget.amount, now, budget.slot)
 
     def _budgets(self, claim: Claim, rules: QueueRules) -> list[tuple[str, RateLimit]]:
         budgets = []

@@ -1,10 +1,11 @@
 -- Writes what a unit of work decided, if everything it has read is unchanged: all of it, or nothing.
 --
 -- KEYS  data, then whatever the guards and the writes name by number
--- ARGV  epoch, now; number of guards, per guard: key, field, '' absent | 'v' value;
+-- ARGV  epoch, now; number of guards, per guard: key, field, '' absent | 'v' value | 'm' change: the
+--       number there must stay above 0 with this change;
 --       number of rates to spend, per rate: key, count, per, how many;
 --       then per write: number of parts, command, key, arguments; besides the server's own commands there are
---       WAKE (a wake list), ENTER and LEAVE (a ready set)
+--       WAKE (a wake list), ENTER and LEAVE (a ready set), OWE, PAID and DUE (what is owed)
 -- Returns 'done', 'epoch', 'changed' on a conflict, or {'wait', rate, microseconds}
 
 if call('HGET', KEYS[1], 'e') ~= ARGV[1] then
@@ -13,7 +14,12 @@ end
 local at = 4
 for _ = 1, tonumber(ARGV[3]) do
   local found = call('HGET', KEYS[tonumber(ARGV[at])], ARGV[at + 1])
-  if (found and 'v' .. found or '') ~= ARGV[at + 2] then
+  local expected = ARGV[at + 2]
+  if sub(expected, 1, 1) == 'm' then
+    if tonumber(found or 0) + tonumber(sub(expected, 2)) <= 0 then
+      return 'changed'
+    end
+  elseif (found and 'v' .. found or '') ~= expected then
     return 'changed'
   end
   at = at + 3
@@ -49,6 +55,21 @@ while at <= #ARGV do
   elseif command == 'LEAVE' then -- ready; later, entry: it waits in one of the two
     if call('ZREM', key, ARGV[at + 4]) == 0 then
       call('ZREM', KEYS[tonumber(ARGV[at + 3])], ARGV[at + 4])
+    end
+  elseif command == 'OWE' then -- owed; what
+    local number = us(call('HINCRBY', KEYS[1], 'W', 1))
+    call('ZADD', key, '0', number)
+    call('HSET', KEYS[1], 'w' .. number, ARGV[at + 3])
+  elseif command == 'PAID' then -- owed; number
+    call('ZREM', key, ARGV[at + 3])
+    call('HDEL', KEYS[1], 'w' .. ARGV[at + 3])
+  elseif command == 'DUE' then -- owed; deadlines: when a claim must look for what is owed or late
+    local first = call('ZRANGE', KEYS[tonumber(ARGV[at + 3])], 0, 0, 'WITHSCORES')
+    local due = call('ZCARD', key) > 0 and '0' or first[2]
+    if due then
+      call('HSET', KEYS[1], 't', due)
+    else
+      call('HDEL', KEYS[1], 't')
     end
   else
     call(command, key, unpack(ARGV, at + 3, last))

@@ -18,7 +18,7 @@ local function copies_of(key)
   local running, scheduled = 0, 0
   for _, id in ipairs(call('SMEMBERS', key)) do
     local head = call('HGET', data, 'h' .. id)
-    local state = head and string.byte(head, 1)
+    local state = head and state_of(head)
     if state == RUNNING then
       running = running + 1
     elseif state == WAITING and unpack_from('>I8', head, 40) - 1 > now then

@@ -7,13 +7,14 @@
 --       queue, token, worker ('' if not given), number of results, the ids ('h' before each), the results ('' |
 --       'r' result: of each, or none at all); then nothing more, or a claim: number of queues (the first ones),
 --       limit, lease in us, worker, token, whether the rates are there ('1'), rate count ('' for none), rate per,
---       whether expired leases were dealt with ('1'), number of further leases ('' when they are not there), number
---       of lanes, lanes, types
+--       whether expired leases were dealt with ('1'), and what families owe, too ('2'), number of further leases ('' when they are not there), how many
+--       parts of the queue in other slots the caller knows ('' for none), number of lanes, lanes, types
 -- Returns {now, 'epoch'} when nothing was done; else {now, per ack: version | 'N' not running | 'M' another token
 --       | 'E' expired | 'S' a unit of work must decide, then why nothing was claimed: 'later' (an ack was left over),
---       'expired', 'rates', 'leases' (call again with their keys); or 'jobs', how many, the ids of entries that were dropped
+--       'expired', 'owed' (consequences of families come first), 'rates', 'leases' (call again with their keys), 'parts' (this queue
+--       of a cluster has jobs in other slots that the caller does not know); or 'jobs', how many, the ids of entries that were dropped
 --       because they have no record, and per job: id, head, body; then per job with more to it: its number, story,
---       scoped key. The head of a job that never ran and has no flags is the one before this step.
+--       scoped key, and '' or what `family_fields` returns. The head of a job that never ran and has no flags is the one before this step.
 -- With an ack left over or an expired lease nothing is claimed: those come first.
 -- Repeats for speed: `settle_one` and `end` in drivers/lifecycle.py for acks of plain jobs, `claimed` in
 -- model/transitions.py, `may_take` in model/speculation.py.
@@ -37,7 +38,9 @@ for queue = 1, queue_count do
   fields[1 + 2 * queue] = 'R' .. ARGV[3 + queue]
   fields[2 + 2 * queue] = 'Q' .. ARGV[3 + queue]
 end
-local before = 2 + 2 * queue_count
+local before = 3 + 2 * queue_count
+fields[before] = 't'
+local due = before
 local groups, last = {}, before
 for g = 1, group_count do
   local results, heads = tonumber(ARGV[at + 3]), ARGV[at + 4]
@@ -93,6 +96,29 @@ local function remember_for_a_day(id)
   end
 end
 
+-- A job of a family: nil when a unit of work must decide, false when its end concerns no other job, else its parent,
+-- which counts it: `_count_end` in drivers/families.py for a completed child, while others stay open.
+local open_of, ended_of = {}, {}
+local function counted_by(id, flags)
+  if band(flags, 255 - PROGRESS - STORY) ~= 0 then
+    return nil
+  end
+  local bonds, family = unpack(call('HMGET', data, 'B' .. id, 'f' .. id))
+  if family or (bonds and band(byte(bonds, 1), HAS_DEADLINE) ~= 0) then
+    return nil
+  end
+  if not bonds or band(byte(bonds, 1), HAS_PARENT) == 0 then
+    return false
+  end
+  local parent = sub(bonds, 2, 17)
+  local open = open_of[parent] or tonumber(call('HGET', data, 'O' .. parent) or 0)
+  if open <= 1 then
+    return nil
+  end
+  open_of[parent], ended_of[parent] = open - 1, (ended_of[parent] or 0) + 1
+  return parent
+end
+
 -- Whether `settle_one` in drivers/lifecycle.py must decide: more than this job changes.
 local function unusual(id, flags, forget)
   if band(flags, COPY + CANCEL + COPIED) ~= 0 or (forget and band(flags, ALIASED) ~= 0) then
@@ -116,7 +142,7 @@ local function set_of(queue)
   local set = by_queue[queue]
   if not set then
     local kept = rules[queue] and rules[queue][RETENTION] or harbor and harbor[RETENTION]
-    set = { places = {}, listed = {}, n = 0, forget = kept and kept[1] == 0 }
+    set = { places = {}, listed = {}, n = 0, forget = kept and kept[1] == 0, children = false }
     by_queue[queue] = set
   end
   return set
@@ -127,7 +153,7 @@ local function ack_group(group)
   local queue, set = group.queue, set_of(group.queue)
   local token, worker_id, name = group.token, group.worker_id, ARGV[3 + queue]
   local places, listed, n, forget = set.places, set.listed, set.n, set.forget
-  local front, new_front, version, flags, back, new_back, refusal
+  local front, new_front, version, flags, back, new_back, refusal, is_of_family
 
   -- Repeats `settled` in model/transitions.py for an Ack.
   local function look_at_front(head)
@@ -135,7 +161,9 @@ local function ack_group(group)
     local state, rank
     state, flags, rank, version = unpack_from('>BBBI4', front)
     version = version + 1
-    new_front = state == RUNNING and pack('>BBBI4I8', COMPLETED, flags, rank, version, now)
+    is_of_family = state >= FAMILY
+    local in_family = is_of_family and FAMILY or 0
+    new_front = state == RUNNING + in_family and pack('>BBBI4I8', COMPLETED + in_family, flags, rank, version, now)
   end
 
   -- Checks the lease: nil if it is valid, else the answer, as `lease_error` in model/transitions.py. Only a first
@@ -169,7 +197,18 @@ local function ack_group(group)
     if refusal then
       return refusal
     end
-    if flags ~= 0 and unusual(sub(field, 2), flags, forget) then
+    if is_of_family then
+      local parent = nil
+      if not forget then
+        parent = counted_by(sub(field, 2), flags)
+      end
+      if parent == nil then
+        return 'S'
+      elseif parent then
+        set.children = set.children or {}
+        set.children[field] = true
+      end
+    elseif flags ~= 0 and unusual(sub(field, 2), flags, forget) then
       return 'S'
     end
     n = n + 1
@@ -206,6 +245,22 @@ local function ack_group(group)
   set.n = n
 end
 
+-- Children are listed one by one, under a sign of their own: they go with their root. Returns the places of the others.
+local function apart(set, done)
+  local entries, others = {}, {}
+  for i = 1, set.n do
+    local field = set.places[i]
+    if set.children[field] then
+      entries[#entries + 1] = '0'
+      entries[#entries + 1] = 'C' .. now8 .. field
+    else
+      others[#others + 1] = field
+    end
+  end
+  each_part('ZADD', done, entries, #entries)
+  return others, #others
+end
+
 if ack_count > 0 then
   for g = 1, group_count do
     ack_group(groups[g])
@@ -213,14 +268,21 @@ if ack_count > 0 then
   each_part('HSET', data, sets, s)
   each_part('HDEL', data, deletes, d)
   each_part('ZADD', KEYS[2], ends, #ends)
+  for parent, count in pairs(ended_of) do
+    call('HINCRBY', data, 'O' .. parent, -count)
+  end
   for queue, set in pairs(by_queue) do
     each_part('ZREM', key_of(queue, LEASES), set.places, set.n)
     if set.forget then
       each_part('ZREM', key_of(queue, LIST), set.places, set.n)
     else
       each_part('ZADD', key_of(queue, LIST), set.listed, 2 * set.n)
-      for from = 1, set.n, 500 do
-        local together = table.concat(set.places, '', from, math.min(from + 499, set.n))
+      local places, n = set.places, set.n
+      if set.children then
+        places, n = apart(set, key_of(queue, DONE))
+      end
+      for from = 1, n, 500 do
+        local together = table.concat(places, '', from, math.min(from + 499, n))
         call('ZADD', key_of(queue, DONE), '0', 'c' .. now8 .. together)
       end
     end
@@ -240,26 +302,40 @@ end
 local claimed_queues, limit, lease_us = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 local worker, token, has_rates = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5] == '1'
 local worker_rate = ARGV[at + 6] ~= '' and { tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7]) }
-local expired_is_done, further, lane_count = ARGV[at + 8] == '1', tonumber(ARGV[at + 9]), tonumber(ARGV[at + 10])
+local swept, further, parts, lane_count = ARGV[at + 8], tonumber(ARGV[at + 9]), tonumber(ARGV[at + 10]), tonumber(ARGV[at + 11])
 local types
-if ARGV[at + 11 + lane_count] then
+if ARGV[at + 12 + lane_count] then
   types = {}
-  for i = at + 11 + lane_count, #ARGV do
+  for i = at + 12 + lane_count, #ARGV do
     types[ARGV[i]] = true
   end
 end
 local beyond = 2 + queue_count * 6 -- the last key of the queues
 
+if known[due] and swept ~= '2' and tonumber(known[due]) <= now then
+  reply[size + 1] = 'owed'
+  return reply
+end
 if harbor and harbor[MAX_RUNNING] and not further then
   reply[size + 1] = 'leases'
   return reply
 end
 for queue = 1, claimed_queues do
-  if not has_rates and (rules[queue] and rules[queue][EXECUTE_RATE] or harbor and harbor[EXECUTE_RATE]) then
+  local own = rules[queue]
+  if own and own[PARTS] then
+    if not further and (own[MAX_RUNNING] or own[EXECUTE_RATE]) then
+      reply[size + 1] = 'leases'
+      return reply
+    elseif own[PARTS] > (parts or 0) then
+      reply[size + 1] = 'parts'
+      return reply
+    end
+  end
+  if not has_rates and (own and own[EXECUTE_RATE] or harbor and harbor[EXECUTE_RATE]) then
     reply[size + 1] = 'rates'
     return reply
   end
-  if not expired_is_done and #call('ZRANGEBYSCORE', key_of(queue, LEASES), '-inf', text(now), 'LIMIT', 0, 1) > 0 then
+  if swept == '' and #call('ZRANGEBYSCORE', key_of(queue, LEASES), '-inf', text(now), 'LIMIT', 0, 1) > 0 then
     reply[size + 1] = 'expired'
     return reply
   end
@@ -407,7 +483,7 @@ end
 -- `v` holds that worker, an instant or 0, and slower workers, which must wait until that instant.
 local function may_copy(id)
   local original = call('HGET', data, 'h' .. (call('HGET', data, 'o' .. id) or ''))
-  if not original or byte(original, 1) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
+  if not original or state_of(original) ~= RUNNING or sub(original, 93, 92 + byte(original, 92)) == worker then
     return false
   end
   local packed = call('HGET', data, 'v' .. id)
@@ -425,6 +501,29 @@ local function may_copy(id)
   return never ~= worker
 end
 
+-- `may_run` in drivers/families.py: it is in time, and its parent is not being stopped.
+local stop_of = {}
+local function may_run(fields)
+  local bonds = fields[1]
+  if bonds == '' then
+    return true
+  end
+  local flags = byte(bonds, 1)
+  if band(flags, HAS_DEADLINE) ~= 0 and unpack_from('>I8', bonds, 18) <= now then
+    return false
+  end
+  if band(flags, HAS_PARENT) == 0 then
+    return true
+  end
+  local parent = sub(bonds, 2, 17)
+  if stop_of[parent] == nil then
+    local family = call('HGET', data, 'f' .. parent)
+    stop_of[parent] = family and byte(family, 1) or 0
+  end
+  local stop = stop_of[parent]
+  return band(stop, IS_STOPPING) == 0 or (band(stop, SPARES) ~= 0 and band(flags, IS_SPARED) ~= 0)
+end
+
 local expires = now + lease_us
 local expires_text = text(expires)
 local lease_tail = us(expires) .. token .. string.char(#worker) .. worker
@@ -432,6 +531,7 @@ local first_lease = pack('>I4I8I8', 1, now, now) .. lease_tail
 
 local taken_count, more_of, more_count = 0, {}, 0
 local orphans, MOST_ORPHANS = {}, 10000 -- per claim, so that none of them takes long
+local MOST_PASSED = 10000 -- jobs of families that may not run now
 
 -- Drops an entry without a waiting job, which no claim could take, and what is left of the job.
 local function drop_orphan(queue, entry, is_lost)
@@ -439,7 +539,7 @@ local function drop_orphan(queue, entry, is_lost)
   call('ZREM', key_of(queue, READY), entry)
   if is_lost then
     call('ZREM', key_of(queue, LIST), 'h' .. id)
-    forget(data, id)
+    forget(data, id, true)
   end
   orphans[#orphans + 1] = id
 end
@@ -461,8 +561,8 @@ local function take(queue, lane, count)
   end
   local writes, w, drops, entries, leases, taken = {}, 0, {}, {}, {}, 0
   local is_first_part = is_one_line -- and nothing in between was left
-  local front, new_front, flags, first_back = '', '', 0, first_lease .. name
-  while taken < count and #orphans < MOST_ORPHANS do
+  local front, new_front, flags, first_back, is_of_family, passed = '', '', 0, first_lease .. name, false, 0
+  while taken < count and #orphans < MOST_ORPHANS and passed < MOST_PASSED do
     local wanted, ids, asked, found_count = {}, {}, {}, 0
     local most = math.min(count - taken, 1000)
     while found_count < most do
@@ -486,15 +586,21 @@ local function take(queue, lane, count)
         front = sub(head, 1, 15)
         local state, rank, version
         state, flags, rank, version = unpack_from('>BBBI4', front)
-        new_front = state == WAITING and pack('>BBBI4I8', RUNNING, band(flags, 255 - PROGRESS), rank, version + 1, now)
+        is_of_family = state >= FAMILY
+        local in_family = is_of_family and FAMILY or 0
+        new_front = state == WAITING + in_family
+          and pack('>BBBI4I8', RUNNING + in_family, band(flags, 255 - PROGRESS), rank, version + 1, now)
       end
       local run_at8 = head and sub(head, 40, 47)
+      local of_family = is_of_family and head and family_fields(data, id, true)
       if is_lost or not new_front then
         drop_orphan(queue, entry, is_lost)
       elseif run_at8 ~= '\0\0\0\0\0\0\0\0' and unpack_from('>I8', run_at8) - 1 > now then
         -- The clock went back: due jobs wait again.
         call('ZREM', ready, entry)
         call('ZADD', key_of(queue, LATER), text(unpack_from('>I8', run_at8) - 1), entry)
+      elseif of_family and not may_run(of_family) then
+        is_first_part, passed = false, passed + 1
       elseif band(flags, COPY) == 0 or may_copy(id) then
         local after
         if #head == 47 then
@@ -506,7 +612,7 @@ local function take(queue, lane, count)
         end
         taken = taken + 1
         taken_count = taken_count + 1
-        if flags ~= 0 then
+        if flags ~= 0 or of_family then
           if band(flags, PROGRESS) ~= 0 then
             drops[#drops + 1] = 'p' .. id
           end
@@ -516,16 +622,17 @@ local function take(queue, lane, count)
             writes[w + 1], writes[w + 2] = 'k' .. key, 'r' .. id
             w = w + 2
           end
-          if story or key then
+          if story or key or of_family then
             more_of[more_count + 1], more_of[more_count + 2], more_of[more_count + 3] = taken_count, story or '', key or ''
-            more_count = more_count + 3
+            more_of[more_count + 4] = of_family or ''
+            more_count = more_count + 4
           end
         end
         writes[w + 1], writes[w + 2] = asked[2 * i - 1], after
         w = w + 2
         entries[taken] = entry
         leases[2 * taken - 1], leases[2 * taken] = expires_text, asked[2 * i - 1]
-        reply[size + 1], reply[size + 2], reply[size + 3] = id, (flags ~= 0 or #head > 47) and after or head, found[2 * i]
+        reply[size + 1], reply[size + 2], reply[size + 3] = id, (flags ~= 0 or of_family or #head > 47) and after or head, found[2 * i]
         size = size + 3
       else
         is_first_part = false
@@ -551,7 +658,7 @@ local left = limit
 for queue = 1, claimed_queues do
   promote(queue)
   local room, taken = room_of(queue, left), 0
-  for i = at + 11, at + 10 + lane_count do
+  for i = at + 12, at + 11 + lane_count do
     if taken < room then
       taken = taken + take(queue, ARGV[i], room - taken)
     end

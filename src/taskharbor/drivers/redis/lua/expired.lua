@@ -13,13 +13,13 @@ local reply, orphans = { text(now), '' }, {}
 local function running_head(leases, list, field)
   local head = call('HGET', data, field)
   local is_lost = not head or call('HEXISTS', data, 'b' .. sub(field, 2)) == 0
-  if not is_lost and byte(head, 1) == RUNNING then
+  if not is_lost and state_of(head) == RUNNING then
     return head
   end
   call('ZREM', leases, field)
   if is_lost then
     call('ZREM', list, field)
-    forget(data, sub(field, 2))
+    forget(data, sub(field, 2), true)
   end
   orphans[#orphans + 1] = sub(field, 2)
 end

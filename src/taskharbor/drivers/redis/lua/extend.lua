@@ -15,7 +15,7 @@ local reply = { text(now) }
 
 local function extend(queue, id, token, worker_id, progress)
   local head = call('HGET', data, 'h' .. id)
-  if not head or byte(head, 1) ~= RUNNING then
+  if not head or state_of(head) ~= RUNNING then
     return 'N'
   end
   local worker_end = 92 + byte(head, 92)
@@ -29,14 +29,14 @@ local function extend(queue, id, token, worker_id, progress)
   if queue == 0 or sub(head, worker_end + 1) ~= ARGV[4 + queue] then
     return 'S'
   end
-  local _, flags, rank, version = unpack_from('>BBBI4', head)
+  local state, flags, rank, version = unpack_from('>BBBI4', head)
   local fence = unpack_from('>I8', head, 52)
   if progress ~= '' then
     call('HSET', data, 'p' .. id, sub(progress, 2))
     flags = bit.bor(flags, PROGRESS)
   end
   call('ZADD', KEYS[1 + queue], text(expires), 'h' .. id)
-  call('HSET', data, 'h' .. id, pack('>BBBI4I8', RUNNING, flags, rank, version + 1, now)
+  call('HSET', data, 'h' .. id, pack('>BBBI4I8', state, flags, rank, version + 1, now)
     .. sub(head, 16, 67) .. us(expires) .. sub(head, 76))
   return { text(fence), band(flags, CANCEL) ~= 0 and 1 or 0, version + 1, worker }
 end

@@ -3,11 +3,12 @@
 -- Every shelf of every queue is a source that is read a little at a time; the sources are merged, so that the work is
 -- that of the jobs looked at, however many there are.
 --
--- KEYS  data, then per queue: list, leases, done
+-- KEYS  data, then per queue: list, leases, done; or for the children of a job: data, relatives
 -- ARGV  now, 'newest' | 'oldest', 'seq' | 'ended', seq to go on behind ('' for the start), the end to go on behind, most to examine,
 --       most to give, sections (their numbers),
 --       which of the section of live jobs: signs of 'w' waiting and due, 's' scheduled, 'r' running ('' for all),
---       '1' for records without payloads and results, type ('' for all), only those that ended after this ('' for all)
+--       '1' for records without payloads and results, type ('' for all), only those that ended after this ('' for all),
+--       key ('' for all), the id of their parent ('' for all)
 -- Returns {now, '1' when that was all, seq of the last one examined, its end, how many were examined, the ids of entries that
 --       were dropped because they have no record, per job what get.lua gives}. Nothing else is ever written here.
 
@@ -15,16 +16,22 @@ local data = KEYS[1]
 local now = clock(ARGV[1])
 local newest, by_end, behind, behind_end = ARGV[2] == 'newest', ARGV[3] == 'ended', tonumber(ARGV[4]), tonumber(ARGV[5])
 local most, limit, sections, wanted = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
-local lean, type_name, ended_after = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12])
+local lean, type_name, ended_after, key, parent = ARGV[10] == '1', ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14] or ''
 local SIGNS = { ['2'] = 'c', ['3'] = 'f', ['4'] = 'x' }
 local MOST_LEASES, CHUNK = 4000, 64
 local first_chunk = CHUNK
 local heap, orphans = {}, {}
 
 local function drop_orphan(source, id)
+  if parent ~= '' then
+    call('ZREM', source.list, source.prefix .. us(source.seq) .. id)
+    forget(data, id, true)
+    orphans[#orphans + 1] = id
+    return
+  end
   call('ZREM', source.list, 'h' .. id)
   call('ZREM', source.leases, 'h' .. id)
-  forget(data, id)
+  forget(data, id, true)
   orphans[#orphans + 1] = id
 end
 
@@ -48,6 +55,23 @@ local function read_list(source)
     source.from = '(' .. text(base + jobs[#jobs][2])
   end
   source.is_read = #jobs < chunk
+  return jobs
+end
+
+-- The next children of a job, by seq.
+local function read_children(source)
+  local prefix, found = source.prefix, nil
+  if newest then
+    found = call('ZREVRANGEBYLEX', source.list, source.from, '[' .. prefix, 'LIMIT', 0, CHUNK)
+  else
+    found = call('ZRANGEBYLEX', source.list, source.from, '(' .. prefix .. string.rep('\255', 24), 'LIMIT', 0, CHUNK)
+  end
+  local jobs = {}
+  for i, member in ipairs(found) do
+    jobs[i] = { 0, unpack_from('>I8', member, 18), sub(member, 26) }
+    source.from = '(' .. member
+  end
+  source.is_read = #jobs < CHUNK
   return jobs
 end
 
@@ -84,7 +108,8 @@ local function read_leases(source)
   return jobs
 end
 
--- The jobs of the next instant at which jobs ended; an entry that is no longer true is left out.
+-- The next instant at which jobs ended, in the place of its jobs. Many may share it, and of most shelves a page needs none:
+-- `read_instant` reads them once they are next.
 local function read_done(source)
   local sign, found = source.sign, nil
   if newest then
@@ -97,24 +122,35 @@ local function read_done(source)
     source.is_read = true
     return {}
   end
-  local first, beyond = sign .. us(at), sign .. us(at + 1)
-  source.from = newest and '(' .. first or '[' .. beyond
-  local jobs, seen = {}, {}
-  for _, entry in ipairs(call('ZRANGEBYLEX', source.done, '[' .. first, '(' .. beyond)) do
+  source.from = newest and '(' .. sign .. us(at) or '[' .. sign .. us(at + 1)
+  return { { at, newest and math.huge or -1 } } -- before all that ended then
+end
+
+-- The jobs of that instant; an entry that is no longer true is left out.
+local function read_instant(source)
+  local at, sign = source.at, source.sign
+  local at8, jobs, fields, seen = us(at), {}, {}, {}
+  for _, entry in ipairs(call('ZRANGEBYLEX', source.done, '[' .. sign .. at8, '(' .. sign .. us(at + 1))) do
     for from = 10, #entry, 17 do
       local field = sub(entry, from, from + 16)
-      local head = not seen[field] and call('HGET', data, field)
-      seen[field] = true
-      if head and byte(head, 1) == source.state and sub(head, 68, 75) == sub(entry, 2, 9) then
+      if not seen[field] then
+        seen[field] = true
+        fields[#fields + 1] = field
+      end
+    end
+  end
+  for first = 1, #fields, 3000 do
+    for i, head in ipairs(call('HMGET', data, unpack(fields, first, math.min(first + 2999, #fields)))) do
+      if head and state_of(head) == source.state and sub(head, 68, 75) == at8 then
         local seq = unpack_from('>I8', head, 24)
         if is_behind(at, seq) then
-          jobs[#jobs + 1] = { at, seq, sub(field, 2) }
+          jobs[#jobs + 1] = { at, seq, sub(fields[first + i - 1], 2) }
         end
       end
     end
   end
   table.sort(jobs, in_order)
-  return jobs
+  source.jobs, source.place = jobs, 0
 end
 
 -- Go on to the next job of a source; false when there is none.
@@ -166,36 +202,61 @@ local function add(source)
 end
 
 local running = 0
-if wanted == 'r' and not by_end then
+if wanted == 'r' and not by_end and parent == '' then
   for queue = 2, #KEYS, 3 do
     running = running + call('ZCARD', KEYS[queue + 1])
   end
 end
+if parent ~= '' then
+  local source = { read = read_children, list = KEYS[2], prefix = 'c' .. parent }
+  if newest then
+    source.from = '(' .. source.prefix .. (behind and us(behind) or string.rep('\255', 24))
+  else
+    source.from = '(' .. source.prefix .. us((behind or -1) + 1)
+  end
+  add(source)
+end
 -- With many shelves little of each is needed.
 first_chunk = math.max(2, math.min(CHUNK, math.ceil(3 * limit / (#sections * (#KEYS - 1) / 3))))
-for queue = 2, #KEYS, 3 do
-  for section in string.gmatch(sections, '.') do
-    local source = { list = KEYS[queue], leases = KEYS[queue + 1], done = KEYS[queue + 2] }
-    if by_end then
-      source.read, source.sign, source.state = read_done, SIGNS[section], COMPLETED + tonumber(section) - 2
-      local from = not newest and math.max(behind and behind_end or 0, ended_after and ended_after + 1 or 0)
-      if newest then
-        source.from = '(' .. (behind and source.sign .. us(behind_end + 1) or string.char(byte(source.sign) + 1))
-      else
-        source.from = '[' .. source.sign .. us(from)
-      end
-    elseif section == '0' and wanted == 'r' and running <= MOST_LEASES then
-      source.read = read_leases
+
+-- The jobs of one section that are over, by their end: those of families have a sign of their own.
+local function add_ended(source, section, sign)
+  source.read, source.sign, source.state = read_done, sign, COMPLETED + tonumber(section) - 2
+  local from = not newest and math.max(behind and behind_end or 0, ended_after and ended_after + 1 or 0)
+  if newest then
+    source.from = '(' .. (behind and sign .. us(behind_end + 1) or string.char(byte(sign) + 1))
+  else
+    source.from = '[' .. sign .. us(from)
+  end
+  add(source)
+end
+
+local function add_listed(source, section)
+  if section == '0' and wanted == 'r' and running <= MOST_LEASES then
+    source.read = read_leases
+  else
+    local base = tonumber(section) * SECTION
+    source.read, source.base, source.chunk = read_list, base, first_chunk
+    if behind then
+      source.from = '(' .. text(base + behind)
     else
-      local base = tonumber(section) * SECTION
-      source.read, source.base, source.chunk = read_list, base, first_chunk
-      if behind then
-        source.from = '(' .. text(base + behind)
-      else
-        source.from = newest and '(' .. text(base + SECTION) or text(base)
-      end
+      source.from = newest and '(' .. text(base + SECTION) or text(base)
     end
-    add(source)
+  end
+  add(source)
+end
+
+for queue = 2, parent == '' and #KEYS or 0, 3 do
+  local function source()
+    return { list = KEYS[queue], leases = KEYS[queue + 1], done = KEYS[queue + 2] }
+  end
+  for section in string.gmatch(sections, '.') do
+    if by_end then
+      add_ended(source(), section, SIGNS[section])
+      add_ended(source(), section, string.upper(SIGNS[section]))
+    else
+      add_listed(source(), section)
+    end
   end
 end
 for place = math.floor(#heap / 2), 1, -1 do
@@ -204,9 +265,14 @@ end
 
 -- ---------------------------------------------------------------- the jobs
 
+local SECTION_OF = { [WAITING] = '0', [RUNNING] = '0', [BLOCKED] = '1', [3] = '2', [4] = '3', [5] = '4' }
+
 local function fits(head)
-  local state, flags = byte(head, 1, 2)
+  local state, flags = state_of(head), byte(head, 2)
   if band(flags, COPY) ~= 0 then
+    return false
+  end
+  if parent ~= '' and not string.find(sections, SECTION_OF[state], 1, true) then
     return false
   end
   if ended_after and (state < COMPLETED or unpack_from('>I8', head, 68) <= ended_after) then
@@ -233,7 +299,7 @@ local function is_of_type(body)
   return sign - 0xa0 == #type_name and sub(body, at + 1, at + #type_name) == type_name
 end
 
--- The record of an id: nil when there is none, false when it is not asked for.
+-- The record of an id: nil when there is none, false when it is not asked for, which takes little to find out.
 local function asked_for(id)
   if type_name ~= '' then
     local body = call('HGET', data, 'b' .. id)
@@ -241,8 +307,19 @@ local function asked_for(id)
       return false
     end
   end
-  local record = record_parts(data, id, lean)
-  return record and fits(record[2]) and record or (record and false)
+  local head = call('HGET', data, 'h' .. id)
+  if not head then
+    return nil
+  elseif not fits(head) then
+    return false
+  end
+  if key ~= '' then
+    local scoped = band(byte(head, 2), KEYED) ~= 0 and call('HGET', data, 'K' .. id)
+    if not scoped or sub(scoped, string.find(scoped, '\0', 1, true) + 1) ~= key then
+      return false
+    end
+  end
+  return record_parts(data, id, lean, true)
 end
 
 local reply = { text(now), '1', '', '', 0, '' }
@@ -254,14 +331,18 @@ while #heap > 0 do
   end
   local source = heap[1]
   local id = source.jobs[source.place][3]
-  local record = asked_for(id)
-  examined = examined + 1
-  reply[3], reply[4] = text(source.seq), text(source.at)
-  if record == nil then
-    drop_orphan(source, id)
-  elseif record then
-    given = given + 1
-    reply[#reply + 1] = record
+  if id then
+    local record = asked_for(id)
+    examined = examined + 1
+    reply[3], reply[4] = text(source.seq), text(source.at)
+    if record == nil then
+      drop_orphan(source, id)
+    elseif record then
+      given = given + 1
+      reply[#reply + 1] = record
+    end
+  else
+    read_instant(source)
   end
   if not advance(source) then
     heap[1] = heap[#heap]

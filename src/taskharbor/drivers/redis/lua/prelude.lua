@@ -4,6 +4,10 @@
 -- r<id> its result, p<id> its progress, s<id> its story (errors, history, flags), K<id> its scoped key, I<id> its
 -- scoped idempotency keys, A<id> its aliases, c<id> its copy; of a copy o<id> its original and
 -- v<id> the worker that it must not meet. A key is scoped by its queue: <queue>\0<key>.
+-- Only of jobs with the bit FAMILY in their state byte (family_fields.py): B<id> the bonds (flags, parent, deadline,
+-- then MessagePack), f<id> the family (flags, then MessagePack), O<id> how many children are open, N<id> notes,
+-- P<id> the children that a parked job waits for; w<number> something that is owed; t when the next claim must look
+-- for what is owed or late (0: now).
 -- Besides: h<id> of an alias is a 9 and the job's id; k<scoped key> the jobs of a key
 -- ('w' waiting, 'r' running, 'b' blocked, each with its id); i<scoped key> the job of an idempotency key and when
 -- that is forgotten (8 bytes of zero: not yet); R<queue> the settings of a queue, R* of the harbor; Q<queue> the
@@ -23,6 +27,9 @@
 
 local WAITING, BLOCKED, RUNNING, COMPLETED, ALIAS = 0, 1, 2, 3, 9
 local KEYED, REMEMBERED, COPY, CANCEL, COPIED, PROGRESS, ALIASED, STORY = 1, 2, 4, 8, 16, 32, 64, 128
+local FAMILY = 64
+local HAS_PARENT, IS_SPARED, HAS_DEADLINE = 1, 2, 4 -- the first byte of the bonds
+local IS_STOPPING, SPARES, HAS_FOLLOWERS = 1, 2, 4 -- the first byte of the family
 local call, pack, unpack_from, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
 local band = bit.band
 local SECTION = 1125899906842624 -- two to the power of 50
@@ -34,6 +41,15 @@ local function clock(given)
   end
   local now = call('TIME')
   return tonumber(now[1]) * 1000000 + tonumber(now[2])
+end
+
+-- The state of a head, and whether it is of a family: then there is more to look at.
+local function state_of(head)
+  local state = byte(head, 1)
+  if state >= FAMILY then
+    return state - FAMILY, true
+  end
+  return state, false
 end
 
 local function us(number)
@@ -55,7 +71,7 @@ end
 local function rules_in(packed)
   return packed and cmsgpack.unpack(packed)
 end
-local PAUSED, MAX_RUNNING, ENQUEUE_RATE, EXECUTE_RATE, FAIL_QUEUE, RETENTION = 1, 2, 3, 4, 5, 6
+local PAUSED, MAX_RUNNING, ENQUEUE_RATE, EXECUTE_RATE, FAIL_QUEUE, RETENTION, PARTS = 1, 2, 3, 4, 5, 6, 7
 
 -- The lines of a queue including these, and whether that is a change.
 local function with_lines(lines, more)
@@ -82,9 +98,17 @@ local function without_payload(body)
   return sub(body, 1, at - 1) .. '\196\0' .. sub(body, behind)
 end
 
+-- {bonds, family, open children, notes}, each '' when there is none.
+local function family_fields(data, id, with_notes)
+  local notes = with_notes and 'N' or 'O'
+  local found = call('HMGET', data, 'B' .. id, 'f' .. id, 'O' .. id, notes .. id)
+  return { found[1] or '', found[2] or '', found[3] or '', with_notes and found[4] or '' }
+end
+
 -- A stored job: {id, head, body, story, result, progress, scoped key}, each '' when there is none;
--- nothing without a record. `lean` leaves payload and result out.
-local function record_parts(data, id, lean)
+-- nothing without a record; of a family also the list of `family_fields`.
+-- `lean` leaves payload and result out, `listed` the notes.
+local function record_parts(data, id, lean, listed)
   local result = lean and 'h' or 'r' -- any field that costs little
   local parts = call('HMGET', data, 'h' .. id, 'b' .. id, 's' .. id, result .. id, 'p' .. id, 'K' .. id)
   if not (parts[1] and parts[2]) then
@@ -93,13 +117,18 @@ local function record_parts(data, id, lean)
   if lean then
     parts[2], parts[4] = without_payload(parts[2]), false
   end
-  return { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
+  local record = { id, parts[1], parts[2], parts[3] or '', parts[4] and 'r' .. parts[4] or '', parts[5] or '', parts[6] or '' }
+  local _, is_of_family = state_of(parts[1])
+  if is_of_family then
+    record[8] = family_fields(data, id, not listed)
+  end
+  return record
 end
 
--- Every field of a job, including its aliases.
-local function forget(data, id)
+-- Every field of a job, including its aliases; of a lost one also what a family has.
+local function forget(data, id, is_lost)
   local fields = {}
-  for prefix in string.gmatch('hbsrpKIAcov', '.') do
+  for prefix in string.gmatch(is_lost and 'hbsrpKIAcovBfONP' or 'hbsrpKIAcov', '.') do
     fields[#fields + 1] = prefix .. id
   end
   local followers = call('HGET', data, 'A' .. id) or ''

@@ -2,23 +2,25 @@
 --
 -- KEYS  data, idempotency ends, then per queue: list, done
 -- ARGV  now, limit, the names of the queues
--- Returns how many jobs
+-- Returns {how many jobs, the ids of jobs of families, which a unit of work must prune}
 
 local data = KEYS[1]
 local now, left = clock(ARGV[1]), tonumber(ARGV[2])
 local harbor = rules_in(call('HGET', data, 'R*'))
 local HOUR = 3600000000 -- the defaults of `Retention` in model/queue.py
 local DEFAULT = { HOUR, 14 * 24 * HOUR, 14 * 24 * HOUR }
-local pruned = 0
+local pruned, of_families, MOST = 0, {}, 1000
 
 -- The jobs of one entry of `done`, up to the limit; the rest stays.
 local function prune(list, done, entry, state)
-  local at, listed = 10, {}
+  local at, listed, kept = 10, {}, {}
   while at < #entry and left > pruned do
     local field = string.sub(entry, at, at + 16)
     local head = call('HGET', data, field)
     -- Skip jobs that were requeued or deleted since.
-    if head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
+    if head and byte(head, 1) == state + FAMILY and sub(head, 68, 75) == sub(entry, 2, 9) then
+      kept[#kept + 1] = field
+    elseif head and byte(head, 1) == state and sub(head, 68, 75) == sub(entry, 2, 9) then
       forget(data, string.sub(field, 2))
       listed[#listed + 1] = field
       pruned = pruned + 1
@@ -29,6 +31,10 @@ local function prune(list, done, entry, state)
   end
   each_part('ZREM', list, listed, #listed)
   call('ZREM', done, entry)
+  for _, field in ipairs(kept) do
+    of_families[#of_families + 1] = sub(field, 2)
+    call('ZADD', done, '0', sub(entry, 1, 9) .. field)
+  end
   if at < #entry then
     call('ZADD', done, '0', string.sub(entry, 1, 9) .. string.sub(entry, at))
   end
@@ -39,12 +45,14 @@ for at = 3, #KEYS, 2 do
   local kept = own and own[RETENTION] or harbor and harbor[RETENTION] or DEFAULT
   for i, sign in ipairs({ 'c', 'f', 'x' }) do
     local over = kept[i] >= 0 and now - kept[i] >= 0 and { '' } or {}
-    while left > pruned and #over > 0 do
+    local from = '[' .. sign
+    while left > pruned and #over > 0 and #of_families < MOST do
       local last = '(' .. sign .. us(now - kept[i] + 1)
-      over = call('ZRANGEBYLEX', done, '[' .. sign, last, 'LIMIT', 0, math.min(left - pruned, 100))
+      over = call('ZRANGEBYLEX', done, from, last, 'LIMIT', 0, math.min(left - pruned, 100))
       for _, entry in ipairs(over) do
         if left > pruned then
           prune(list, done, entry, COMPLETED + i - 1)
+          from = '(' .. entry -- what was kept stays in front
         end
       end
     end
@@ -56,4 +64,4 @@ for i, key in ipairs(old) do
   call('HDEL', data, 'i' .. key)
 end
 each_part('ZREM', KEYS[2], old, #old)
-return pruned
+return { pruned, table.concat(of_families) }
