@@ -16,8 +16,8 @@ an attempt that counts as the handler's own error.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -41,6 +41,9 @@ around_every_process_call: list[Callable[[Any, Job], AbstractContextManager[Any]
 """(context, job) → what surrounds a handler in its handler process, where the layers above do not reach. The
 modules of handlers are imported there, and register it as in the worker."""
 
+around_every_step: list[Callable[[Any, str], AbstractContextManager[Any]]] = []
+"""(context, name) → what surrounds a step of a durable handler. Steps that are remembered do not run."""
+
 running: ContextVar[Any] = ContextVar("taskharbor_running")
 """The context of the attempt that runs here, for code outside of its handler, such as logs."""
 
@@ -53,6 +56,14 @@ def compose(
     for layer in reversed(list(layers)):
         call = _around(layer, call)
     return call
+
+
+@contextmanager
+def around_step(ctx: Any, name: str) -> Iterator[None]:
+    with ExitStack() as layers:
+        for layer in around_every_step:
+            layers.enter_context(layer(ctx, name))
+        yield
 
 
 def check_layer(layer: object) -> None:

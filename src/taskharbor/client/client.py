@@ -13,12 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar
 
-import msgspec
-
 from taskharbor.client.connections import LoopConnections
 from taskharbor.client.handle import JobHandle, state_when_stored
 from taskharbor.client.notebook import blocks_async_code
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.family_ends import report_ended
 from taskharbor.drivers.messages import (
     CancelAnswer,
     CancelResult,
@@ -37,7 +36,7 @@ from taskharbor.model.duration import Duration, optional_duration
 from taskharbor.model.edit import NO_EDIT, Edit
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord, NewJob
-from taskharbor.tasks.request import JobRequest, as_key, template_key, template_of
+from taskharbor.tasks.request import JobRequest, Templates, as_key
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -149,27 +148,16 @@ class Client:
 
     def _new_job(self, request: JobRequest) -> NewJob:
         """Turn a request into a job: fill in defaults, encode the payload, make an id."""
-        template = template_of(request, default_queue=self._default_queue, codec=self.codec)
-        _, payload = template_key(request, self.codec)
-        if payload is None:
-            payload = self.codec.encode(request.payload)
-        return msgspec.structs.replace(template, id=request.id or self._new_id(), payload=payload)
+        return Templates(self._default_queue, self.codec).new_job(request, self._new_id())
 
     def _new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
-        """`new_job` for many: consecutive requests with equal options share one template."""
+        """`new_job` for many."""
         asked = list(requests)
-        ids = self._new_ids(len(asked))
-        jobs: list[NewJob] = []
-        template, last = None, None
-        for request, job_id in zip(asked, ids, strict=True):
-            key, payload = template_key(request, self.codec)
-            if template is None or key is None or (key is not last and key != last):
-                template = template_of(request, default_queue=self._default_queue, codec=self.codec)
-                last = key
-            if payload is None:
-                payload = self.codec.encode(request.payload)
-            jobs.append(msgspec.structs.replace(template, id=request.id or job_id, payload=payload))
-        return jobs
+        templates = Templates(self._default_queue, self.codec)
+        return [
+            templates.new_job(request, job_id)
+            for request, job_id in zip(asked, self._new_ids(len(asked)), strict=True)
+        ]
 
     def _new_id(self) -> str:
         return self._entropy.job_id(self.clock.now())
@@ -242,6 +230,9 @@ class Client:
                 self.events.emit(
                     JobEnqueued(job_id=answer.id, type=job.type, queue=job.queue, result=answer.result)
                 )
+        for answer in answers:
+            if answer.ended:
+                report_ended(answer.ended, self.events)
 
     def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
         self._emit_enqueued(jobs, answers)
@@ -314,6 +305,7 @@ class Client:
         [answer] = await driver.cancel([job_id], now=self._now())
         if answer.result is CancelResult.NOT_FOUND:
             raise JobNotFound(job_id)
+        report_ended(answer.ended, self.events)
         return answer
 
     def cancel_waiting(self, queue: str, key: str | bytes) -> bool:
@@ -370,6 +362,7 @@ class Client:
         )
         if not isinstance(answer, Requeued):
             raise answer
+        report_ended(answer.ended, self.events)
         return JobHandle(self, answer.id)
 
     # ------------------------------------------------------------------ open and close

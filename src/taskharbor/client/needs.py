@@ -262,7 +262,7 @@ def _behind(now: HarborNow) -> Iterator[Need]:
 
 def _reason(queue: QueueNow, *, is_full: bool) -> str:
     if is_full:
-        return f": all {queue.info.rules.max_running:,} of its slots are taken"
+        return f": all {queue.info.rules.max_running:,} jobs that may run at once are running"
     return ": its execute rate holds it back" if queue.info.throttled_until is not None else ""
 
 
@@ -273,7 +273,7 @@ def _causes(now: HarborNow) -> Iterator[Need]:
             level="bad",
             queue=cause.queue,
             text=f"{cause.type} fails in a new way",
-            detail=f"{cause.title.rstrip('….')}. {_count(cause.dead, 'job is', 'jobs are')} dead.",
+            detail=f"{cause.title.rstrip('…. ')}. {_count(cause.dead, 'job is', 'jobs are')} dead.",
             actions=[Action("See cause", f"#/failures/{quote(cause.cause)}")],
         )
 

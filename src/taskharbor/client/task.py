@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
@@ -15,13 +14,12 @@ from msgspec import UNSET, UnsetType
 
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
-from taskharbor.errors import ConfigurationError, InvalidArgument
+from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError
 from taskharbor.model.checks import check_new_job
 from taskharbor.model.clock import EPOCH
 from taskharbor.model.codec import Codec, Codecs, JsonCodec
 from taskharbor.model.duration import Duration
 from taskharbor.model.job import Job, NewJob, Update
-from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.speculation import SPECULATE_HEADER, Speculate, header_of
 from taskharbor.tasks.handler import (
@@ -35,8 +33,8 @@ from taskharbor.tasks.handler import (
     refuse_generator,
     result_encoder,
 )
-from taskharbor.tasks.request import JobRequest, encoded_request, template_of
-from taskharbor.tasks.signature import Signature, UnresolvedAnnotation
+from taskharbor.tasks.request import Call, JobRequest, call_of, encoded_request, outs_in, template_of
+from taskharbor.tasks.signature import Signature, UnresolvedAnnotation, result_type
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,11 +94,13 @@ class Task(Generic[P, R]):
 
     @property
     def signature(self) -> Signature:
+        """The parameters of the function, and what their arguments are decoded to."""
         if self._signature is None:
             self._signature = Signature(self.function, self.name)
         return self._signature
 
     def bound_to(self, client: Client) -> Self:
+        """This task, with its jobs stored through `client`."""
         self._client = client
         return self
 
@@ -153,8 +153,10 @@ class Task(Generic[P, R]):
 
     # ------------------------------------------------------------------ jobs of it
 
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job of this call, to be enqueued later or together with others: its arguments as they are now.
+
+        A whole argument may be `node.out`, the result of another node of the same workflow.
 
         Raises:
             TypeError: the function does not take these arguments.
@@ -162,7 +164,16 @@ class Task(Generic[P, R]):
         """
         signature = self._signature or self.signature
         payload = signature.payload(args, kwargs)
-        return encoded_request(self._request, payload, self._codec, signature.fitting(payload, self._codec))
+        try:
+            data: bytes | None = signature.fitting(payload, self._codec)
+        except PayloadError:
+            outs = outs_in(payload)
+            if not outs:
+                raise
+            rest = {name: value for name, value in payload.items() if name not in outs}
+            signature.fitting_partly(rest, self._codec)
+            data = None
+        return encoded_request(self._request, payload, self._codec, data, self)
 
     def new_job(self, job_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         """The same job, ready to be stored under this id."""
@@ -189,7 +200,7 @@ class Task(Generic[P, R]):
         check_new_job(
             msgspec.structs.replace(template, id=_ANY_ID), EPOCH if request.run_at is None else request.run_at
         )
-        self._request = request
+        self._request = call_of(request)
         self._template = template
 
     def _with_rule(self, request: JobRequest) -> JobRequest:
@@ -250,26 +261,6 @@ class AsyncTask(Task[P, R]):
     ) -> Coroutine[Any, Any, R]:
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine
-
-
-def result_type(annotation: Any) -> Any:
-    """The type of a kept result: wishes such as Snooze are answers to the worker, never kept."""
-    if annotation is None or annotation in (Snooze, Cancel):
-        return Any
-    parts = typing.get_args(annotation)
-    if not any(wish in parts for wish in (Snooze, Cancel)):
-        return _or_any(annotation)
-    kept = [part for part in parts if part not in (Snooze, Cancel)]
-    return _or_any(functools.reduce(lambda one, other: one | other, kept)) if kept else Any
-
-
-def _or_any(annotation: Any) -> Any:
-    """The type if the codecs can check it; otherwise whatever the bytes say."""
-    try:
-        msgspec.json.Decoder(annotation, dec_hook=lambda _type, value: value)
-    except TypeError:
-        return Any
-    return annotation
 
 
 def _read_now_or_later(function: Callable[..., Any], name: str) -> Signature | None:

@@ -13,6 +13,13 @@ from enum import StrEnum
 
 import msgspec
 
+from taskharbor.client.why_family import (
+    NO_RELATIVES,
+    Relatives,
+    family_cause,
+    has_family_cause,
+    look_at_relatives,
+)
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.messages import Query, QueueInfo
 from taskharbor.errors import JobNotFound
@@ -35,6 +42,10 @@ _START_WITH_CODE = (
 class Reason(StrEnum):
     SCHEDULED = "scheduled"  # its time has not come
     KEY_HELD = "key_held"  # another job of its key runs
+    AFTER = "after"  # jobs that it comes after are not over
+    CHILDREN = "children"  # its children are not over
+    EVENT = "event"  # an event has not come
+    STOPPING = "stopping"  # its family is being stopped
     PAUSED = "paused"  # its queue, or the harbor
     NO_WORKER = "no_worker"  # no live worker takes its queue, lane or type
     FULL = "full"  # max_running of its queue, or of the harbor
@@ -76,10 +87,16 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     key_holder: JobRecord | None = None
     ahead: int = 0
     ahead_is_exact: bool = True
+    relatives: Relatives = NO_RELATIVES
 
 
-async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None) -> Why:
+async def look_into(
+    driver: Driver, job_id: str, *, now: datetime | None = None, known: Sequence[QueueInfo] = ()
+) -> Why:
     """Ask the store about a job and its surroundings, and say why it is where it is.
+
+    `known` are its queues as they were a moment ago: counting is dear where many jobs are. The store is asked
+    when the job's queue is not among them.
 
     Raises:
         JobNotFound: there is no such job.
@@ -90,7 +107,10 @@ async def look_into(driver: Driver, job_id: str, *, now: datetime | None = None)
         raise JobNotFound(job_id)
     if not job.state.is_waiting:
         return why(Situation(job=job, now=at))
-    queues = {info.queue: info for info in await driver.queues(now=now)}
+    if has_family_cause(job):
+        return why(Situation(job=job, now=at, relatives=await look_at_relatives(driver, job, now)))
+    is_known = any(info.queue == job.queue for info in known)
+    queues = {info.queue: info for info in (known if is_known else await driver.queues(now=now))}
     harbor = queues.pop(EVERY_QUEUE, None)
     ahead, is_exact = await _ahead(driver, job, now)
     return why(
@@ -197,6 +217,10 @@ def _failed(at: Situation) -> Why:
             how = "the worker had no handler for its type"
         case "invalid_payload":
             how = "its payload does not fit its handler"
+        case "child_failed":
+            text = f"failed {_ago(at, job.failed_at)}: {job.last_error or 'a child of it failed'}"
+            hint = f"go on from what failed: taskharbor workflows retry {job.id}"
+            return _answer(at, Reason.FAILED, text, hint=hint)
         case _:
             how = "its handler raised Unrecoverable: no retry"
     text = f"failed {_ago(at, job.failed_at)}: {how}"
@@ -205,6 +229,9 @@ def _failed(at: Situation) -> Why:
 
 
 def _blocked(at: Situation) -> Why:
+    if has_family_cause(at.job):
+        cause = family_cause(at.job, at.relatives, at.now)
+        return _answer(at, Reason(cause.reason), cause.text, until=cause.until, hint=cause.hint)
     holder = at.key_holder
     if holder is None:
         return _answer(at, Reason.KEY_HELD, "waited for another job of its key, which has just ended")

@@ -10,6 +10,7 @@ import msgspec
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.task import AsyncTask, Task
+from taskharbor.client.workflow import Workflow
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.drivers.messages import CancelAnswer
@@ -20,6 +21,7 @@ from taskharbor.harbor.decorator import TaskMaker, TaskOptions
 from taskharbor.harbor.queues import QueueControl
 from taskharbor.harbor.registry import TaskRegistry
 from taskharbor.harbor.schedules import Schedules, wait_for_task
+from taskharbor.harbor.workflows import WorkflowMaker
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration, optional_duration
@@ -45,7 +47,7 @@ R = TypeVar("R")
 OnFailure = TypeVar("OnFailure", bound=Callable[[FailedJob], Any])
 
 
-class Harbor:
+class Harbor(WorkflowMaker):
     """The object that a program holds: it makes tasks, puts jobs in, and builds workers.
 
     The store is opened at first use, once per event loop; blocking calls share a handle of their
@@ -78,6 +80,7 @@ class Harbor:
                 "lazy=True means that the store is named later: leave out the URL and the driver"
             )
         self.clock = clock
+        """The clock it was given, as tests do; None otherwise."""
         self._entropy = entropy
         self.url = None if lazy or driver is not None else store_url(url)
         """Where the store is; None for a driver that was handed in, and until a store is named."""
@@ -86,11 +89,15 @@ class Harbor:
         self.driver = driver or connect(self.url or "", clock=clock, entropy=entropy)
         """The store, not opened: `another()` gives a handle for a loop of your own."""
         self.retry = retry
+        """When failed jobs run again, for tasks without a policy of their own."""
         self.default_queue = default_queue
+        """The queue of tasks that name none."""
         self.include = tuple(include)
         """Modules that hold tasks of this harbor, imported when they are needed: see `import_tasks`."""
         self.tasks = TaskRegistry()
+        """Its tasks by name."""
         self.events = EventBus()
+        """Where to listen to what its clients and workers do."""
         self.client = Client(
             self.driver,
             default_queue=default_queue,
@@ -100,7 +107,9 @@ class Harbor:
             opens=True,
             read_result=self._read_result,
         )
+        """For jobs of tasks that this program does not have, and for lists of jobs."""
         self.schedules = Schedules(self.client)
+        """Its schedules: list, pause, run and delete them."""
 
     @property
     def is_attached(self) -> bool:
@@ -210,7 +219,7 @@ class Harbor:
         self,
         cron: str | None = None,
         *,
-        call: JobRequest,
+        call: JobRequest | Workflow[Any],
         every: Duration | None = None,
         timezone: str = "UTC",
         misfire: Misfire = "latest",
@@ -221,7 +230,7 @@ class Harbor:
         self,
         cron: str | None = None,
         *,
-        call: JobRequest | None = None,
+        call: JobRequest | Workflow[Any] | None = None,
         every: Duration | None = None,
         timezone: str = "UTC",
         misfire: Misfire = "latest",
@@ -255,6 +264,9 @@ class Harbor:
 
         if call is None:
             return declare
+        if isinstance(call, Workflow):
+            name = name or call.name
+            call = call.as_call()
         add(call)
         return None
 
@@ -359,6 +371,7 @@ class Harbor:
             **given,
             events=self.events,
         )
+        worker.default_queue = self.default_queue
         for handler in self.tasks.handlers():
             worker.add(handler)
         return worker

@@ -6,9 +6,11 @@ pyright. tests/unit/harbor/test_keywords.py holds these lists to what the code r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, overload
 
+from taskharbor.client.task import Task
+from taskharbor.client.workflow import Workflow
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.duration import Duration
@@ -20,7 +22,7 @@ from taskharbor.model.schedule import Misfire
 from taskharbor.model.speculation import Speculate
 from taskharbor.model.worker_options import WorkerKeywords
 from taskharbor.tasks.handler import RecycleOn, RunIn
-from taskharbor.tasks.request import JobRequest
+from taskharbor.tasks.request import Call, JobRequest
 
 if TYPE_CHECKING:
     from taskharbor.worker.attempt import JobContext
@@ -76,11 +78,32 @@ class FailureTaskKeywords(TypedDict, total=False):
     recycle_on: RecycleOn | Iterable[RecycleOn]
 
 
+class NodeKeywords(TypedDict, total=False):
+    """What holds for all jobs of a workflow that do not say it themselves."""
+
+    queue: str | None
+    priority: int
+    requires: str
+    headers: Mapping[str, str] | None
+
+
+class WorkflowKeywords(NodeKeywords, total=False):
+    """The further options of `harbor.chain` and `harbor.group`."""
+
+    deadline: Duration | None
+    fail_fast: bool
+    idempotency_key: str | bytes | None
+
+
 class CallableWithoutArguments(Protocol):
     """A task whose parameters all have defaults: `task.call()` is enough."""
 
     def call(self) -> JobRequest: ...
 
+
+R = TypeVar("R")
+Link: TypeAlias = Call[R] | Task[Any, R] | Workflow[R]
+"""A link of a chain: a call, or a bare task, which takes the result of the link before it."""
 
 TaskT = TypeVar("TaskT", bound=CallableWithoutArguments)
 FunctionT = TypeVar("FunctionT", bound=Callable[[], Any])

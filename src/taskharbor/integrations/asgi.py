@@ -128,6 +128,7 @@ class EmbeddedWorker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        """Run the worker during the block, and start it again if it fails."""
         task = asyncio.ensure_future(self._run())
         try:
             yield

@@ -20,7 +20,14 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 from taskharbor.drivers.messages import Settled
-from taskharbor.events import AttemptsAnswered, AttemptWentWrong, EventBus, WorkerStopped
+from taskharbor.events import (
+    AttemptsAnswered,
+    AttemptWentWrong,
+    DeadlineMissed,
+    EventBus,
+    WorkerStopped,
+    WorkflowEnded,
+)
 from taskharbor.middleware import running
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.outcome import Released, Snoozed, Succeeded
@@ -103,10 +110,13 @@ A line costs more than a small job does: with one for each, a worker would do a 
 def log_attempts(events: EventBus) -> None:
     """A line for every attempt: ERROR when it failed for good, WARNING when it is tried again, else INFO.
 
-    Failures come with their traceback. Above the level INFO, successful attempts are not even listened to;
-    at debug level each of them has its line, however many there are.
+    So has each whole workflow that is over, and each job that missed its deadline. Failures come with their
+    traceback. Above the level INFO, successful attempts are not even listened to; at debug level each of them
+    has its line, however many there are.
     """
     events.listen(_went_wrong, AttemptWentWrong)
+    events.listen(_workflow_ended, WorkflowEnded)
+    events.listen(_deadline_missed, DeadlineMissed)
     if _log.isEnabledFor(logging.INFO):
         successes = _Successes(math.inf if _log.isEnabledFor(logging.DEBUG) else LINES_A_SECOND)
         events.listen(successes.answered, AttemptsAnswered)
@@ -118,6 +128,37 @@ def _went_wrong(event: AttemptWentWrong) -> None:
     if _log.isEnabledFor(level):
         about = (event.job_id, event.type, event.queue, event.attempt, event.worker_id)
         _say(level, about, event.outcome, event.seconds, f": {event.error}", event.trace)
+
+
+def _workflow_ended(event: WorkflowEnded) -> None:
+    if event.parent is None:
+        level = logging.WARNING if event.state == JobState.FAILED else logging.INFO
+        counts = event.counts
+        _log.log(
+            level,
+            "workflow %s %s after %.3f s (jobs: %d, failed: %d, cancelled: %d)",
+            event.type,
+            event.state,
+            event.seconds,
+            counts.total,
+            counts.failed + counts.excused,
+            counts.cancelled,
+            extra=_about(event),
+        )
+
+
+def _deadline_missed(event: DeadlineMissed) -> None:
+    words = "job %s missed its deadline after %.3f s"
+    _log.warning(words, event.type, event.seconds, extra=_about(event))
+
+
+def _about(event: WorkflowEnded | DeadlineMissed) -> dict[str, object]:
+    return {
+        "taskharbor_job_id": event.job_id,
+        "taskharbor_task": event.type,
+        "taskharbor_queue": event.queue,
+        "seconds": round(event.seconds, 6),
+    }
 
 
 def _say(

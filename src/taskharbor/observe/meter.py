@@ -17,10 +17,12 @@ from typing import Any
 from taskharbor.drivers.messages import Settled
 from taskharbor.events import (
     AttemptsAnswered,
+    DeadlineMissed,
     DutyRan,
     EventBus,
     HandlerAbandoned,
     JobGivenUp,
+    JobParked,
     JobsClaimed,
     LeaseWasLost,
     LoopBlocked,
@@ -29,11 +31,13 @@ from taskharbor.events import (
     ScheduleFired,
     SpeculationStarted,
     SpeculationWatched,
+    StepRan,
+    WorkflowEnded,
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.job_batches import alike_claims, alike_ends, stalled_before, waited_since
 from taskharbor.model.outcome import Snoozed
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Stalled
 from taskharbor.model.state import JobState
 from taskharbor.observe import metric_names
 from taskharbor.observe.job_counts import JobCounts
@@ -50,6 +54,7 @@ _OUTCOMES: dict[type, str] = {
     Stalled: "stalled",
     Cancelled: "cancelled",
     Release: "released",
+    Park: "parked",
 }
 _ALWAYS_SHOWN = ("completed", "retried", "failed", "lost")
 
@@ -92,6 +97,12 @@ class Meter:
                 lambda event: self.add(metric_names.SCHEDULE_FIRES, (event.schedule, "error")), ScheduleFailed
             ),
             events.listen(self._duty, DutyRan),
+            events.listen(self._workflow_ended, WorkflowEnded),
+            events.listen(self._of_job(metric_names.DEADLINES_MISSED), DeadlineMissed),
+            events.listen(self._of_job(metric_names.PARKS), JobParked),
+            events.listen(
+                lambda event: self.add(metric_names.STEPS, (str(event.remembered).lower(),)), StepRan
+            ),
         ]
 
         def stop_all() -> None:
@@ -253,6 +264,13 @@ class Meter:
     def _add_end(self, labels: Labels) -> None:
         ended = self._counters.setdefault(metric_names.JOBS_FINISHED.name, {})
         ended[labels] = ended.get(labels, 0.0) + 1
+
+    def _workflow_ended(self, event: WorkflowEnded) -> None:
+        if event.parent is None:  # what is within a workflow ends as a part of it
+            with self._lock:
+                _, task = self._pair(event.queue, event.type)
+            self.add(metric_names.WORKFLOWS_ENDED, (task, event.state))
+            self.observe(metric_names.WORKFLOW_SECONDS, (task,), event.seconds)
 
     def _duty(self, event: DutyRan) -> None:
         self.add(metric_names.DUTY_JOBS, (event.duty,), event.count)

@@ -10,6 +10,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 RUN_BUCKETS = (*(0.01 * 2**power for power in range(15)), 600, 1800, 3600)
+WORKFLOW_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800, 3600, 21_600, 86_400, 604_800)
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -36,7 +37,8 @@ JOBS_FINISHED = Metric(
     "taskharbor_jobs_finished_total",
     "counter",
     ("queue", "task", "kind", "outcome"),
-    "Attempts by how they ended: completed, retried, failed, cancelled, released, snoozed, stalled, lost.",
+    "Attempts by how they ended: completed, retried, failed, cancelled, released, snoozed, parked, stalled, "
+    "lost.",
 )
 LEASES_LOST = Metric(
     "taskharbor_leases_lost_total",
@@ -92,6 +94,30 @@ ORPHANS = Metric(
     (),
     "Store entries without a job that this process found and deleted: records were lost.",
 )
+WORKFLOWS_ENDED = Metric(
+    "taskharbor_workflows_ended_total",
+    "counter",
+    ("task", "state"),
+    "Whole workflows that ended, counted by the process whose call ended them: completed, failed, cancelled.",
+)
+DEADLINES_MISSED = Metric(
+    "taskharbor_deadlines_missed_total",
+    "counter",
+    ("queue", "task"),
+    "Jobs, events and workflows that were not over by their deadline.",
+)
+PARKS = Metric(
+    "taskharbor_parks_total",
+    "counter",
+    ("queue", "task"),
+    "Handlers that gave up their slot to wait for children, an event or a time.",
+)
+STEPS = Metric(
+    "taskharbor_steps_total",
+    "counter",
+    ("remembered",),
+    "Steps of durable handlers that ran (false), or whose stored result was used (true).",
+)
 STORE_ERRORS = Metric(
     "taskharbor_store_errors_total",
     "counter",
@@ -134,6 +160,13 @@ JOB_RUN = Metric(
     ("queue", "task", "kind"),
     "How long handlers ran, whatever the outcome.",
     RUN_BUCKETS,
+)
+WORKFLOW_SECONDS = Metric(
+    "taskharbor_workflow_seconds",
+    "histogram",
+    ("task",),
+    "Time from the enqueue of whole workflows to their end, however they ended.",
+    WORKFLOW_BUCKETS,
 )
 STORE_OP = Metric(
     "taskharbor_store_op_seconds",
@@ -192,6 +225,13 @@ SCHEDULE_LAG = Metric(
     "gauge",
     ("schedule",),
     "By how much the oldest tick without a job is late; 0 when all is well.",
+)
+
+CONSEQUENCES = Metric(
+    "taskharbor_consequences_waiting",
+    "gauge",
+    (),
+    "Consequences of ended jobs for others that wait to be carried out; 1000 stands for more, too.",
 )
 
 ALL: dict[str, Metric] = {

@@ -38,6 +38,8 @@ class StoreLook(NamedTuple):
     queues: Sequence[QueueInfo]
     workers: Sequence[WorkerInfo]
     schedules: Sequence[StoredSchedule]
+    owed: int | None = None
+    """See DriverInfo; None: the look did not ask."""
 
 
 class StoreGauges:
@@ -91,16 +93,18 @@ class StoreGauges:
 
     async def _measure(self) -> Values:
         look = await self._look()
+        owed = (await self._driver.info()).owed if look.owed is None else look.owed
         return {
             **queue_values(look.queues, look.at),
             **worker_values(look.workers),
             **schedule_values(look.schedules, look.at),
+            metric_names.CONSEQUENCES.name: {(): float(owed)},
         }
 
     async def _ask(self) -> StoreLook:
-        at = (await self._driver.info()).at
+        info = await self._driver.info()
         queues, workers = await self._driver.queues(), await self._driver.workers()
-        return StoreLook(at, queues, workers, await self._driver.schedules())
+        return StoreLook(info.at, queues, workers, await self._driver.schedules(), info.owed)
 
     async def _step_down(self) -> None:
         self._measured = float("-inf")

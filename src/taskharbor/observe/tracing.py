@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
-from taskharbor.errors import ConfigurationError, InvalidArgument
-from taskharbor.middleware import EnqueueNext, around_every_attempt, around_every_enqueue, running
+from taskharbor.errors import ConfigurationError, InvalidArgument, Parked
+from taskharbor.middleware import (
+    EnqueueNext,
+    around_every_attempt,
+    around_every_enqueue,
+    around_every_step,
+    running,
+)
 from taskharbor.model.checks import check_headers
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.job import Job, NewJob
 from taskharbor.model.outcome import Cancel, Snooze
+from taskharbor.model.workflow import workflows_of
 
 try:
     from opentelemetry import context as contexts
@@ -51,11 +58,13 @@ def trace_jobs(
     tracing = Tracing(tracer_provider, meter_provider, parent=parent, sizes=sizes)
     around_every_enqueue.insert(0, tracing.around_enqueue)
     around_every_attempt.insert(0, tracing.around_attempt)
+    around_every_step.insert(0, tracing.around_step)
 
     def stop() -> None:
         with suppress(ValueError):  # stopped before
             around_every_enqueue.remove(tracing.around_enqueue)
             around_every_attempt.remove(tracing.around_attempt)
+            around_every_step.remove(tracing.around_step)
 
     return stop
 
@@ -106,15 +115,18 @@ class Tracing:
         return answers
 
     async def _one(self, job: NewJob, call_next: EnqueueNext) -> Any:
-        with self._span(f"send {job.queue}", SpanKind.PRODUCER, self._of_job("send", job), of=job):
+        attributes = self._of_job("send", job) | _conversation(_workflows_of([job]).get(job.id))
+        with self._span(f"send {job.queue}", SpanKind.PRODUCER, attributes, of=job):
             return await call_next([carrying(job)])
 
     async def _many(self, jobs: Sequence[NewJob], call_next: EnqueueNext) -> Any:
         """A span per job, for each has a life of its own, and one for the call that carries them all."""
         created = []
         links = []
+        roots = _workflows_of(jobs)
         for job in jobs:
-            name, attributes = f"create {job.queue}", self._of_job("create", job)
+            name = f"create {job.queue}"
+            attributes = self._of_job("create", job) | _conversation(roots.get(job.id))
             with self._span(name, SpanKind.PRODUCER, attributes, of=job) as span:
                 created.append(carrying(job))
                 links.append(Link(span.get_span_context()))
@@ -147,6 +159,10 @@ class Tracing:
             contexts.detach(token)
             self._consumed.add(1, _attributes("process", job.queue))
 
+    def around_step(self, ctx: Any, name: str) -> AbstractContextManager[Span]:
+        attributes = {"taskharbor.step": name, "messaging.message.id": ctx.job.id}
+        return self._span(f"step {name}", SpanKind.INTERNAL, attributes | _conversation(ctx.workflow_id))
+
     # ------------------------------------------------------------------ spans
 
     @contextmanager
@@ -169,6 +185,8 @@ class Tracing:
         ) as span:
             try:
                 yield span
+            except Parked:  # it waits, which is no error
+                raise
             except BaseException as error:
                 if span.is_recording():
                     _tell_error(span, error)
@@ -179,6 +197,8 @@ class Tracing:
         started = _clock.monotonic()
         try:
             yield
+        except Parked:
+            raise
         except BaseException as error:
             attributes = {**attributes, "error.type": _error_type(error)}
             raise
@@ -202,6 +222,7 @@ class Tracing:
             "taskharbor.attempt": ctx.attempt,
             "taskharbor.fence": ctx.fence,
             "taskharbor.wait_s": max(waited, 0.0),
+            **_conversation(ctx.workflow_id),
         }
         if ctx.worker:
             attributes["messaging.client.id"] = ctx.worker
@@ -241,6 +262,16 @@ def _attributes(operation: str, queue: str | None) -> dict[str, Any]:
     if queue is not None:
         attributes["messaging.destination.name"] = queue
     return attributes
+
+
+def _workflows_of(jobs: Sequence[NewJob]) -> dict[str, str]:
+    """The workflows that new jobs belong to, as far as this process knows them."""
+    ctx = running.get(None)
+    return workflows_of(jobs, None if ctx is None else (ctx.job.id, ctx.workflow_id))
+
+
+def _conversation(root: str | None) -> dict[str, Any]:
+    return {} if root is None else {"messaging.message.conversation_id": root}
 
 
 def _send_attributes(jobs: Sequence[NewJob]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.family_ends import ended_in, report_ended
 from taskharbor.drivers.given_up import report_given_up
 from taskharbor.drivers.messages import given_up_in
 from taskharbor.events import EventBus
@@ -45,20 +46,32 @@ def sweep(
     events: EventBus | None = None,
 ) -> Duty:
     """Return jobs whose lease ran out to their queue, or fail them, and report it."""
+    bus = events or EventBus()
 
     async def reclaim(limit: int) -> int:
         answers = await driver.reclaim(limit, now=now.given)
-        report_given_up(given_up_in(answers), events or EventBus(), found_by=FOUND_BY)
+        report_given_up(given_up_in(answers), bus, found_by=FOUND_BY)
+        report_ended(ended_in(answers), bus)
         return len(answers)
 
     return Batches("sweep", reclaim, every_seconds=every_seconds, batch=batch)
 
 
-def promote(driver: Driver, now: Now, *, every_seconds: float = 2.0, batch: int = 1000) -> Duty:
-    """Make due jobs ready, so that a claim finds them sorted."""
+def promote(
+    driver: Driver,
+    now: Now,
+    *,
+    every_seconds: float = 2.0,
+    batch: int = 1000,
+    events: EventBus | None = None,
+) -> Duty:
+    """Make due jobs ready, so that a claim finds them sorted; end what missed its deadline, and report it."""
+    bus = events or EventBus()
 
     async def move(limit: int) -> int:
-        return await driver.promote(limit, now=now.given)
+        answer = await driver.promote(limit, now=now.given)
+        report_ended(answer.ended, bus)
+        return answer.count
 
     return Batches("promote", move, every_seconds=every_seconds, batch=batch)
 

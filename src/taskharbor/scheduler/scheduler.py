@@ -139,7 +139,7 @@ class Scheduler:
         driver, now = self._driver, self._now
         return [
             sweep(driver, now, every_seconds=self._sweep_seconds, events=self._events),
-            promote(driver, now),
+            promote(driver, now, events=self._events),
             FireCron(driver, now, self._entropy, events=self._events),
             SpeculateOnStragglers(driver, now, events=self._events),
             prune(driver, now),

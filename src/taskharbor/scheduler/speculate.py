@@ -23,7 +23,7 @@ from taskharbor.scheduler.duty import Now
 
 _CALM_FACTOR = 5.0
 
-Run = tuple[str, int]  # a job, and the fence of its claim
+RunId = tuple[str, int]  # a job, and the fence of its claim
 
 
 class SpeculateOnStragglers:
@@ -49,7 +49,7 @@ class SpeculateOnStragglers:
         self._page = page
         self._every_seconds = every_seconds
         self._is_wanted = True
-        self._copied: set[Run] = set()
+        self._copied: set[RunId] = set()
         self._watched: set[tuple[str, str]] = set()  # queues and types
 
     @property
@@ -111,7 +111,7 @@ class SpeculateOnStragglers:
         )
 
 
-def _run_of(job: JobRecord) -> Run:
+def _run_of(job: JobRecord) -> RunId:
     return job.id, job.fence
 
 

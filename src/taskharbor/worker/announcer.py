@@ -9,8 +9,9 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
+from taskharbor.drivers.family_ends import report_ended
 from taskharbor.drivers.given_up import report_given_up
-from taskharbor.drivers.messages import Reclaimed, Settled
+from taskharbor.drivers.messages import FamilyEnd, Reclaimed, Settled
 from taskharbor.drivers.outage import Outage
 from taskharbor.errors import DriverUnavailable, Forbidden, LeaseLost
 from taskharbor.events import (
@@ -20,6 +21,7 @@ from taskharbor.events import (
     DriverTrouble,
     EventBus,
     HandlerAbandoned,
+    JobParked,
     JobsClaimed,
     JobStarted,
     LeasesExtended,
@@ -30,8 +32,9 @@ from taskharbor.events import (
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Failed, Outcome, Snoozed, Succeeded
-from taskharbor.model.settlement import Ack, Cancelled, Fail, Release, Retry, Stalled
+from taskharbor.model.settlement import Ack, Cancelled, Fail, Park, Release, Retry, Stalled
 from taskharbor.model.speculation import SPECULATE_HEADER
+from taskharbor.model.state import JobState
 from taskharbor.model.worker_options import WorkerOptions
 from taskharbor.worker.attempt import log_fields
 from taskharbor.worker.leased_jobs import LeasedJob
@@ -47,6 +50,7 @@ _OUTCOMES: dict[type, str] = {
     Stalled: "stalled",
     Cancelled: "cancelled",
     Release: "released",
+    Park: "parked",
 }
 
 
@@ -59,12 +63,18 @@ class Announcer:
         self._worker_id = worker_id
         self._events = events
         self.finished = 0
+        self.handed_back = 0  # of those that finished, the ones that never began
         self._rare: Counter[str] = Counter()
 
     @property
     def counts(self) -> dict[str, int]:
         """finished, released, leases_lost, ran_twice, given_up, abandoned, driver_errors"""
         return {"finished": self.finished, **self._rare}
+
+    @property
+    def ran(self) -> int:
+        """How many jobs began and ended: what `max_jobs` counts."""
+        return self.finished - self.handed_back
 
     # ------------------------------------------------------------------ the worker
 
@@ -136,9 +146,12 @@ class Announcer:
         end = leased.end
         if type(end.value) is Release:
             self._rare["released"] += 1
+            self.handed_back += leased.attempt.started is None
         outcome = end.outcome
         error = None if type(outcome) is Succeeded else getattr(outcome, "reason", None)
         kind = AttemptFinished if error is None else AttemptWentWrong
+        if type(end.value) is Park and answer.state is not JobState.CANCELLED:
+            kind = JobParked
         if kind in self._events.heard:
             self._events.emit(self._finish_of(kind, leased, answer, error))
 
@@ -190,6 +203,10 @@ class Announcer:
         """Jobs whose last allowed lease, of any worker, ran out; one of our claims found them."""
         self._rare["given_up"] += len(jobs)
         report_given_up(jobs, self._events, found_by=self._worker_id, kind=self._options.kind)
+
+    def ended(self, ends: Sequence[FamilyEnd]) -> None:
+        """Families that one of our calls ended, and jobs that it skipped."""
+        report_ended(ends, self._events)
 
     def overtaken(self, leased: LeasedJob, outcome: Outcome) -> None:
         """A handler continued after its transaction had completed the job, and failed."""

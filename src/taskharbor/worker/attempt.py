@@ -18,21 +18,24 @@ from inspect import isawaitable
 from sys import modules
 from typing import Any
 
-from taskharbor.errors import ConfigurationError, DecodeError, InvalidArgument
+from taskharbor.errors import ConfigurationError, DecodeError, InvalidArgument, Parked
 from taskharbor.middleware import AttemptMiddleware, compose, running
 from taskharbor.model.clock import Clock, SystemClock
 from taskharbor.model.job import FailureKind, Job, Progress, job_of
 from taskharbor.model.outcome import Died, Failed, Outcome, Released, WasCancelled
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.settlement import runs_again
+from taskharbor.model.workflow import REFS_HEADER
 from taskharbor.tasks import Handler
+from taskharbor.worker.attempt_tools import AttemptTools
 from taskharbor.worker.cancellation import Cancellation, overruled, stopped_by
 from taskharbor.worker.executors.contract import BadPayload, Call, Executor
 from taskharbor.worker.gpus import Gpu
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.outcomes import DONE, failure_of, success_of
+from taskharbor.worker.references import with_results
+from taskharbor.worker.steps import DurableSteps
 from taskharbor.worker.timing import Timing
-from taskharbor.worker.transaction import Transactions
 
 _log = logging.getLogger("taskharbor.job")
 _system_clock = SystemClock()
@@ -71,13 +74,15 @@ async def run_attempt(
     runner: Runner,
     timing: Timing,
     max_result: int,
-    transactions: Transactions | None = None,
+    tools: AttemptTools | None = None,
 ) -> Outcome:
     """Run the handler of one leased job and return its outcome."""
-    attempt, ctx = leased.attempt, _context_of(leased, runner, timing, transactions)
+    attempt, ctx = leased.attempt, _context_of(leased, runner, timing, tools)
     token = running.set(ctx)
     bound = bind_structlog(ctx) if "structlog" in modules else None
     try:
+        if leased.record.bonds is not None:
+            await _fill_in(ctx, leased, tools)
         value = await (runner.plain or runner.call_for(leased))(ctx, ctx.job)
     except BaseException as error:
         if attempt.is_over and isinstance(error, GeneratorExit):
@@ -98,17 +103,19 @@ def run_in_thread(
     runner: Runner,
     timing: Timing,
     max_result: int,
-    transactions: Transactions | None = None,
+    tools: AttemptTools | None = None,
 ) -> Outcome | Awaitable[Any]:
     """The same for a plain function without middleware, in a thread and in a context of its own.
 
     If the function returned something to await, so does this: see `awaited_outcome`.
     """
-    ctx, handler = _context_of(leased, runner, timing, transactions), runner.handler
+    ctx, handler = _context_of(leased, runner, timing, tools), runner.handler
     running.set(ctx)
     if "structlog" in modules:
         bind_structlog(ctx)
     try:
+        if leased.record.bonds is not None and tools is not None:
+            tools.block(_fill_in(ctx, leased, tools))
         try:
             args, kwargs = handler.bind(ctx, ctx.job)
         except DecodeError as error:
@@ -141,9 +148,13 @@ def refusal(leased: LeasedJob) -> Outcome:
     return Released()
 
 
-def _context_of(
-    leased: LeasedJob, runner: Runner, timing: Timing, transactions: Transactions | None
-) -> JobContext:
+async def _fill_in(ctx: JobContext, leased: LeasedJob, tools: AttemptTools | None) -> None:
+    """Put the results of other nodes into the arguments that stand for them."""
+    if tools is not None and REFS_HEADER in leased.record.headers:
+        ctx.job = await with_results(tools, leased, ctx.job)
+
+
+def _context_of(leased: LeasedJob, runner: Runner, timing: Timing, tools: AttemptTools | None) -> JobContext:
     record, attempt = leased.record, leased.attempt
     ctx = JobContext(
         job_of(record),
@@ -157,8 +168,8 @@ def _context_of(
     ctx._retry = runner.retry
     if attempt.gpu is not None:
         ctx.gpu = attempt.gpu
-    if transactions is not None:
-        ctx._begin, ctx._leased = transactions.begin, leased
+    if tools is not None:
+        ctx._tools, ctx._leased = tools, leased
     return ctx
 
 
@@ -187,7 +198,7 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
     reset_contextvars(**bound)
 
 
-class JobContext:
+class JobContext(DurableSteps):
     """One attempt, seen by its handler.
 
     `attempt` counts from 1. `fence` is a number that only ever grows for a job: store it with your
@@ -197,8 +208,6 @@ class JobContext:
 
     gpu: Gpu | None = None
     _retry: RetryPolicy = _DEFAULT_RETRY
-    _begin: Callable[[Any], Any] | None = None
-    _leased: Any = None
 
     def __init__(
         self,
@@ -220,6 +229,7 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
+        """The number of this attempt, from 1."""
         return self.job.attempts + 1
 
     @property
@@ -241,7 +251,7 @@ class JobContext:
         run again; one that is released, or whose lease was lost, does.
         """
         reason = self.cancelled.reason
-        if reason in ("shutdown", "lease_lost"):
+        if reason in ("shutdown", "lease_lost") or isinstance(error, Parked):
             return True
         outcome = Failed("", FailureKind.TIMEOUT) if reason == "timeout" else failure_of(error)
         if reason == "cancel" or not isinstance(outcome, Failed | Died):
@@ -273,12 +283,13 @@ class JobContext:
         ends, the job is completed in it and both are committed, or neither: a lease that was lost
         meanwhile undoes your writes. The attempt is over then; what the handler returns is not kept.
         """
-        if self._begin is None:
+        transactions = None if self._tools is None else self._tools.transactions
+        if transactions is None:
             raise ConfigurationError(
                 "ctx.transaction() needs SQLite or Postgres and a handler in the worker's own process; "
                 "guard your own writes with ctx.fence instead"
             )
-        return self._begin(self._leased)
+        return transactions.begin(self._leased)
 
 
 def log_fields(job_id: str, task: str, queue: str, attempt: int, worker: str) -> dict[str, Any]:

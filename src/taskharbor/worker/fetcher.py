@@ -63,7 +63,7 @@ class Fetcher:
             worker_id=run.worker_id,
             lease_for=options.lease,
             lanes=lanes,
-            types=None if run.takes_all_types else run.types,
+            types=None if run.takes_all_types else (*run.types, *run.built_in_types),
             rate=options.rate,
         )
         self._lanes = ClaimedLanes(lanes) if holds_back(lanes) else None  # None: all of them, always
@@ -208,11 +208,13 @@ class Fetcher:
                 return
         else:
             claimed = await self._answered(self._driver.reserve(claim, now=now))
-            answer = Exchanged([], claimed.jobs, given_up=claimed.given_up)
+            answer = Exchanged([], claimed.jobs, given_up=claimed.given_up, ended=claimed.ended)
         self._unclear += self._settler.answered(batch, answer.settled)
         batch.clear()
         if answer.given_up:
             self._run.announcer.given_up(answer.given_up)
+        if answer.ended:
+            self._run.announcer.ended(answer.ended)
         if answer.error is not None:
             raise answer.error
         self._received(answer.claimed, claim, sent, is_quiescent)
@@ -300,7 +302,7 @@ class Fetcher:
         free = self._held_limit.now - leased + len(batch)
         if not self._options.max_jobs:
             return free
-        return min(free, self._options.max_jobs - self._run.announcer.finished - leased)
+        return min(free, self._options.max_jobs - self._run.announcer.ran - leased)
 
     def _next_claim(self, limit: int) -> Claim:
         """The claim, with the queues rotated by one each time so that none of them starves."""

@@ -23,7 +23,7 @@ from taskharbor.worker.timing import dropped
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
 
-MAX_BATCH = 1000
+LEASES_PER_CALL = 1000
 
 T = TypeVar("T")
 
@@ -74,8 +74,8 @@ class LeaseKeeper:
             DriverError, TimeoutError: nothing is known; the leases end when they would have ended.
         """
         batch = self._leased_jobs.mark_extending(wanted)
-        for start in range(0, len(batch), MAX_BATCH):
-            await self._extend(batch[start : start + MAX_BATCH], batch[start:])
+        for start in range(0, len(batch), LEASES_PER_CALL):
+            await self._extend(batch[start : start + LEASES_PER_CALL], batch[start:])
 
     async def _extend(self, batch: list[LeasedJob], marked: list[LeasedJob]) -> None:
         sent = self._timing.monotonic()

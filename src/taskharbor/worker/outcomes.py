@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import CodeType
 from typing import Any
 
-from taskharbor.errors import EncodeError, Unrecoverable
+from taskharbor.errors import EncodeError, EventTimeout, JobFailed, Parked, Unrecoverable
 from taskharbor.model.checks import MAX_HORIZON
 from taskharbor.model.job import NO_TIME, FailureKind
 from taskharbor.model.outcome import (
@@ -74,8 +74,10 @@ def failure_of(error: BaseException) -> Outcome:
         return Failed(describe(cause), FailureKind.INVALID_PAYLOAD, errors=error_names(cause))
     if isinstance(error, HandlerDied):
         return Died(safe_text(str(error), ERROR_LIMIT))
-    if isinstance(error, RemoteFailure):
-        return error.outcome  # type: ignore[no-any-return]
+    if isinstance(error, RemoteFailure | Parked):
+        return error.outcome  # type: ignore[return-value]
+    if isinstance(error, JobFailed) and error.is_child:  # the child had its retries
+        return Failed(describe(error), FailureKind.CHILD_FAILED, trace_of(error), errors=error_names(error))
     kind = FailureKind.UNRECOVERABLE if is_unrecoverable(error) else FailureKind.ERROR
     return Failed(describe(error), kind, trace_of(error), asked_delay(error), error_names(error))
 
@@ -85,7 +87,7 @@ def is_unrecoverable(error: BaseException) -> bool:
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
-        if isinstance(at, Unrecoverable):
+        if isinstance(at, Unrecoverable | EventTimeout):  # an event that came too late comes never
             return True
         seen.add(id(at))
         at = at.__cause__

@@ -24,13 +24,16 @@ from taskharbor.drivers.log_recorder import LogRecorder, release_of
 from taskharbor.errors import ConfigurationError, Forbidden
 from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware
+from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.retry import RetryPolicy
 from taskharbor.model.worker_options import WorkerOptions
+from taskharbor.model.workflow import BUILT_IN
 from taskharbor.tasks import Handler
 from taskharbor.worker.announcer import Announcer
 from taskharbor.worker.attempt import Runner
+from taskharbor.worker.attempt_tools import AttemptTools
 from taskharbor.worker.cancellation import HandlerStopper
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.executors.contract import Executor, Where, check_importable, where_to_run
@@ -69,6 +72,8 @@ class Run(Protocol):
     driver: Driver
     worker_id: str
     types: tuple[str, ...]
+    built_in_types: tuple[str, ...]
+    """Claimed as well: nodes of workflows that no task has."""
     resolver: Resolver | None
     takes_all_types: bool
     """Whether it claims jobs of types that it does not list in `types`."""
@@ -147,11 +152,14 @@ class WorkerRun:
         entropy: Entropy,
         events: EventBus,
         resolve: Resolve | None = None,
+        codec: Codec | None = None,
+        default_queue: str = DEFAULT_QUEUE,
     ) -> None:
         self.options = options
         self.driver = driver
         self.worker_id = worker_id
-        self.types = tuple(sorted(handlers))
+        self.types = tuple(sorted(name for name in handlers if name not in BUILT_IN))
+        self.built_in_types = tuple(name for name in BUILT_IN if name in handlers)
         self.resolver = None if resolve is None else Resolver(resolve, self._add, worker_id)
         self.takes_all_types = resolve is not None or options.unknown_types == "fail"
         self.gpus = gpus
@@ -185,7 +193,8 @@ class WorkerRun:
         for handler in handlers.values():
             self._add(handler)
         self._settler = Settler(self, self._policies, self._gpus)
-        self._slots = Slots(self, self._runners, self._deadlines, self._settler, self.resolver)
+        tools = AttemptTools(self, codec or JsonCodec(), default_queue)
+        self._slots = Slots(self, self._runners, self._deadlines, self._settler, self.resolver, tools)
         self._stopper = HandlerStopper(self, self._by_type, self._deadlines, self._slots, self._settler)
         self._fetcher = Fetcher(self, self._slots, self._settler)
         self._loop_monitor = LoopMonitor(timing, self._loop, worker_id, events)
@@ -355,7 +364,7 @@ class WorkerRun:
 
     def nothing_held(self) -> None:
         self._has_news.set()
-        if self.announcer.finished == self.options.max_jobs > 0:
+        if self.announcer.ran == self.options.max_jobs > 0:
             self.stop("recycle")
 
     def deadline_passed(self, leased: LeasedJob) -> None:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from taskharbor.drivers.messages import Settled
-from taskharbor.errors import DriverUnavailable, InvalidArgument, JobNotInflight, LeaseLost
-from taskharbor.model.outcome import Outcome, Succeeded
+from taskharbor.errors import DriverUnavailable, InvalidArgument, JobNotInflight, LeaseLost, ParkRefused
+from taskharbor.model.job import FailureKind
+from taskharbor.model.outcome import Failed, Outcome, Succeeded
 from taskharbor.model.retry import RetryPolicy
-from taskharbor.model.settlement import Ack, Fail, Retry, Settlement, settlement_for
+from taskharbor.model.settlement import Ack, Fail, Park, Retry, Settlement, settlement_for
 from taskharbor.model.text import ERROR_LIMIT, safe_text
 from taskharbor.worker.gpus import GpuPool
 from taskharbor.worker.leased_jobs import LeasedJob
@@ -122,6 +123,8 @@ class Settler:
         for leased, answer in zip(batch, answers, strict=True):
             if type(answer) is Settled:
                 self._settled(leased, answer)
+            elif isinstance(answer, ParkRefused):
+                self._park_refused(leased, answer)
             elif leased.end.tokens_sent and isinstance(answer, JobNotInflight):
                 unclear.append(leased)
             else:
@@ -175,10 +178,20 @@ class Settler:
 
     def _settled(self, leased: LeasedJob, answer: Settled) -> None:
         self._announcer.settled(leased, answer)
+        if answer.ended:
+            self._announcer.ended(answer.ended)
         settlement = leased.end.value
-        if type(settlement) is Retry and settlement.delay is not None:
+        if isinstance(settlement, Retry | Park) and settlement.delay is not None:
             self._run.due_in(settlement.delay.total_seconds())
         self._free(leased)
+
+    def _park_refused(self, leased: LeasedJob, error: ParkRefused) -> None:
+        """The job cannot wait as its handler asked, and its lease holds: it fails, and says why."""
+        reason = safe_text(f"StepError: this job {error.why}", ERROR_LIMIT)
+        leased.end.outcome = Failed(reason, FailureKind.UNRECOVERABLE)
+        self._leased_jobs.unmark_settling([leased])
+        if self.add(leased, Fail(leased.newest_lease, reason, FailureKind.UNRECOVERABLE)):
+            self._run.settle_soon()
 
     def _refused(self, leased: LeasedJob, error: LeaseLost) -> None:
         """The store refused a settlement: the work of the handler does not count."""
@@ -191,7 +204,7 @@ class Settler:
         self._leased_jobs.remove(leased)
         if leased.attempt.gpu is not None:
             self._gpus.release(leased)
-        if not self._leased_jobs.count or self._announcer.finished == self._max_jobs:
+        if not self._leased_jobs.count or (self._max_jobs and self._announcer.ran == self._max_jobs):
             self._run.nothing_held()
 
 

@@ -17,13 +17,13 @@ from taskharbor.events import JobStarted
 from taskharbor.model.job import FailureKind
 from taskharbor.model.outcome import Failed, Outcome, Released
 from taskharbor.worker.attempt import Runner, refusal, run_attempt
+from taskharbor.worker.attempt_tools import AttemptTools
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.resolver import RELEASED_FOR, Resolver
 from taskharbor.worker.settling import Settler
 from taskharbor.worker.thread_slots import ThreadSlots
 from taskharbor.worker.timing import pause
-from taskharbor.worker.transaction import Transactions
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
@@ -42,7 +42,8 @@ class Slots:
         runners: dict[str, Runner],
         deadlines: Deadlines,
         settler: Settler,
-        resolver: Resolver | None = None,
+        resolver: Resolver | None,
+        tools: AttemptTools,
     ) -> None:
         self._size = run.options.concurrency
         self._runners = runners
@@ -54,11 +55,9 @@ class Slots:
         self._events = run.events
         self._announcer = run.announcer
         self._max_result = run.driver.max_payload
-        self._transactions = Transactions(run) if run.driver.capabilities.tx else None
+        self._tools = tools
         self._line: deque[LeasedJob] = deque()  # threads take jobs from it, too: see thread_slots.py
-        self._threads = ThreadSlots(
-            run, runners, self._line, deadlines, settler, self._transactions, self._wake_next
-        )
+        self._threads = ThreadSlots(run, runners, self._line, deadlines, settler, tools, self._wake_next)
         self._idle: list[asyncio.Future[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._live = 0
@@ -164,9 +163,7 @@ class Slots:
                 ended = leased.attempt.ended
             else:
                 assert runner is not None  # noqa: S101 - it would not have begun
-                outcome = await run_attempt(
-                    leased, runner, self._timing, self._max_result, self._transactions
-                )
+                outcome = await run_attempt(leased, runner, self._timing, self._max_result, self._tools)
                 if not self._ended(leased):
                     return
                 self._settler.ended(leased, outcome)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from taskharbor.events import JobStarted
 from taskharbor.model.outcome import Outcome
 from taskharbor.worker.attempt import Runner, awaited_outcome, refusal, run_in_thread
+from taskharbor.worker.attempt_tools import AttemptTools
 from taskharbor.worker.daemon_threads import DaemonPool
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.leased_jobs import LeasedJob
 from taskharbor.worker.outcomes import DONE, failure_of
 from taskharbor.worker.settling import Settler
-from taskharbor.worker.transaction import Transactions
 
 if TYPE_CHECKING:
     from taskharbor.worker.run import Run
@@ -43,7 +43,7 @@ class ThreadSlots:
         line: deque[LeasedJob],
         deadlines: Deadlines,
         settler: Settler,
-        transactions: Transactions | None,
+        tools: AttemptTools,
         wake_next: Callable[[], None],
     ) -> None:
         self._wake_next = wake_next
@@ -51,7 +51,7 @@ class ThreadSlots:
         self._line = line
         self._deadlines = deadlines
         self._settler = settler
-        self._transactions = transactions
+        self._tools = tools
         self._timing = run.timing
         self._events = run.events
         self._announcer = run.announcer
@@ -106,7 +106,7 @@ class ThreadSlots:
         if record.timeout or JobStarted in self._events.heard:
             self._report(chain, leased, None)
         outcome = chain.context.copy().run(
-            run_in_thread, leased, self._runner(leased), self._timing, self._max_result, self._transactions
+            run_in_thread, leased, self._runner(leased), self._timing, self._max_result, self._tools
         )
         if attempt.is_over:
             chain.is_replaced = True  # it was given up meanwhile

@@ -14,13 +14,14 @@ from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.events import EventBus
 from taskharbor.middleware import AttemptMiddleware, around_every_attempt, check_layer
 from taskharbor.model.clock import Clock
-from taskharbor.model.codec import Codec
+from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.duration import shown
 from taskharbor.model.entropy import Entropy
-from taskharbor.model.job import Job
+from taskharbor.model.job import DEFAULT_QUEUE, Job
 from taskharbor.model.worker_options import WorkerKeywords, WorkerOptions
 from taskharbor.tasks import Handler, job_handler
 from taskharbor.worker.attempt import JobContext
+from taskharbor.worker.built_in import built_in_handlers
 from taskharbor.worker.executors.contract import check_importable
 from taskharbor.worker.gpus import find_gpus
 from taskharbor.worker.resolver import Resolve
@@ -80,6 +81,8 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops_early = False
         self.is_supervised = False
+        self.default_queue = DEFAULT_QUEUE
+        """The queue of children that their handler names no queue for."""
         self.id = ""
         """The name and a random part, new with every run."""
 
@@ -104,6 +107,7 @@ class Worker:
 
     @property
     def types(self) -> tuple[str, ...]:
+        """The types of jobs that it has handlers for."""
         return tuple(sorted(self._handlers))
 
     # ------------------------------------------------------------------ run and stop
@@ -158,6 +162,7 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
         return self._run is not None
 
     @property
@@ -208,12 +213,14 @@ class Worker:
             self.driver,
             self.id,
             self.gpus,
-            dict(self._handlers),
+            self._all_handlers(),
             [*around_every_attempt, *self._layers],
             self._timing,
             self._entropy,
             self.events,
             self._resolve,
+            self._codec,
+            self.default_queue,
         )
         if self._stops_early:
             run.stop()
@@ -226,6 +233,13 @@ class Worker:
         if run.error is not None:
             raise run.error
         return run.why
+
+    def _all_handlers(self) -> dict[str, Handler]:
+        """Its own, and on a store with workflows those of nodes that no task has."""
+        if not self.driver.capabilities.workflows:
+            return dict(self._handlers)
+        built_in = built_in_handlers(self._codec or JsonCodec())
+        return {handler.type: handler for handler in built_in} | self._handlers
 
     def _check_handlers(self) -> None:
         if not self._handlers and self._resolve is None and self.options.unknown_types == "skip":

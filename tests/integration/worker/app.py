@@ -90,7 +90,7 @@ async def tick(ctx, job):
 
 
 def writer(ctx, job):
-    """Writes again and again into a table that refuses a lower fence, until it is told to stop."""
+    """Writes again and again into a table that refuses a lower fence, until it is asked to stop."""
     note("started", job.id, fence=ctx.fence)
     turns = 0
     with sqlite3.connect(FOLDER / "fenced.db", timeout=30) as db:

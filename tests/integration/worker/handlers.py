@@ -19,7 +19,7 @@ from taskharbor.model.outcome import Snooze
 from taskharbor.worker.executors import gpu_context
 
 
-def told(job):
+def note_of(job):
     """What the payload says: a path to write to, or a word."""
     return job.payload.decode()
 
@@ -41,7 +41,7 @@ async def add_async(ctx, job):
 def says_how_far(ctx, job):
     ctx.progress(0.5, "half")
     ctx.log.warning("from a process")
-    Path(told(job)).touch()
+    Path(note_of(job)).touch()
     while not ctx.cancelled.is_set():
         time.sleep(0.02)
 
@@ -119,7 +119,7 @@ def eats_memory(ctx, job):
 
 
 def loops_forever(ctx, job):
-    Path(told(job)).write_text(str(os.getpid()))
+    Path(note_of(job)).write_text(str(os.getpid()))
     while True:
         pass
 
@@ -127,33 +127,33 @@ def loops_forever(ctx, job):
 def loops_in_c(ctx, job):
     """Holds the interpreter for good: no Python signal handler will ever run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    Path(told(job)).write_text(str(os.getpid()))
+    Path(note_of(job)).write_text(str(os.getpid()))
     ctypes.PyDLL(None).sleep(600)
 
 
 async def sleeps_async(ctx, job):
-    Path(told(job)).write_text(str(os.getpid()))
+    Path(note_of(job)).write_text(str(os.getpid()))
     await asyncio.sleep(3600)
 
 
 def leaves_a_daemon(ctx, job):
     """A grandchild that starts a session of its own and outlives its parent."""
-    sleeper = f"import os, time; open({told(job)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    sleeper = f"import os, time; open({note_of(job)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
-    while not Path(told(job)).exists() or not Path(told(job)).read_text():
+    while not Path(note_of(job)).exists() or not Path(note_of(job)).read_text():
         time.sleep(0.01)
     os._exit(3)
 
 
 def starts_and_waits(ctx, job):
-    """It stops when it is told to, and what it has started does not."""
-    sleeper = f"import os, time; open({told(job)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
+    """It stops on request, and what it has started does not."""
+    sleeper = f"import os, time; open({note_of(job)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", sleeper])
     subprocess.Popen([sys.executable, "-c", sleeper], env={})
     subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
-    while not Path(told(job)).exists() or len(Path(told(job)).read_text().split()) < 3:
+    while not Path(note_of(job)).exists() or len(Path(note_of(job)).read_text().split()) < 3:
         time.sleep(0.01)
-    Path(told(job) + ".ready").write_text(str(os.getpid()))
+    Path(note_of(job) + ".ready").write_text(str(os.getpid()))
     time.sleep(600)
 
 

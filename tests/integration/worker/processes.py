@@ -69,7 +69,7 @@ class ProcessHarness:
         return code
 
     async def are_up(self, processes: list[subprocess.Popen[bytes]]) -> None:
-        """Wait until each of these workers has told the store that it is there."""
+        """Wait until each of these workers has reported to the store."""
         wanted = {process.pid for process in processes}
         async with asyncio.timeout(SLOW):
             while not wanted <= {info.report.pid for info in await self.driver.workers()}:
@@ -111,7 +111,7 @@ class ProcessHarness:
         return [note for note in notes if note["what"] == what and job_id in (None, note["job"])]
 
     async def note(self, what: str, job_id: str | None = None, nth: int = 1) -> dict[str, Any]:
-        """Wait for a handler to have said something, for the n-th time."""
+        """Wait for a handler to have noted something, for the n-th time."""
         await self.until(lambda: len(self.notes(what, job_id)) >= nth, f"{what} ({nth})")
         return self.notes(what, job_id)[nth - 1]
 

@@ -26,7 +26,7 @@ from tests.integration.worker.processes import ProcessHarness
 
 LEASE_SECONDS = 1.5
 TAKEOVER_SECONDS = 2.0  # after the end of a lease, with every limit full
-TRIES = 3  # a machine that stands still for a second is no fault of the store; one that is late each time is
+TRIES = 3  # a machine that stops for a second is no fault of the store; one that is late each time is
 HARBOR_LIMIT, QUEUE_LIMIT = 4, 2
 ROUNDS = max(1, round(float(os.environ.get("TASKHARBOR_RACE_SECONDS", "4")) / 4))  # kills
 

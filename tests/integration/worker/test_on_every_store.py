@@ -105,7 +105,7 @@ async def test_a_job_that_succeeds_keeps_its_result(site):
 
 
 async def test_an_idle_worker_with_a_gpu_leaves_the_work_of_all_to_an_idle_one_without(site):
-    """On handles of their own, as two machines have. The long poll leaves only what the store tells them."""
+    """On handles of their own, as two machines have. The long poll leaves only the hints of the store."""
 
     async def handler(ctx, job):
         return ctx.worker.split("-")[0]
@@ -168,24 +168,24 @@ async def test_a_job_that_keeps_failing_ends_among_the_dead_letters_with_its_his
 
 
 async def test_a_job_past_its_time_limit_is_stopped_and_fails_as_a_timeout(site):
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def handler(ctx, job):
         try:
             await asyncio.sleep(3600)
         finally:
             assert ctx.cancelled.reason == "timeout"
-            told.set()
+            notified.set()
 
     async with site.working(handler):
         record = await site.ended(await site.put(max_attempts=1, timeout=timedelta(seconds=0.2)))
 
-    assert told.is_set()
+    assert notified.is_set()
     assert (record.state, record.failure_kind, record.attempts) == (JobState.FAILED, "timeout", 1)
 
 
 async def test_a_running_job_can_be_cancelled(site):
-    has_begun, told = asyncio.Event(), asyncio.Event()
+    has_begun, notified = asyncio.Event(), asyncio.Event()
 
     async def handler(ctx, job):
         has_begun.set()
@@ -193,7 +193,7 @@ async def test_a_running_job_can_be_cancelled(site):
             await asyncio.sleep(3600)
         finally:
             assert ctx.cancelled.reason == "cancel"
-            told.set()
+            notified.set()
 
     async with site.working(handler, lease=timedelta(seconds=3)):
         job_id = await site.put()
@@ -202,7 +202,7 @@ async def test_a_running_job_can_be_cancelled(site):
         record = await site.ended(job_id)
 
     assert answer.result is CancelResult.REQUESTED
-    assert told.is_set()
+    assert notified.is_set()
     assert (record.state, record.attempts, record.stalls) == (JobState.CANCELLED, 0, 0)
 
 

@@ -68,16 +68,16 @@ async def test_sigterm_lets_a_short_job_finish(harness):
     assert ((await harness.job(later)).state, (await harness.job(later)).starts) == (JobState.READY, 0)
 
 
-async def test_sigterm_tells_a_long_job_after_the_grace_time_and_hands_it_back(harness):
+async def test_sigterm_notifies_a_long_job_after_the_grace_time_and_hands_it_back(harness):
     """C06, Z14: attempts and stalls unchanged, and the next worker starts it at once."""
     worker = harness.worker(grace=1)
     job_id = await harness.put(payload=600)
     await harness.note("started", job_id)
     worker.terminate()
-    told = time.monotonic()
+    stopped_at = time.monotonic()
 
     assert await harness.exit_code(worker) == 0
-    assert time.monotonic() - told >= 1
+    assert time.monotonic() - stopped_at >= 1
     assert (await harness.note("cancelled", job_id))["reason"] == "shutdown"
     record = await harness.job(job_id)
     assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)
@@ -166,7 +166,7 @@ async def test_heartbeats_go_on_while_a_worker_drains(harness):
 
 @pytest.mark.more("starts many processes")
 async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(harness):
-    """C10: SIGQUIT shows where it stands, SIGHUP reopens logs, SIGUSR1 stops claiming, SIGINT is SIGTERM."""
+    """C10: SIGQUIT shows where it is, SIGHUP reopens logs, SIGUSR1 stops claiming, SIGINT is SIGTERM."""
     worker = harness.worker()
     job_id = await harness.put(payload=3)
     await harness.note("started", job_id)
@@ -188,7 +188,7 @@ async def test_the_other_signals_do_what_they_are_for_and_lose_nothing(harness):
 @pytest.mark.more("waits in real time for leases, limits or grace times to pass")
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt"])
 async def test_a_task_of_a_handler_cannot_end_the_worker(harness, error):
-    """C18: what asyncio hands to whoever runs the loop is a failure of that job, and nobody else's."""
+    """C18: what asyncio hands to the one that runs the loop is a failure of that job, and nobody else's."""
     worker = harness.worker()
     neighbour = await harness.put(payload=2)
     await harness.note("started", neighbour)
@@ -312,7 +312,7 @@ async def test_a_second_sigterm_reaches_the_workers_too(harness):
     job_id = await harness.put(payload=600)
     await harness.note("started", job_id)
     supervisor.terminate()
-    await harness.until(lambda: harness.log(supervisor).count("stopping") >= 2, "both to have been told")
+    await harness.until(lambda: harness.log(supervisor).count("stopping") >= 2, "both to have been notified")
     await asyncio.sleep(SAME_REQUEST_SECONDS + 0.1)
     supervisor.terminate()
 
@@ -356,7 +356,7 @@ async def test_an_app_that_cannot_start_ends_the_supervisor(harness, app):
     assert "has started" not in harness.log(supervisor)
 
 
-async def test_a_worker_process_that_ends_by_itself_is_told_as_such(harness):
+async def test_a_worker_process_that_ends_by_itself_is_reported_as_such(harness):
     """Nothing about a job: the process may have had none, or many."""
     supervisor = harness.supervisor()
     job_id = await harness.put("quitter", payload=5)

@@ -15,7 +15,7 @@ from taskharbor.worker.timing import Timing
 
 
 @pytest.mark.parametrize(("is_over", "level"), [(True, logging.DEBUG), (False, logging.WARNING)])
-async def test_a_spare_process_that_never_came_is_told_by_what_it_means(
+async def test_a_spare_process_that_never_came_is_reported_by_what_it_means(
     is_over: bool, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "taskharbor.worker")

@@ -52,7 +52,7 @@ async def test_one_line_when_it_goes_and_one_when_it_is_back(server, caplog):
         await asyncio.to_thread(server.stop)
         await asyncio.sleep(5)
         await asyncio.to_thread(server.start)
-        await until(lambda: said(caplog, "answers again"))
+        await until(lambda: is_logged(caplog, "answers again"))
         await held.aresult(timeout=SLOW)
         later = await nap.aenqueue(0.0)
         await later.aresult(timeout=SLOW)
@@ -61,16 +61,16 @@ async def test_one_line_when_it_goes_and_one_when_it_is_back(server, caplog):
         await asyncio.wait_for(working, SLOW)
         await harbor.aclose()
 
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    gone, back = [line for line in told if "the store" in line]
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    gone, back = [line for line in messages if "the store" in line]
     assert "does not answer" in gone
     assert "answers again after" in back
-    assert told == [gone, back]
+    assert messages == [gone, back]
 
 
 async def in_state(handle, state) -> bool:
     return (await handle.arefresh()).state is state
 
 
-async def said(caplog, words) -> bool:
+async def is_logged(caplog, words) -> bool:
     return any(words in record.getMessage() for record in caplog.records)

@@ -125,7 +125,7 @@ async def test_a_shared_call_over_the_budget_lets_through_what_fits(client, driv
     assert await total(driver) == 3
 
 
-async def test_trouble_of_the_store_is_told_to_everybody_in_the_call(client, driver):
+async def test_trouble_of_the_store_reaches_everybody_in_the_call(client, driver):
     tasks = start(client, 4)
     await driver.let_through()
     await driver.let_through(DriverUnavailable("gone for now"))

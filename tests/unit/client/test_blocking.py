@@ -103,7 +103,7 @@ async def test_inside_an_event_loop_the_async_twin_is_named(client):
             call()
 
 
-async def test_a_fresh_handle_knows_the_state_it_was_told_inside_a_loop():
+async def test_a_fresh_handle_knows_the_state_it_was_given_inside_a_loop():
     async with connect("memory://") as driver:
         client = Client(driver)
         ready = await client.aenqueue(JobRequest(type="t", key="k"))
@@ -125,7 +125,7 @@ async def test_a_fresh_handle_knows_the_state_it_was_told_inside_a_loop():
         assert later.state is JobState.CANCELLED
 
 
-async def test_a_handle_that_was_told_nothing_names_the_async_way_inside_a_loop():
+async def test_a_handle_without_a_state_names_the_async_way_inside_a_loop():
     async with connect("memory://") as driver:
         client = Client(driver)
         await client.aenqueue(JobRequest(type="t", idempotency_key="k"))

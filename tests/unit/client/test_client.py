@@ -135,9 +135,9 @@ async def test_a_request_that_can_never_be_stored_leaves_nothing_behind(client, 
 async def test_a_request_without_a_queue_goes_to_the_clients_default(driver):  # R000-6
     plain = await Client(driver).aenqueue(JobRequest(type="t"))
     mail = await Client(driver, default_queue="mail").aenqueue(JobRequest(type="t"))
-    said = await Client(driver, default_queue="mail").aenqueue(JobRequest(type="t", queue="default"))
+    other = await Client(driver, default_queue="mail").aenqueue(JobRequest(type="t", queue="default"))
 
-    assert [(await stored(driver, job.id)).queue for job in (plain, mail, said)] == [
+    assert [(await stored(driver, job.id)).queue for job in (plain, mail, other)] == [
         "default",
         "mail",
         "default",
@@ -280,10 +280,13 @@ async def test_each_of_many_keeps_its_own_options(client, driver):
         JobRequest(type="u", payload=5, headers={"a": "c"}),
         JobRequest(type="u", payload=6, delay="5s"),
         JobRequest(type="u", payload=7, key="k", max_attempts=2),
+        JobRequest(type="u", payload=8, idempotency_key="i", max_attempts=2),
+        JobRequest(type="u", payload=9, max_attempts=2),
+        JobRequest(type="t", payload=10, priority=1),
     ]
     together = await driver.get([job.id for job in await client.aenqueue_many(asked)])
 
-    def said(job):
+    def fields_of(job):
         return (
             job.type,
             job.queue,
@@ -291,18 +294,22 @@ async def test_each_of_many_keeps_its_own_options(client, driver):
             job.headers,
             job.payload,
             job.key,
+            job.idempotency_key,
             job.max_attempts,
             job.state,
         )
 
-    assert [said(job) for job in together] == [
-        ("t", "default", 1, {}, b"1", None, 0, JobState.READY),
-        ("t", "default", 1, {}, b"2", None, 0, JobState.READY),
-        ("t", "mail", 0, {}, b"3", None, 0, JobState.READY),
-        ("u", "default", 0, {"a": "b"}, b"4", None, 0, JobState.READY),
-        ("u", "default", 0, {"a": "c"}, b"5", None, 0, JobState.READY),
-        ("u", "default", 0, {}, b"6", None, 0, JobState.SCHEDULED),
-        ("u", "default", 0, {}, b"7", b"k", 2, JobState.READY),
+    assert [fields_of(job) for job in together] == [
+        ("t", "default", 1, {}, b"1", None, None, 0, JobState.READY),
+        ("t", "default", 1, {}, b"2", None, None, 0, JobState.READY),
+        ("t", "mail", 0, {}, b"3", None, None, 0, JobState.READY),
+        ("u", "default", 0, {"a": "b"}, b"4", None, None, 0, JobState.READY),
+        ("u", "default", 0, {"a": "c"}, b"5", None, None, 0, JobState.READY),
+        ("u", "default", 0, {}, b"6", None, None, 0, JobState.SCHEDULED),
+        ("u", "default", 0, {}, b"7", b"k", None, 2, JobState.READY),
+        ("u", "default", 0, {}, b"8", None, b"i", 2, JobState.READY),
+        ("u", "default", 0, {}, b"9", None, None, 2, JobState.READY),
+        ("t", "default", 1, {}, b"10", None, None, 0, JobState.READY),
     ]
     assert together[3].id == UNKNOWN
 
@@ -430,7 +437,7 @@ async def test_a_layer_may_change_jobs_or_refuse_them(client, driver):
     assert await driver.count() == {}
 
 
-async def test_an_enqueue_is_told_to_whoever_listens(client):
+async def test_an_enqueue_reaches_every_listener(client):
     heard: list[JobEnqueued] = []
     client.events.listen(heard.append, JobEnqueued)
 

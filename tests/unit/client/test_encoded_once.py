@@ -77,8 +77,8 @@ async def test_a_changed_copy_of_a_call_is_stored_as_changed(driver: Driver) -> 
 
     records = await stored(driver, *await Client(driver, codec=codec).aenqueue_many(changed))
 
-    said = [(record.queue, record.priority, record.payload) for record in records]
-    assert said == [
+    rows = [(record.queue, record.priority, record.payload) for record in records]
+    assert rows == [
         ("sums", 0, b'{"numbers":[1]}'),
         ("sums", 0, b'{"numbers":[9]}'),
         ("sums", 5, b'{"numbers":[1]}'),
@@ -104,8 +104,8 @@ async def test_calls_of_several_tasks_keep_the_options_of_their_own(driver: Driv
         [one.call([1]), other.call([2]), one.call([3]), JobRequest(type="plain", payload=4)]
     )
 
-    said = [(r.type, r.queue, r.priority, r.max_attempts, r.payload) for r in await stored(driver, *handles)]
-    assert said == [
+    rows = [(r.type, r.queue, r.priority, r.max_attempts, r.payload) for r in await stored(driver, *handles)]
+    assert rows == [
         ("add", "default", 1, 0, b'{"numbers":[1]}'),
         ("add", "slow", 0, 7, b'{"numbers":[2]}'),
         ("add", "default", 1, 0, b'{"numbers":[3]}'),

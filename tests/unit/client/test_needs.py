@@ -47,8 +47,8 @@ def queue(
 
 
 def worker(worker_id: str = "w-1", **report: Any) -> WorkerInfo:
-    told = WorkerReport(worker_id=worker_id, concurrency=4, **report)
-    return WorkerInfo(report=told, seen_at=NOW, expires_at=NOW + MINUTE)
+    reported = WorkerReport(worker_id=worker_id, concurrency=4, **report)
+    return WorkerInfo(report=reported, seen_at=NOW, expires_at=NOW + MINUTE)
 
 
 def schedule(late: timedelta, **fields: Any) -> StoredSchedule:
@@ -187,7 +187,7 @@ def test_a_queue_that_falls_behind() -> None:
     assert (need.level, need.queue, need.text) == ("bad", "mail", "mail falls behind")
     assert need.detail == (
         "Its oldest job has waited 14 min, the target is 60 s. 41 arrive a second, 18 are done: "
-        "all 20 of its slots are taken."
+        "all 20 jobs that may run at once are running."
     )
     assert [(one.label, one.view) for one in need.actions] == [
         ("Raise limit…", "#/queues/mail?edit=max_running"),
@@ -196,17 +196,17 @@ def test_a_queue_that_falls_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         ({"rates": FALLING}, "41 arrive a second, 18 are done."),
         ({"rates": FALLING, "throttled": True}, "18 are done: its execute rate holds it back."),
         ({"rates": Rates(arrived_per_s=0.5, done_per_s=0.05)}, "30 arrive a minute, 3 are done."),
     ],
 )
-def test_why_it_falls_behind(options: dict[str, Any], said: str) -> None:
+def test_why_it_falls_behind(options: dict[str, Any], reason: str) -> None:
     [(_, _, detail)] = found(queues=[queue("mail", 5, 2 * MINUTE, **options)], workers=[worker()])
 
-    assert detail.endswith(said)
+    assert detail.endswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_they_come_in_the_order_of_repair_and_the_headline_counts_all() -> None:
         (3600.0, "1 h"), (90_000.0, "1 d"), (172_800.0, "2 d"),
     ],
 )  # fmt: skip
-def test_spans_are_said_in_one_unit(seconds: float, text: str) -> None:
+def test_spans_are_written_in_one_unit(seconds: float, text: str) -> None:
     assert span_text(seconds) == text
 
 

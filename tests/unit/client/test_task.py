@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taskharbor.client.task import Task, result_type
+from taskharbor.client.task import Task
 from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError
 from taskharbor.model.codec import CODEC_HEADER, JsonCodec, MsgpackCodec
 from taskharbor.model.job import NewJob, Update
@@ -17,6 +17,7 @@ from taskharbor.model.outcome import Cancel, Snooze
 from taskharbor.model.speculation import Speculate, rule_of
 from taskharbor.tasks.handler import load_function
 from taskharbor.tasks.request import JobRequest
+from taskharbor.tasks.signature import result_type
 from tests.unit.tasks.test_handler import job
 
 ID = "01a1de65-ccf2-7a32-806d-1424c2bc77ad"

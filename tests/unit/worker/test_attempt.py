@@ -1,4 +1,4 @@
-"""One attempt and what it comes to: R000-23 to R000-26, R000-31 to R000-35, AM61, C26."""
+"""One attempt and its outcome: R000-23 to R000-26, R000-31 to R000-35, AM61, C26."""
 
 from __future__ import annotations
 
@@ -510,7 +510,7 @@ async def test_a_handler_that_returns_after_its_time_limit_has_timed_out(harness
 
 async def test_a_handler_that_blocked_the_loop_past_its_time_limit_has_timed_out(harness):
     async def handler(ctx, job):
-        harness.clock.advance(timedelta(seconds=5))  # nobody could tell it meanwhile
+        harness.clock.advance(timedelta(seconds=5))  # nothing could notify it meanwhile
         return "done"
 
     record = await outcome_of(harness, handler, timeout=timedelta(seconds=2))
@@ -617,7 +617,7 @@ async def test_handlers_that_never_suspend_still_let_the_loop_turn(harness):
     assert (await harness.job(ids[-1])).state is JobState.COMPLETED
 
 
-async def test_nothing_is_said_about_a_start_that_nobody_listens_for(harness):
+async def test_no_event_is_made_for_a_start_without_a_listener(harness):
     async def handler(ctx, job):
         return None
 

@@ -81,6 +81,28 @@ async def test_jobs_claimed_ahead_are_released_when_long_ones_take_all_slots(har
         assert {(await harness.job(job_id)).state for job_id in ids} == {JobState.COMPLETED}
 
 
+async def test_jobs_that_were_released_unstarted_do_not_count_for_max_jobs(harness):
+    go_on, names = asyncio.Event(), []
+
+    async def handler(ctx, job):
+        names.append(job.id)
+        if len(names) > 300:
+            await go_on.wait()
+
+    on_a_store_that_takes(harness, 0.002)
+    await harness.put_many(600)
+    worker = harness.worker({"work": handler}, concurrency=10, max_jobs=500)
+    task = harness.start(worker)
+    await harness.pass_time(1)
+    released = worker.counts["released"]
+    go_on.set()
+    await harness.until_done(task)
+
+    assert released > 0
+    assert len(names) == 500
+    assert worker.counts["finished"] == 500 + worker.counts["released"]
+
+
 def ended_at_pace(limit: HeldLimit, jobs_per_second: int, call_seconds: float = 0.001) -> None:
     limit.ended(1, call_seconds, 100.0)
     limit.ended(jobs_per_second, call_seconds, 101.0)

@@ -70,7 +70,7 @@ async def test_while_any_brings_something_it_goes_on_with_it(harness):
     assert chosen.now(1.0) == OWN
 
 
-def test_a_look_at_all_lanes_that_brings_nothing_is_not_the_one_that_is_left_standing():
+def test_a_look_at_all_lanes_that_brings_nothing_is_not_the_one_that_is_parked():
     chosen = ClaimedLanes(ALL)
     chosen.polled(0.0)
     assert chosen.now(0.0) == ALL

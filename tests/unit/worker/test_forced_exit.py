@@ -37,7 +37,7 @@ def test_a_process_that_waits_for_threads_of_handlers_is_ended_with_its_code(mon
 
 
 @pytest.mark.parametrize("text", ["", "12", "a b c"])
-def test_where_the_system_does_not_tell_the_memory_is_the_most_there_ever_was(monkeypatch, tmp_path, text):
+def test_where_the_system_hides_it_the_memory_is_the_most_there_ever_was(monkeypatch, tmp_path, text):
     odd = tmp_path / "statm"
     odd.write_text(text)
 

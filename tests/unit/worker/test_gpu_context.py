@@ -3,8 +3,10 @@
 # ruff: noqa: N802 - the names are those of libcuda
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,6 +89,18 @@ def test_a_process_without_the_driver_has_no_trouble():
     assert context_trouble(has_failed=True) == ""
 
 
+def test_a_driver_that_is_loaded_later_is_found(monkeypatch, tmp_path):
+    library = tmp_path / "libfake.so"
+    library.write_bytes(Path(_ctypes.__file__).read_bytes())
+    monkeypatch.setattr(gpu_context, "_DRIVER", str(library))
+    before = gpu_context.loaded_driver(), gpu_context.loaded_driver()
+
+    ctypes.CDLL(str(library))
+
+    assert before == (None, None)
+    assert gpu_context.loaded_driver() is not None
+
+
 def test_a_driver_that_nobody_has_started_is_no_trouble(installed):
     installed(Driver()).is_initialized = False
 
@@ -119,8 +133,8 @@ def test_a_device_that_nobody_uses_is_not_woken(installed):
     assert context_trouble(has_failed=True) == ""
 
 
-@pytest.mark.parametrize(("has_failed", "said"), [(True, "did not come to rest"), (False, "")])
-def test_work_that_does_not_end_is_trouble_after_a_failure_only(installed, monkeypatch, has_failed, said):
+@pytest.mark.parametrize(("has_failed", "message"), [(True, "did not come to rest"), (False, "")])
+def test_work_that_does_not_end_is_trouble_after_a_failure_only(installed, monkeypatch, has_failed, message):
     monkeypatch.setattr(gpu_context, "ANSWER_SECONDS", 0.01)
     driver = installed(Driver())
     driver.rest.clear()
@@ -128,5 +142,5 @@ def test_work_that_does_not_end_is_trouble_after_a_failure_only(installed, monke
     trouble = context_trouble(has_failed=has_failed)
 
     driver.rest.set()
-    assert said in trouble
-    assert bool(trouble) is bool(said)
+    assert message in trouble
+    assert bool(trouble) is bool(message)

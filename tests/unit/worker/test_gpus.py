@@ -24,7 +24,7 @@ class NVMLError(Exception):
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    """A machine with two devices, as nvidia-ml-py tells it."""
+    """A machine with two devices, as nvidia-ml-py reports it."""
     names = [("NVIDIA H200", "GPU-aaaa-1"), (b"NVIDIA L4", b"GPU-bbbb-2")]
     library = ModuleType("pynvml")
     library.__dict__.update(
@@ -113,7 +113,7 @@ def test_all_on_a_machine_without_devices_says_so(two_gpus):
 
 
 @pytest.mark.parametrize("missing", ["no_library", "no_driver"])
-def test_named_devices_are_used_unseen_and_that_is_told(missing, request, caplog):
+def test_named_devices_are_used_unseen_and_that_is_logged(missing, request, caplog):
     request.getfixturevalue(missing)
 
     assert find_gpus("0,GPU-x", {}) == (Gpu(id="0", ordinal=0), Gpu(id="GPU-x"))

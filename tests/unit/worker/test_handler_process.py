@@ -103,7 +103,7 @@ def moves_away(ctx: JobContext, job: Job) -> None:
     os.chdir("/")
 
 
-def tells(ctx: JobContext, job: Job) -> None:
+def reports(ctx: JobContext, job: Job) -> None:
     for fraction in (0.1, 0.2, 1.0):
         ctx.progress(fraction, "so far")
 
@@ -159,13 +159,15 @@ class Pair:
         return self._heard
 
     def close(self) -> None:
-        """The worker is gone; whoever listened to it notices before the pair is gone too."""
+        """The worker is gone; its listener notices before the pair is gone too."""
         self.worker.close()
         for thread in threading.enumerate():
-            if thread.name == "taskharbor-reader":
+            if thread.name == "taskharbor-watch":
                 thread.join(40)
                 assert not thread.is_alive()
         self.process._connection.close()
+        os.close(self.process._woken)
+        os.close(self.process._wake)
 
 
 class Gone(BaseException):
@@ -220,11 +222,11 @@ def test_a_handler_is_surrounded_by_what_was_registered_for_processes(pair, monk
 
 
 def test_what_a_handler_raises_is_its_outcome(pair):
-    said = pair.start("fails")
+    outcome = pair.start("fails")
 
-    assert (said.what, said.reason, said.kind) == ("failed", "ValueError: no paper", "error")
-    assert said.trace is not None
-    assert "no paper" in said.trace
+    assert (outcome.what, outcome.reason, outcome.kind) == ("failed", "ValueError: no paper", "error")
+    assert outcome.trace is not None
+    assert "no paper" in outcome.trace
 
 
 def test_a_handler_may_ask_for_more_time_or_give_up(pair):
@@ -233,13 +235,13 @@ def test_a_handler_may_ask_for_more_time_or_give_up(pair):
 
 
 def test_a_payload_that_does_not_fit_is_no_fault_of_the_handler(pair):
-    said = pair.start("Task")
+    outcome = pair.start("Task")
 
-    assert (said.what, said.kind) == ("failed", "invalid_payload")
+    assert (outcome.what, outcome.kind) == ("failed", "invalid_payload")
 
 
-def test_progress_is_told_now_and_then_and_at_the_end(pair):
-    pair.start("tells")
+def test_progress_is_reported_now_and_then_and_at_the_end(pair):
+    pair.start("reports")
 
     assert pair.heard == [ProgressMade(0.1, "so far"), ProgressMade(1.0, "so far")]
 
@@ -257,10 +259,10 @@ def test_the_folder_and_the_signals_are_put_back_after_every_job(pair):
     ("name", "reason"), [("is_stopped", "stopped by its worker"), ("is_stopped_in_a_loop", "CancelledError")]
 )
 def test_a_stop_signal_ends_the_handler_and_not_the_process(pair, name, reason):
-    said = pair.start(name)
+    outcome = pair.start(name)
 
-    assert said.what == "failed"
-    assert reason in said.reason
+    assert outcome.what == "failed"
+    assert reason in outcome.reason
     assert pair.start("answers").what == "succeeded"
 
 
@@ -275,10 +277,10 @@ def test_a_stop_signal_between_two_jobs_does_nothing(pair):
 def test_a_job_that_was_called_off_before_it_began_does_not_begin(pair):
     pair.process._received(Stop("cancelled"))
 
-    said = pair.start("moves_away")
+    outcome = pair.start("moves_away")
 
-    assert (said.what, Path.cwd()) == ("failed", pair.process._home)
-    assert "stopped by its worker" in said.reason
+    assert (outcome.what, Path.cwd()) == ("failed", pair.process._home)
+    assert "stopped by its worker" in outcome.reason
 
 
 def test_a_handler_that_forked_does_not_answer_twice(pair, monkeypatch):
@@ -289,11 +291,11 @@ def test_a_handler_that_forked_does_not_answer_twice(pair, monkeypatch):
 
 
 @pytest.mark.parametrize("named", ["ValueError", "builtins.ValueError", "Exception"])
-def test_an_error_that_recycle_on_names_ends_the_process_and_is_told(pair, named):
-    said = pair.start("fails", recycle_on=("KeyError", named))
+def test_an_error_that_recycle_on_names_ends_the_process_and_is_reported(pair, named):
+    outcome = pair.start("fails", recycle_on=("KeyError", named))
 
-    assert said.worn == f"recycle_on names {named.rpartition('.')[2]}"
-    assert said.reason == f"ValueError: no paper [its process is replaced: {said.worn}]"
+    assert outcome.worn == f"recycle_on names {named.rpartition('.')[2]}"
+    assert outcome.reason == f"ValueError: no paper [its process is replaced: {outcome.worn}]"
 
 
 def test_what_an_error_was_raised_from_is_looked_at_too(pair):
@@ -305,7 +307,7 @@ def test_other_ends_leave_the_process_as_it_is(pair, name):
     assert pair.start(name, recycle_on=("KeyError",)).worn == ""
 
 
-def test_a_broken_gpu_context_ends_the_process_and_is_told(pair, monkeypatch):
+def test_a_broken_gpu_context_ends_the_process_and_is_reported(pair, monkeypatch):
     monkeypatch.setattr(handler_process, "context_trouble", lambda has_failed: f"broken {has_failed}")
 
     failed, succeeded = pair.start("fails"), pair.start("answers")
@@ -315,11 +317,11 @@ def test_a_broken_gpu_context_ends_the_process_and_is_told(pair, monkeypatch):
     assert succeeded.result is not None
 
 
-def test_the_cause_is_told_however_long_the_error_is(pair):
-    said = pair.start("fails_at_length", recycle_on=("ValueError",))
+def test_the_cause_is_kept_however_long_the_error_is(pair):
+    outcome = pair.start("fails_at_length", recycle_on=("ValueError",))
 
-    assert said.reason.endswith("[its process is replaced: recycle_on names ValueError]")
-    assert len(said.reason.encode()) <= ERROR_LIMIT
+    assert outcome.reason.endswith("[its process is replaced: recycle_on names ValueError]")
+    assert len(outcome.reason.encode()) <= ERROR_LIMIT
 
 
 def test_a_process_with_too_many_files_left_open_says_that_it_is_worn(pair, monkeypatch):
@@ -356,7 +358,7 @@ def test_a_process_says_that_it_is_ready_and_takes_what_comes(pair, monkeypatch)
     assert "colorsys" in sys.modules
 
 
-def test_a_worker_that_is_gone_before_it_said_hello_ends_the_process(pair):
+def test_a_worker_that_is_gone_before_its_hello_ends_the_process(pair):
     pair.worker.close()
 
     with pytest.raises(Gone, match="0"):
@@ -366,20 +368,48 @@ def test_a_worker_that_is_gone_before_it_said_hello_ends_the_process(pair):
 def test_a_worker_that_is_gone_takes_the_whole_group_along(pair, monkeypatch):
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "killpg", lambda *call: killed.append(call))
-    pair.worker.sendall(frame(Stop("shutdown")))
     pair.worker.close()
 
-    pair.process._listen()
+    pair.process._watch()
+    with pytest.raises(Gone):
+        pair.process._next_job()
 
-    assert killed == [(0, signal.SIGKILL)]
-    assert pair.process._cancellation.reason == "shutdown"
+    assert killed == [(0, signal.SIGKILL)] * 2
+
+
+@pytest.mark.parametrize("comes", ["with the job", "before the job is seen", "while it runs"])
+def test_a_request_to_stop_is_read(pair, comes):
+    process, job, stop = pair.process, frame(Start(f"{HERE}:answers", JOB, 9)), frame(Stop("shutdown"))
+    signal.signal(signal.SIGTERM, process._stop_now)
+    pair.worker.sendall(job + stop if comes == "with the job" else job)
+    if comes == "before the job is seen":  # its bytes have been read, and the signal comes before the rest
+        process._take(process._connection.recv(65536))
+        pair.worker.sendall(stop)
+        signal.raise_signal(signal.SIGTERM)
+    process._next_job()
+    if comes == "while it runs":
+        pair.worker.sendall(stop)
+        threading.Thread(target=process._watch, name="taskharbor-watch", daemon=True).start()
+        signal.raise_signal(signal.SIGTERM)
+        process._cancellation.wait_blocking(60)
+
+    assert process._cancellation.reason == "shutdown"
+
+
+def test_a_request_to_stop_is_read_if_the_handler_catches_the_signal(pair):
+    pair.worker.sendall(frame(Start(f"{HERE}:answers", JOB, 9)))
+    pair.process._next_job()
+    threading.Thread(target=pair.process._watch, name="taskharbor-watch", daemon=True).start()
+    pair.worker.sendall(frame(Stop("shutdown")))
+
+    assert pair.process._cancellation.wait_blocking(60)
 
 
 def test_a_message_that_cannot_be_ours_ends_the_process(pair):
     pair.worker.sendall((MAX_FRAME + 1).to_bytes(4, "big"))
 
     with pytest.raises(Gone, match=str(LOST_CONNECTION)):
-        pair.process._listen()
+        pair.process._next_job()
 
 
 def test_an_answer_that_nobody_can_hear_ends_the_process(pair):
@@ -432,11 +462,11 @@ def test_messages_come_out_whole_however_they_are_cut() -> None:
         (-250, "it was killed by signal 250"),
     ],
 )
-def test_an_exit_status_is_told_in_words(status, words):
+def test_an_exit_status_is_put_in_words(status, words):
     assert cause_of_death(status, 0, who="it") == words
 
 
-def test_a_kill_for_memory_is_told_apart_where_the_kernel_counts(monkeypatch, tmp_path):
+def test_a_kill_for_memory_is_recognised_where_the_kernel_counts(monkeypatch, tmp_path):
     counter = tmp_path / "memory.events"
     counter.write_text("low 0\noom_kill 4\n")
     monkeypatch.setattr(
@@ -450,7 +480,7 @@ def test_a_kill_for_memory_is_told_apart_where_the_kernel_counts(monkeypatch, tm
 # ------------------------------------------------------------------ being asked to stop
 
 
-async def test_a_coroutine_that_asks_after_the_end_is_told_at_once():
+async def test_a_coroutine_that_asks_after_the_end_is_answered_at_once():
     cancellation = Cancellation()
     cancellation.set("shutdown")
     cancellation.set("timeout")

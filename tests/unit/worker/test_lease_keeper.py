@@ -351,7 +351,7 @@ async def test_a_stale_worker_changes_nothing(harness):
 
 
 async def test_a_worker_that_slept_past_its_lease_reports_nothing(harness):
-    """R000-40, R000-43, C11: the whole process stood still; its late settlement is refused."""
+    """R000-40, R000-43, C11: the whole process was stopped; its late settlement is refused."""
 
     async def handler(ctx, job):
         harness.clock.advance(timedelta(seconds=100))  # the machine slept

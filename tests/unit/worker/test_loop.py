@@ -19,7 +19,7 @@ async def nothing(ctx, job):
     return None
 
 
-async def test_run_stops_when_told_even_during_the_idle_sleep(harness):
+async def test_run_stops_on_request_even_during_the_idle_sleep(harness):
     """R000-12"""
     worker = harness.worker({"work": nothing}, poll=timedelta(hours=1))
     task = harness.start(worker)
@@ -187,7 +187,7 @@ async def test_a_bug_in_a_driver_does_not_end_the_loop_either(harness):
         assert (await harness.job(job_id)).state is JobState.COMPLETED
 
 
-def test_the_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
+def test_the_heartbeat_is_a_third_of_the_lease_by_default():
     """R000-18, R002-7"""
     assert WorkerOptions(lease=timedelta(seconds=30)).renew_every == timedelta(seconds=10)
     assert (
@@ -312,7 +312,7 @@ async def test_a_failure_job_without_a_handler_waits_for_one(harness):
     assert (await harness.job(job_id)).state is JobState.READY
 
 
-async def test_a_worker_that_is_told_to_buries_what_it_does_not_know(harness):
+async def test_a_worker_that_is_set_to_it_buries_what_it_does_not_know(harness):
     job_id = await harness.put("unknown")
 
     await harness.run_until_idle(harness.worker({"known": nothing}, unknown_types="fail"))
@@ -320,7 +320,7 @@ async def test_a_worker_that_is_told_to_buries_what_it_does_not_know(harness):
     assert (await harness.job(job_id)).state is JobState.FAILED
 
 
-async def test_a_worker_without_any_task_refuses_to_start_unless_it_is_told_to(harness):
+async def test_a_worker_without_any_task_refuses_to_start_unless_it_is_allowed_to(harness):
     with pytest.raises(ConfigurationError, match=r"knows no task.*--include"):
         await harness.worker({}).arun()
 

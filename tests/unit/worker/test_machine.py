@@ -33,7 +33,7 @@ def test_memory_in_use_leaves_out_what_the_system_would_give_up(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", [None, "", "MemTotal: lots kB\n", "MemTotal: 5 kB\n"])
-def test_a_system_that_does_not_tell_its_memory_is_no_trouble(tmp_path: Path, text: str | None):
+def test_a_system_that_does_not_show_its_memory_is_no_trouble(tmp_path: Path, text: str | None):
     if text is not None:
         (tmp_path / "meminfo").write_text(text)
 
@@ -46,7 +46,7 @@ class NvmlError(Exception):
     pass
 
 
-def nvml(*, is_there: bool = True, tells_heat: bool = True) -> SimpleNamespace:
+def nvml(*, is_there: bool = True, shows_heat: bool = True) -> SimpleNamespace:
     """The few functions that are asked, with two devices behind them."""
 
     def init() -> None:
@@ -54,7 +54,7 @@ def nvml(*, is_there: bool = True, tells_heat: bool = True) -> SimpleNamespace:
             raise NvmlError("no driver")
 
     def heat(device: int, sensor: int) -> int:
-        if not tells_heat:
+        if not shows_heat:
             raise NvmlError("not supported")
         return 60 + device
 
@@ -94,8 +94,8 @@ def test_without_a_driver_only_what_is_known_is_reported(monkeypatch: pytest.Mon
     assert gpus_now((), {}) == ()
 
 
-def test_a_gpu_that_does_not_tell_its_heat_tells_the_rest(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(tells_heat=False))
+def test_a_gpu_that_hides_its_heat_shows_the_rest(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(shows_heat=False))
 
     assert [(gpu.use, gpu.celsius) for gpu in gpus_now(GPUS, {})] == [(0.97, None)] * 2
 

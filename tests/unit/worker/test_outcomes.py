@@ -33,7 +33,7 @@ class Patient(Exception):
         self.retry_after = retry_after
 
 
-def test_an_error_that_cannot_be_read_is_still_told():
+def test_an_error_that_cannot_be_read_is_still_reported():
     error = Touchy()
 
     assert describe(error) == "Touchy (its message cannot be read)"

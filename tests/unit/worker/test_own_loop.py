@@ -18,7 +18,7 @@ async def leave(error):
 
 
 async def caught(error):
-    """What an await of a task that raises this comes to, with the interrupt taken as a worker takes it."""
+    """The result of an await of a task that raises this, with the interrupt taken as a worker takes it."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     try:

@@ -1,4 +1,4 @@
-"""Settlements: batched, repeated after trouble, told from a loss after a lost reply."""
+"""Settlements: batched, repeated after trouble, kept apart from a loss after a lost reply."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_of_many_jobs_one_half_leaves_while_the_other_runs(
     assert ran_by_call[:2] == pytest.approx(ran_by_then, abs=1)
 
 
-async def test_a_half_whose_reply_was_lost_is_told_from_one_that_was_not_stored(harness):
+async def test_a_half_whose_reply_was_lost_is_kept_apart_from_one_that_was_not_stored(harness):
     harness.driver.capabilities = msgspec.structs.replace(harness.driver.capabilities, remote=True)
     calls = 0
 
@@ -103,7 +103,7 @@ async def test_a_half_whose_reply_was_lost_is_told_from_one_that_was_not_stored(
     records = [await harness.job(job_id) for job_id in ids]
     assert {record.state for record in records} == {JobState.COMPLETED}
     settled = [event.job_id for event in harness.heard(AttemptFinished)]
-    assert sorted(settled) == sorted(ids), "each is told of once, lost reply or not"
+    assert sorted(settled) == sorted(ids), "each is reported once, lost reply or not"
 
 
 async def test_where_settling_takes_longer_than_a_lease_jobs_are_claimed_apart_from_it(harness):
@@ -291,7 +291,7 @@ async def test_one_settlement_that_no_store_would_take_fails_its_job_alone(harne
 
 
 async def test_an_unclear_end_is_not_forgotten_when_a_later_settlement_fails(harness):
-    """Stored unanswered, then refused as a batch, then told one by one until the store went away."""
+    """Stored unanswered, then refused as a batch, then sent one by one until the store went away."""
     calls = 0
 
     def before():

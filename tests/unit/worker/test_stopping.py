@@ -56,7 +56,7 @@ async def test_a_running_handler_is_cancelled_by_a_wakeup_at_once(harness):
     assert (record.state, record.attempts) == (JobState.CANCELLED, 0)
 
 
-async def test_without_a_wakeup_the_next_heartbeat_tells(harness):
+async def test_without_a_wakeup_the_next_heartbeat_notices(harness):
     """R003-24"""
     seen: list[Any] = []
     job_id = await harness.put()
@@ -191,7 +191,7 @@ async def test_a_job_shorter_than_the_grace_time_is_done(harness):
     assert harness.heard(WorkerStopped)[0].released == 0
 
 
-async def test_a_job_longer_than_the_grace_time_is_told_and_handed_back_untouched(harness):
+async def test_a_job_longer_than_the_grace_time_is_notified_and_handed_back_untouched(harness):
     """C06"""
     seen: list[Any] = []
     job_id = await harness.put()

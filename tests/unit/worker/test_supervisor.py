@@ -39,14 +39,14 @@ async def test_an_app_that_cannot_start_ends_the_supervisor_instead_of_being_tri
 
 class Reports:
     def __init__(self) -> None:
-        self.said: list[tuple[int, bytes]] = []
+        self.received: list[tuple[int, bytes]] = []
 
     def started(self, pid: int) -> None: ...
 
     def ended(self, pid: int, how: str) -> None: ...
 
     def reported(self, pid: int, data: bytes) -> None:
-        self.said.append((pid, data))
+        self.received.append((pid, data))
 
 
 @pytest.mark.parametrize("end", [b"", b"\0\0", (1 << 31).to_bytes(4, "big") + b"never read"])
@@ -60,4 +60,4 @@ async def test_reports_are_handed_on_until_a_word_makes_no_sense(end):
 
     await asyncio.wait_for(process.pass_reports(reports), 30)
 
-    assert reports.said == [(7, b"one"), (7, b"two")]
+    assert reports.received == [(7, b"one"), (7, b"two")]

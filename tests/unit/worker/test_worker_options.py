@@ -13,7 +13,7 @@ from taskharbor.worker import Worker
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("options", "why"),
     [
         ({"name": "\x1b[2J"}, "printable"),
         ({"name": "x" * 201}, "printable"),
@@ -23,9 +23,9 @@ from taskharbor.worker import Worker
         ({"report_every": timedelta(hours=7)}, "ttl"),
     ],
 )
-def test_what_cannot_be_reported_is_refused(said: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_reported_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        WorkerOptions(**said)
+        WorkerOptions(**options)
 
 
 def test_keywords_are_the_fields() -> None:

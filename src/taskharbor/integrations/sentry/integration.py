@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from logging import LogRecord
 from typing import TYPE_CHECKING, Any
@@ -26,15 +26,16 @@ from sentry_sdk.utils import (
     has_data_collection_enabled,
 )
 
-from taskharbor.errors import ConfigurationError, InvalidArgument, TimedOut
+from taskharbor.errors import ConfigurationError, InvalidArgument, Parked, TimedOut
 from taskharbor.integrations.sentry.check_ins import CheckIn, NoCheckIn
 from taskharbor.integrations.sentry.errors import report
-from taskharbor.integrations.sentry.spans import ORIGIN, processing, publishing
+from taskharbor.integrations.sentry.spans import ORIGIN, processing, publishing, stepping
 from taskharbor.middleware import (
     EnqueueNext,
     around_every_attempt,
     around_every_enqueue,
     around_every_process_call,
+    around_every_step,
 )
 from taskharbor.model.checks import check_headers
 from taskharbor.model.job import Job, NewJob
@@ -74,12 +75,15 @@ class TaskHarborIntegration(Integration):
 
     @staticmethod
     def setup_once() -> None:
+        """What `sentry_sdk.init` calls."""
         around_every_enqueue.append(_around_enqueue)
         around_every_attempt.append(_around_attempt)
         around_every_process_call.append(_around_process_call)
+        around_every_step.append(_around_step)
         add_global_event_processor(_without_attempt_lines)
 
     def monitors(self, schedule: str) -> bool:
+        """Whether jobs of this schedule send check-ins."""
         return self.monitor_schedules and not any(
             fnmatchcase(schedule, pattern) for pattern in self.exclude_schedules
         )
@@ -97,6 +101,10 @@ def _without_attempt_lines(event: Any, hint: dict[str, Any]) -> Any:
         isinstance(record, LogRecord) and record.name == "taskharbor.job" and record.funcName == "attempt"
     )
     return None if is_line and _active() is not None else event
+
+
+def _around_step(ctx: JobContext, name: str) -> AbstractContextManager[Any]:
+    return nullcontext() if _active() is None else stepping(ctx, name)
 
 
 # ------------------------------------------------------------------ jobs in
@@ -238,4 +246,6 @@ def _outcome(ctx: JobContext, value: Any, error: BaseException | None) -> str:
         return "cancelled" if isinstance(value, Cancel) else "completed"
     if reason in _STOPPED:
         return _STOPPED[reason]
+    if isinstance(error, Parked):
+        return "parked"
     return "retried" if ctx.will_retry(error or TimedOut(ctx.job.timeout)) else "failed"

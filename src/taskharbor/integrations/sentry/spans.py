@@ -18,7 +18,9 @@ from sentry_sdk.tracing import TransactionSource
 from sentry_sdk.tracing_utils import has_span_streaming_enabled
 from sentry_sdk.utils import capture_internal_exceptions
 
+from taskharbor.middleware import running
 from taskharbor.model.job import Job, NewJob
+from taskharbor.model.workflow import workflows_of
 
 if TYPE_CHECKING:
     from taskharbor.worker.attempt import JobContext
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 SYSTEM = "taskharbor"
 ORIGIN = "auto.queue.taskharbor"
 _BODY_SIZE = "messaging.message.body.size"
+_CONVERSATION = "messaging.message.conversation_id"
 _BATCH_SIZE = "messaging.batch.message_count"
+_STEP = "queue.step"
 _STATUS = {
     "retried": "internal_error",
     "failed": "internal_error",
@@ -77,10 +81,22 @@ def _about(jobs: Sequence[NewJob]) -> dict[str, Any]:
         data[SPANDATA.MESSAGING_MESSAGE_ID] = jobs[0].id
     else:
         data[_BATCH_SIZE] = len(jobs)
+    ctx = running.get(None)
+    workflows = set(workflows_of(jobs, None if ctx is None else (ctx.job.id, ctx.workflow_id)).values())
+    if len(workflows) == 1:
+        data[_CONVERSATION] = workflows.pop()
     return data
 
 
 # ------------------------------------------------------------------ process
+
+
+def stepping(ctx: JobContext, name: str) -> AbstractContextManager[Any]:
+    """The span of a step of a durable handler, within that of its attempt."""
+    if is_streaming():
+        attributes: Any = {"sentry.op": _STEP, "sentry.origin": ORIGIN}
+        return sentry_sdk.traces.start_span(name=name, attributes=attributes)
+    return sentry_sdk.start_span(op=_STEP, name=name, origin=ORIGIN)
 
 
 class RunSpan:
@@ -136,7 +152,8 @@ def processing(ctx: JobContext, job: Job, op: str) -> Iterator[RunSpan]:
 
 def _about_run(ctx: JobContext, job: Job) -> dict[str, Any]:
     waited = (ctx.clock.now() - (job.run_at or job.created_at)).total_seconds()
-    return {
+    conversation = {} if ctx.workflow_id is None else {_CONVERSATION: ctx.workflow_id}
+    return conversation | {
         SPANDATA.MESSAGING_SYSTEM: SYSTEM,
         SPANDATA.MESSAGING_DESTINATION_NAME: job.queue,
         SPANDATA.MESSAGING_MESSAGE_ID: job.id,

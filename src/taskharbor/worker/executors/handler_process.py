@@ -1,7 +1,8 @@
 """Where `run_in="process"` handlers run: `python -m taskharbor.worker.executors.handler_process`.
 
-One job at a time, in the main thread. A second thread reads the messages of the worker; when
-that connection ends, the process and its group end at once.
+One job at a time, in the main thread, which waits for it on the connection itself: no other thread takes
+part. A second thread reads requests to stop, at the signal that the worker sends with each, and watches the
+connection: when that ends, the process and its group end at once.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -58,6 +59,8 @@ LOGS_VARIABLE = "TASKHARBOR_LOGS"
 MAX_LEAKED_THREADS = 32
 MAX_LEAKED_FILES = 128
 PROGRESS_SECONDS = 0.1
+WATCH_SECONDS = 1.0
+BUSY_WATCH_SECONDS = 0.2  # a request to stop is read then at the latest: a handler may catch SIGTERM itself
 
 
 class _Stopped(BaseException):
@@ -70,7 +73,12 @@ class HandlerProcess:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._clock = SystemClock()
-        self._jobs: SimpleQueue[Start] = SimpleQueue()
+        self._frames = Frames()
+        self._jobs: deque[Start] = deque()
+        self._reading = threading.Lock()  # the connection, while a job runs
+        self._is_busy = False
+        self._was_signalled = False
+        self._woken, self._wake = os.pipe()
         self._handlers: dict[tuple[str, str], Handler] = {}
         self._cancellation = Cancellation()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,11 +101,25 @@ class HandlerProcess:
             importlib.import_module(module)
         if hello.memory:
             resource.setrlimit(resource.RLIMIT_AS, (hello.memory, hello.memory))
-        threading.Thread(target=self._listen, name="taskharbor-reader", daemon=True).start()
+        threading.Thread(target=self._watch, name="taskharbor-watch", daemon=True).start()
         self._threads, self._files = threading.active_count(), _open_files()
         self._send(Ready())
         while True:
-            self._run(self._jobs.get())
+            self._run(self._next_job())
+
+    def _next_job(self) -> Start:
+        with self._reading:
+            self._is_busy = False
+        try:
+            while not self._jobs:
+                self._take(self._connection.recv(65536))
+            self._is_busy = True
+            if self._was_signalled:  # the other thread may have looked before this was set
+                self._was_signalled = False
+                self._look()
+        except (OSError, ValueError):
+            os._exit(LOST_CONNECTION)
+        return self._jobs.popleft()
 
     # ------------------------------------------------------------------ one job
 
@@ -171,31 +193,46 @@ class HandlerProcess:
 
     # ------------------------------------------------------------------ messages of the worker
 
-    def _listen(self) -> None:
+    def _watch(self) -> None:
         try:
-            self._read()
+            self._wait_for_end()
         except (OSError, ValueError):
             os._exit(LOST_CONNECTION)  # a handler closed every descriptor: the worker would get no answer
         os.killpg(0, signal.SIGKILL)  # the worker is gone: nothing may be left of this process
 
-    def _read(self) -> None:
-        """Until the worker is gone. Polls every second: a read under way keeps a closed socket open."""
-        frames = Frames()
-        incoming = select.poll()
-        incoming.register(self._connection, select.POLLIN)
+    def _wait_for_end(self) -> None:
+        """Until the worker is gone. Also polls: a descriptor that is closed here wakes nobody."""
+        either = select.poll()
+        either.register(self._connection, 0)  # its end is reported without being asked for
+        either.register(self._woken, select.POLLIN)
         while True:
-            if not incoming.poll(1000):
-                continue
-            data = self._connection.recv(65536)
-            if not data:
+            seconds = BUSY_WATCH_SECONDS if self._is_busy else WATCH_SECONDS
+            events = dict(either.poll(1000 * seconds))
+            if any(what & select.POLLNVAL for what in events.values()):
+                raise ValueError("a handler has closed the connection")
+            if events.pop(self._woken, 0):
+                os.read(self._woken, 65536)
+            if events:
                 return
-            for message in frames.feed(data):
-                self._received(to_child.decode(message))
+            self._look()
+
+    def _look(self) -> None:
+        """Read without waiting, while a job runs; otherwise the main thread reads."""
+        with self._reading, suppress(BlockingIOError):
+            if self._is_busy:
+                self._take(self._connection.recv(65536, socket.MSG_DONTWAIT))
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            os.killpg(0, signal.SIGKILL)
+            os._exit(LOST_CONNECTION)
+        for message in self._frames.feed(data):
+            self._received(to_child.decode(message))
 
     def _received(self, message: ChildHello | Start | Stop) -> None:
         if isinstance(message, Start):
             self._cancellation = Cancellation()
-            self._jobs.put(message)
+            self._jobs.append(message)
         elif isinstance(message, Stop):
             self._cancellation.set(message.reason)  # type: ignore[arg-type]
 
@@ -207,6 +244,9 @@ class HandlerProcess:
         return message
 
     def _stop_now(self, number: int, at: FrameType | None) -> None:
+        self._was_signalled = True
+        with suppress(OSError):
+            os.write(self._wake, b"!")  # not read here: what sets the cancellation must not interrupt itself
         if self._task is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
         elif self._is_handling:
