@@ -102,8 +102,11 @@ class Pages:
             self.trouble.append(message.text)
 
     def _answered(self, response: Any) -> None:
+        path = urlsplit(response.url).path
+        if response.status == 404 and path.endswith("/follow"):
+            return  # its stream was replaced by another while the request was on its way
         if response.status >= 400:
-            self.trouble.append(f"{response.status} {urlsplit(response.url).path}")
+            self.trouble.append(f"{response.status} {path}")
 
     def close(self) -> None:
         for context in self.contexts:

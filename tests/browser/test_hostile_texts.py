@@ -19,9 +19,10 @@ from taskharbor.model.schedule import Schedule
 from taskharbor.model.settlement import Ack, Fail
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
+from tests.browser.conftest import TokenServer
 from tests.browser.observed import Writer
-from tests.browser.steps import calm
-from tests.integration.http.api import served
+from tests.browser.steps import calm, go, sign_in
+from tests.integration.http.api import make_token, served, token_file
 
 CAUSE = "0123456789abcdef"
 SCRIPT = "<img src=x onerror=\"window.struck='FIELD'\"><script>window.struck='FIELD'</script>${1}'\"`"
@@ -132,3 +133,22 @@ def test_the_texts_of_causes_and_workers_are_text(pages, struck, place, field):
     page = pages(f"{url}{place}")
 
     expect(page.locator("main")).to_contain_text(script(field)[:40])
+
+
+def test_the_note_of_a_token_is_text_in_the_list_in_the_rail_and_in_the_audit(pages, tmp_path):
+    token = make_token(token_file(tmp_path), "admin", note=script("note"))
+    app = create_app(Harbor("memory://"), ServerConfig(tokens=tmp_path / "tokens.json"))
+    with served(app) as port:
+        page = sign_in(pages, TokenServer(f"http://127.0.0.1:{port}/ui/", {"admin": token}), "admin")
+        expect(page.locator(".rail .foot")).to_contain_text(script("note")[:20])
+        go(page, "system/tokens")
+        expect(page.locator("main")).to_contain_text(script("note")[:40])
+        page.get_by_role("button", name="New token…").click()
+        page.get_by_label("For", exact=True).fill(script("second"))
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("button", name="I have it").click()
+        go(page, "system/audit")
+        expect(page.locator("main")).to_contain_text(script("second")[:40])
+
+        assert page.evaluate("window.struck ?? null") is None
+        assert page.locator("main img, main script, .rail img").count() == 0

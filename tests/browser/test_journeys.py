@@ -94,8 +94,17 @@ def test_a_query_is_marked_where_it_is_wrong(pages, server):
     page = pages(server.at("jobs?q=state:failed+colour:red"))
 
     expect(page.locator(".chip.wrong")).to_contain_text("colour:red")
-    expect(page.locator("#q-problem")).to_be_visible()
+    expect(page.locator("#q-problem")).to_contain_text("'colour' is not a field; expected ")
     pages.expect("422 /api/jobs", "422 /api/jobs/count")
+
+
+def test_the_attempt_that_a_job_is_at_is_counted(pages, server):
+    page = pages(server.at("jobs"))
+    attempts = {"failed": "2 of 3", "running": "1 of ∞", "completed-0": "1 of ∞", "ready": "0 of ∞"}
+
+    for name, text in attempts.items():
+        row = page.locator(f'tr[data-id="{server.ids[name]}"]')
+        expect(row.locator("td.num.mid2").first).to_have_text(text)
 
 
 def test_completion_knows_queues_and_states(pages, server):

@@ -5,6 +5,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from taskharbor.web.page_names import BROWSER_NAMES, variables
+from taskharbor.web.page_text import shorten_script
+
 UI = Path(__file__).parents[2] / "src/taskharbor/web/ui"
 SOURCE = "/ui/source/"
 CALL = f"""([file, name, args]) =>
@@ -41,6 +44,7 @@ def call(browser, server):
         ("rate", 0.28, ["16.8", "/min"]),
         ("rate", 0, ["0", "/s"]),
         ("rate", None, ["–", ""]),
+        ("span", 0.00029, "0.3 ms"),
         ("span", 0.012, "12 ms"),
         ("span", 8.1, "8.1 s"),
         ("span", 8, "8 s"),
@@ -84,7 +88,7 @@ def test_completion_goes_on_after_a_comma(call):
     ]
 
 
-def test_own_frames_are_told_from_those_of_libraries(call):
+def test_own_frames_are_kept_apart_from_those_of_libraries(call):
     own, library = 'File "app/x.py", line 1, in f', 'File "/usr/lib/python3.11/y.py", line 2, in g'
     trace = f"Traceback:\n  {own}\n    g()\n  {library}\nKeyError: 1"
 
@@ -110,3 +114,16 @@ def test_no_name_of_a_module_is_one_of_the_browsers(browser):
     page.close()
 
     assert found == []
+
+
+def test_no_name_of_the_browser_is_shortened(browser):
+    written = [
+        shorten_script(path.read_text("utf-8")) for path in UI.rglob("*.js") if path.parent.name != "vendor"
+    ]
+    names = set().union(*map(variables, written))
+    page = browser.new_page()
+    provided = page.evaluate("(names) => names.filter((name) => name in globalThis)", sorted(names))
+    page.close()
+
+    assert len(names) > 500
+    assert set(provided) <= BROWSER_NAMES

@@ -11,9 +11,11 @@ from typing import Any
 from taskharbor.cli import demo_app as app
 from taskharbor.cli.bench_report import retries_of
 from taskharbor.client.handle import JobHandle
+from taskharbor.client.workflow import Workflow
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobRecord
 from taskharbor.model.state import JobState
+from taskharbor.model.workflow import placed_id
 
 _S = JobState
 _AT_ONCE = 1000
@@ -31,6 +33,13 @@ class ExpectedOutcomes:
         self.results[handle.enqueued.result if handle.enqueued else "unknown"] += 1
         self.expected[handle.id] = ends
         return handle.id
+
+    def enter_workflow(self, handle: JobHandle[Any], nodes: Sequence[str]) -> None:
+        """A workflow and its nodes, all of which should complete."""
+        self.enter(handle, _S.COMPLETED)
+        for name in nodes:
+            self.results["created"] += 1
+            self.expected[placed_id(handle.id, name)] = _S.COMPLETED
 
     async def records(self, driver: Driver) -> dict[str, JobRecord | None]:
         """The job behind every id; two ids that were merged lead to the same one."""
@@ -131,6 +140,7 @@ class DemoProducer:
             (1, self._long_report),
             (2, self._upload),
             (2, self._crash),
+            (1, self._album),
         )
 
     async def fixed_amount(self, *, lose_a_worker: bool) -> None:
@@ -178,6 +188,17 @@ class DemoProducer:
 
     async def _crash(self) -> None:
         self.ledger.enter(await app.decode_broken_image.aenqueue(self._next()), _S.COMPLETED)
+
+    async def _album(self) -> None:
+        """A workflow: one call, then three images beside each other, then a reminder."""
+        if not (await app.harbor.client.adriver()).capabilities.workflows:
+            return
+        number, sizes = self._next(), ("small", "medium", "large")
+        flow: Workflow[Any] = app.harbor.workflow("publish_album", queue=app.REPORTS)
+        fetch = flow.add(app.call_flaky_service.call(1), name="fetch")
+        images = [flow.add(app.resize_image.call(number), name=size, after=[fetch]) for size in sizes]
+        flow.add(app.send_reminder.call(number), name="announce", after=images)
+        self.ledger.enter_workflow(await flow.aenqueue(), ("fetch", *sizes, "announce"))
 
     async def cancel_what_runs(self, driver: Driver) -> None:
         """Cancel the long reports as soon as they run; that is what they are for."""

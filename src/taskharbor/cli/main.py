@@ -45,6 +45,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             ("list", "show", "retry", "purge"),
             aliases=(("replay", "retry"),),
         ),
+        "workflows": Entry(
+            "workflows",
+            "List, show, wait for, cancel and retry workflows; send events",
+            ("list", "show", "graph", "wait", "cancel", "retry", "send"),
+        ),
     },
     "Operate": {
         "queues": Entry(

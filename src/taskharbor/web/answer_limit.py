@@ -20,7 +20,7 @@ from taskharbor.drivers.cursor import check_query
 from taskharbor.drivers.log_pages import each_entry
 from taskharbor.drivers.messages import Claim, Claimed, Exchanged, Page, Query, check_claim
 from taskharbor.errors import TaskHarborError
-from taskharbor.model.checks import MAX_BATCH, check_count, check_ids
+from taskharbor.model.checks import ID_LENGTH, MAX_BATCH, check_count, check_ids
 from taskharbor.model.job import JobRecord
 from taskharbor.model.logbook import LogEntry
 from taskharbor.model.schedule import Schedule
@@ -30,6 +30,7 @@ _LEAST, _FIRST, _MOST = 8, 16, 128
 _AROUND = 1024
 """Roughly what a job takes besides its payload, result and history."""
 _PER_ATTEMPT = 300
+_PER_NOTE = 300
 _CELLS = 100
 """Cells of the logbook that are read at a time; each has up to 64 KiB."""
 _AT_ONCE = 4
@@ -127,7 +128,7 @@ class AnswerLimit:
             **{**arguments, "claim": replace(claim, limit=limit)}
         )
         jobs = some = jobs_in(answer)
-        given_up = answer.given_up
+        given_up, ended = answer.given_up, answer.ended
         left = self.budget - self._weight(some)
         with suppress(TaskHarborError):  # jobs that are claimed already must reach their worker
             while len(some) == limit and len(jobs) < claim.limit and left > 0:
@@ -136,8 +137,9 @@ class AnswerLimit:
                 some = more.jobs
                 jobs += some
                 given_up += more.given_up
+                ended += more.ended
                 left -= self._weight(some)
-        return replace(answer, given_up=given_up)
+        return replace(answer, given_up=given_up, ended=ended)
 
     def check_schedules(self, there: Iterable[Schedule], schedule: Schedule) -> None:
         """Raises Problem `payload-too-large` if the payloads of all schedules exceed one answer."""
@@ -167,7 +169,7 @@ class AnswerLimit:
         return total
 
     def _note(self, job: JobRecord) -> None:
-        size = len(job.payload) + len(job.result or b"")
+        size = len(job.payload) + len(job.result or b"") + _of_family(job)
         self._largest = max(size, self._largest - self._largest // 64)  # decays slowly
 
 
@@ -177,7 +179,14 @@ def jobs_in(answer: Claimed | Exchanged) -> list[JobRecord]:
 
 def answer_size(job: JobRecord) -> int:
     """About what a job takes in an answer: its bytes travel as base64."""
-    return (len(job.payload) + len(job.result or b"")) * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
+    size = len(job.payload) + len(job.result or b"") + _of_family(job)
+    return size * 4 // 3 + _AROUND + _PER_ATTEMPT * len(job.history)
+
+
+def _of_family(job: JobRecord) -> int:
+    """What its notes take, and the ids that it comes after."""
+    after = 0 if job.bonds is None else len(job.bonds.after)
+    return after * ID_LENGTH + sum(len(note.data) + _PER_NOTE for note in job.notes)
 
 
 class LimitedDriver:

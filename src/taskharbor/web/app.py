@@ -30,6 +30,8 @@ from taskharbor.web.api import (
     tokens,
     ui,
     workers,
+    workflow_enqueue,
+    workflows,
 )
 from taskharbor.web.auth import LOOPBACK, Authenticate
 from taskharbor.web.config import ServerConfig
@@ -51,6 +53,8 @@ _UNSUPPORTED_DATA = 1003
 OPERATIONS: list[Operation] = [
     *enqueue.OPERATIONS,
     *jobs.OPERATIONS,
+    *workflow_enqueue.OPERATIONS,
+    *workflows.OPERATIONS,
     *dlq.OPERATIONS,
     *board.OPERATIONS,
     *series.OPERATIONS,

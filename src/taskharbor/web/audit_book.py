@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("taskharbor.server")
 
 KEPT = timedelta(days=90)
-_LEFT_OUT = frozenset({"enqueue", "enqueue_batch", "open_session", "close_session"})
+_LEFT_OUT = frozenset({"enqueue", "enqueue_batch", "enqueue_workflow", "open_session", "close_session"})
 _MICROSECOND = timedelta(microseconds=1)
-_OK = 200
 _PAGE = 500
 _MOST_LOOKED_AT = 10_000
 
@@ -85,8 +84,7 @@ class AuditBook:
     def note(self, request: Request, operation: str, status: int) -> None:
         """Write down a change, whether it succeeded or failed."""
         is_of_people = not operation.startswith("driver.") and operation not in _LEFT_OUT
-        is_preview = operation == "bulk" and status == _OK  # what is held or done answers 202
-        if is_of_people and not is_preview and status not in REFUSALS:
+        if is_of_people and not request.is_preview and status not in REFUSALS:
             self._gather(self._entry(self._instant(), _record(request, operation, status)))
 
     def note_undone(self, at: datetime, record: AuditRecord) -> None:

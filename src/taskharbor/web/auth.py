@@ -58,7 +58,7 @@ class Principal:
     """An authenticated caller."""
 
     name: str
-    """Their name in the audit log: the id of a token, `loopback`, or a name from the hook."""
+    """Their name in the audit log: the id of a token, `local`, or a name from the hook."""
 
     role: Role | None
     """None for a user of the host application who has no access here."""
@@ -86,7 +86,7 @@ Principal.NO_ACCESS = Principal(name="no-access", role=None)
 NOBODY = Principal(name="nobody", role="viewer", queues=frozenset())
 """The caller before authentication, and on routes that need none."""
 
-LOOPBACK = Principal(name="loopback", role="admin")
+LOOPBACK = Principal(name="local", role="admin")
 
 Authenticate = Callable[[HTTPConnection], "Principal | None | Awaitable[Principal | None]"]
 """How a host application identifies its users."""

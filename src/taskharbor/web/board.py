@@ -61,12 +61,19 @@ class BoardLook(msgspec.Struct, frozen=True, kw_only=True):
     queues: Mapping[str, QueueInfo]
     """By name; without the harbor's own settings."""
     harbor: QueueRules
+    harbor_throttled_until: datetime | None = None
     workers: Sequence[WorkerInfo]
     schedules: Sequence[StoredSchedule]
     wants: Sequence[Want]
     rates: Mapping[str, Rates]
     lost: Sequence[LostWorker]
     causes: Sequence[NewCause] = ()
+
+    def infos(self) -> list[QueueInfo]:
+        """As `Driver.queues` lists them: the harbor's own settings among them."""
+        until = self.harbor_throttled_until
+        harbor = QueueInfo(queue=EVERY_QUEUE, rules=self.harbor, counts=Counts(), throttled_until=until)
+        return [harbor, *self.queues.values()]
 
 
 class Board:
@@ -177,6 +184,7 @@ class Board:
             store_s=store_s if self.last is None else 0.8 * self.last.store_s + 0.2 * store_s,
             queues=dict(sorted(found.items())),
             harbor=NO_RULES if harbor is None else harbor.rules,
+            harbor_throttled_until=None if harbor is None else harbor.throttled_until,
             workers=workers,
             schedules=schedules,
             wants=wants,

@@ -55,6 +55,7 @@ class BoardOut(View, frozen=True, kw_only=True):
     is_away: bool
     counts: Counts
     slots: dict[str, SlotsOut]
+    workers: int
     queues: list[BoardQueue]
     verdict: Headline
     needs: list[Need]
@@ -72,6 +73,7 @@ def board_view(board: Board, look: BoardLook, principal: Principal) -> BoardOut:
         is_away=now.away_since is not None,
         counts=total([queue.info.counts for queue in now.queues]),
         slots=slots_of(now.workers),
+        workers=len(now.workers),
         queues=rows,
         verdict=verdict(now, found),
         needs=found[:MOST],
@@ -82,7 +84,7 @@ def board_view(board: Board, look: BoardLook, principal: Principal) -> BoardOut:
 def board_delta(before: BoardOut, after: BoardOut) -> dict[str, Any]:
     """The parts of a board that changed. Of queues, only the rows that would look different on a page."""
     delta: dict[str, Any] = {"at": after.at, "age_s": after.age_s}
-    for name in ("is_away", "counts", "slots", "verdict", "needs", "more"):
+    for name in ("is_away", "counts", "slots", "workers", "verdict", "needs", "more"):
         if getattr(before, name) != getattr(after, name):
             delta[name] = getattr(after, name)
     rows = {row.name: row for row in before.queues}

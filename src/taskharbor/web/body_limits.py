@@ -32,7 +32,7 @@ _SIZES = {
     "write_log": 10 * 1024 * _KIB,  # a hundred cells, and the names of ten thousand others
 }
 _ONE_JOB = ("put_schedule", "requeue")
-_MANY_JOBS = ("enqueue", "settle", "exchange")
+_MANY_JOBS = ("enqueue", "settle", "exchange", "note", "resolve")
 
 
 def largest_body(verb: str, config: ServerConfig, driver: Driver) -> int:

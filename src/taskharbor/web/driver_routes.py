@@ -26,6 +26,7 @@ from taskharbor.web.body_limits import largest_body
 from taskharbor.web.driver_claims import Claims
 from taskharbor.web.driver_wakeups import WakeupStream, wakeup_lines
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.family_scope import OwnEnds
 from taskharbor.web.parsing import refuse_double_keys
 from taskharbor.web.permissions import AccessRule, access_rule
 from taskharbor.web.problems import Problem, problem_of
@@ -34,7 +35,6 @@ from taskharbor.web.queue_scope import (
     WorkerNames,
     audit_details,
     check_amounts,
-    check_bonds,
     check_books,
     check_queues,
 )
@@ -127,11 +127,10 @@ class DriverVerbs:
             request.audited = audit_details(verb.name, arguments)
         check_queues(request.principal, verb, arguments)
         check_books(request.principal, verb.name, arguments)
-        check_bonds(verb, arguments)
         driver = await self._service.driver()
         if verb.name != "forget_worker":  # a worker of other queues looks unknown to it
             await self._worker_names.check(request.principal, driver, arguments)
-        if verb.name in ("enqueue", "put_schedule"):
+        if verb.name in ("enqueue", "resolve", "put_schedule"):
             await check_amounts(request, driver, verb.name, arguments)
         if verb.name == "wakeups":
             return self._stream(request, driver, arguments)
@@ -189,18 +188,20 @@ class DriverVerbs:
         arguments: dict[str, Any],
         kept: CachedReply | None,
     ) -> bytes:
+        principal = request.principal
+        ends = OwnEnds(principal, driver, self._service.harbor.events)
         match verb.name:
             case "hello":
                 return wire.encode(self._hello(driver))
             case "reserve" | "exchange":
-                return wire.encode(await self._claims.claimed(verb.name, request, driver, arguments, kept))
-        principal = request.principal
+                claimed = await self._claims.claimed(verb.name, request, driver, arguments, kept)
+                return wire.encode(claimed if principal.queues is None else await ends.of(claimed))
         shown = None if principal.sees_payloads else partial(shown_to, principal)
         scope: Any = LimitedDriver(driver, self._service.answer_limit, shown)
         if principal.queues is None:
             answer = await getattr(scope, verb.name)(**arguments)
         else:
-            answer = await QueueScopedDriver(principal, scope).call(verb.name, arguments)
+            answer = await QueueScopedDriver(principal, scope, ends).call(verb.name, arguments)
         if verb.name == "enqueue":
             answer = await hide_foreign_duplicates(request, driver, arguments["jobs"], answer)
         return wire.encode(shown_to(principal, answer))

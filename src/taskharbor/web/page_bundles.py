@@ -5,7 +5,8 @@
 
 Fewer, larger files compress better than many small ones. The modules of a script share one scope, in the
 order in which a browser would run them. So a name at the top of a module must be unique in all of them, an
-import must not rename, and exports are plain: tests check it. Vendored files are sent as they are.
+import must not rename, and exports are plain: tests check it. Variables get short names. Vendored files are
+sent as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+from taskharbor.web.page_names import shorten_names
 from taskharbor.web.page_text import shorten_css, shorten_script
 
 FIRST = "app.js"
@@ -34,10 +36,14 @@ def bundled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
     others = _in_order(OTHERS, scripts, set(first))
     shared = sorted({name for one in others for name in _names_from(one, scripts[one], set(first))})
     names = ",".join(shared)
-    sent = {name: content for name, content in contents.items() if not _is_joined(name)}
-    sent[FIRST] = f"{_joined(first, scripts, FIRST)}\nexport{{{names}}};\n".encode()
     back = posixpath.relpath(FIRST, posixpath.dirname(OTHERS))
-    sent[OTHERS] = f'import{{{names}}}from"{back}";\n{_joined(others, scripts, OTHERS)}'.encode()
+    joined = {
+        FIRST: f"{_joined(first, scripts, FIRST)}\nexport{{{names}}};\n",
+        OTHERS: f'import{{{names}}}from"{back}";\n{_joined(others, scripts, OTHERS)}',
+    }
+    sent = {name: content for name, content in contents.items() if not _is_joined(name)}
+    for name, script in shorten_names(joined, _vendored_names(scripts)).items():
+        sent[name] = script.encode()
     sent[STYLES] = "\n".join(shorten_css(contents[name].decode()) for name in _SHEETS).encode()
     return sent
 
@@ -73,6 +79,13 @@ def _path(importer: str, written: str) -> str:
 def _names_from(importer: str, script: str, modules: set[str]) -> set[str]:
     wanted = (found for found in _IMPORT.finditer(script) if _path(importer, found[3]) in modules)
     return {name for found in wanted for name in found[1].split(",") if name}
+
+
+def _vendored_names(scripts: Mapping[str, str]) -> set[str]:
+    """What is imported from vendored files, which keep their names."""
+    imports = ((name, found) for name, text in scripts.items() for found in _IMPORT.finditer(text))
+    vendored = (found for name, found in imports if not _is_own(_path(name, found[3])))
+    return {name for found in vendored for name in (found[1] or found[2]).split(",")}
 
 
 def _joined(names: list[str], scripts: Mapping[str, str], bundle: str) -> str:

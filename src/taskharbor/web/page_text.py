@@ -1,8 +1,9 @@
 """Removes from the dashboard's own JavaScript and CSS what only readers need: comments, indentation, spaces.
 
 The files in `ui` are written for people, and no build step changes them: the server shortens what it sends.
-Names, strings and regular expressions stay as they are, and so do line breaks where a statement may end. In
-`html` templates a line break and the spaces around it become one line break: htm treats both alike.
+Strings and regular expressions stay as they are, and so do line breaks where a statement may end. In `html`
+templates a line break and the spaces around it become one line break, or nothing beside a tag, and the end of
+an element is `<//>`: htm treats these alike. `page_names` shortens names.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _KEPT_SPACE = "\1"
 _SPACES = re.compile(r"[^\S\n]+")
 _SPACE = re.compile(r"(?<![\w$#]) | (?![\w$#])")
 _BREAK_IN_BRACKETS = re.compile(r"(?<=[{(\[,])\n|\n(?=[})\]])")
+_NEEDLESS = re.compile(r"(?<=;)\n|;(?=\})")
+_TAG_END = re.compile(r"</[a-z][a-z0-9]*>")
+_BREAK_AT_TAG = re.compile(r"(?<=>)\n(?=<|\$\{)|(?<=\A\})\n(?=<)")
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CSS_SPACE = re.compile(r"\s*([{},;])\s*|:\s+")
 
@@ -41,15 +45,25 @@ def shorten_css(text: str) -> str:
 
 def shorten_script(text: str) -> str:
     """The same program without comments, and with fewer spaces."""
-    code, literals = _taken_apart(text)
+    code, literals = taken_apart(text)
     code = _SPACES.sub(" ", _LINE_BREAK.sub("\n", code))
     code = _SAME_SIGNS.sub(r"\1" + _KEPT_SPACE, code)
     code = _BREAK_IN_BRACKETS.sub("", _SPACE.sub("", code)).replace(_KEPT_SPACE, " ")
+    return put_together(code.strip(), literals)
+
+
+def tighten(code: str) -> str:
+    """Code that was taken apart, without breaks after semicolons and without semicolons before braces."""
+    return _NEEDLESS.sub("", code)
+
+
+def put_together(code: str, literals: list[str]) -> str:
+    """The text of which `taken_apart` made this."""
     rest = iter(literals)
-    return re.sub(_LITERAL, lambda _found: next(rest), code.strip())
+    return re.sub(_LITERAL, lambda _found: next(rest), code)
 
 
-def _taken_apart(text: str) -> tuple[str, list[str]]:
+def taken_apart(text: str) -> tuple[str, list[str]]:
     """The code with `_LITERAL` in place of every literal and no comments; and the literals in order."""
     code: list[str] = []
     literals: list[str] = []
@@ -72,7 +86,7 @@ def _taken_apart(text: str) -> tuple[str, list[str]]:
             code.append(literal)
         elif sign in "`}":
             is_html = open_braces.pop() if sign == "}" else _ends_with_html(code)
-            literals.append(_LINE_BREAK.sub("\n", literal) if is_html else literal)
+            literals.append(_shorter_markup(literal) if is_html else literal)
             code.append(_LITERAL)
             if literal.endswith("${"):
                 open_braces.append(bool(is_html))
@@ -82,6 +96,10 @@ def _taken_apart(text: str) -> tuple[str, list[str]]:
         at += len(literal)
     code.append(text[at:])
     return "".join(code), literals
+
+
+def _shorter_markup(literal: str) -> str:
+    return _TAG_END.sub("<//>", _BREAK_AT_TAG.sub("", _LINE_BREAK.sub("\n", literal)))
 
 
 def _count(sign: str, open_braces: list[bool | None]) -> None:

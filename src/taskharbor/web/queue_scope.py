@@ -6,7 +6,7 @@ queues. Leases need no check: a caller who has the lease token was given it. per
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -14,16 +14,19 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.messages import Page, QueueInfo, Reclaimed, RoleLease
+from taskharbor.drivers.messages import Page, QueueInfo, Reclaimed, Resolution, RoleLease
 from taskharbor.drivers.wire import Verb
-from taskharbor.errors import JobNotFound, TaskHarborError
+from taskharbor.errors import BrokenBond, JobNotFound, TaskHarborError
+from taskharbor.model.checks import MAX_BATCH, is_id
 from taskharbor.model.clock import Clock
-from taskharbor.model.job import JobRecord
+from taskharbor.model.edit import NO_EDIT, Edit
+from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.logbook import OF_PEOPLE
 from taskharbor.model.presence import TypeInfo, WorkerInfo, WorkerReport
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.web.audit import shown
 from taskharbor.web.auth import Principal, require_queue
+from taskharbor.web.family_scope import OwnEnds, refuse_edit, refuse_makers
 from taskharbor.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -37,11 +40,12 @@ Arguments = dict[str, Any]
 
 
 def check_queues(principal: Principal, verb: Verb, arguments: Arguments) -> None:
-    """Raises Problem `forbidden` if the arguments name a queue of others, at any depth."""
+    """Raises Problem `forbidden` if the arguments name a queue of others, at any depth, or reach one."""
     if principal.queues is None:
         return
     for queue in queues_named(verb.request, arguments):
         require_queue(principal, queue)
+    refuse_makers(principal, _jobs_to_store(arguments))
     report = arguments.get("report")
     if isinstance(report, WorkerReport) and not report.queues:
         raise Problem(
@@ -59,18 +63,10 @@ def check_books(principal: Principal, verb: str, arguments: Arguments) -> None:
             raise Problem("forbidden", "only an admin writes about what people did; nothing was written")
 
 
-def check_bonds(verb: Verb, arguments: Arguments) -> None:
-    """Raises Problem for jobs with bonds: the driver over HTTP does not declare `workflows` yet."""
-    if verb.name == "enqueue" and any(job.bonds is not None for job in arguments["jobs"]):
-        raise Problem("validation", "jobs with bonds cannot be enqueued over HTTP; nothing was stored")
-    if verb.name == "find" and arguments["query"].parent is not None:
-        raise Problem("validation", "children cannot be listed over HTTP; nothing was done")
-
-
 async def check_amounts(request: Request, driver: Driver, verb: str, arguments: Arguments) -> None:
     """Raises Problem for one queue or schedule too many, and for a schedule of another queue."""
-    if verb == "enqueue":
-        for queue in dict.fromkeys(job.queue for job in arguments["jobs"]):
+    if verb in ("enqueue", "resolve"):
+        for queue in dict.fromkeys(job.queue for job in _jobs_to_store(arguments)):
             request.service.quota.spend(request.principal, queue)
     elif verb == "put_schedule":
         there = {stored.schedule.name: stored.schedule for stored in await driver.schedules()}
@@ -82,16 +78,24 @@ async def check_amounts(request: Request, driver: Driver, verb: str, arguments: 
         request.service.answer_limit.check_schedules(there.values(), arguments["schedule"])
 
 
+def _jobs_to_store(arguments: Arguments) -> list[NewJob]:
+    if "jobs" in arguments:
+        jobs: list[NewJob] = arguments["jobs"]
+        return jobs
+    if "schedule" in arguments:
+        return [arguments["schedule"].template]
+    return [item.new for item in arguments.get("items", ()) if item.new is not None]
+
+
 def audit_details(verb: str, arguments: Arguments) -> dict[str, Any]:
     """What the audit log shows of a change: no payloads."""
     match verb:
         case "enqueue":
             return {"jobs": len(arguments["jobs"])}
         case "cancel" | "requeue" | "delete":
-            return {
-                "job_ids": [shown(job_id) for job_id in arguments["ids"][:20]],
-                "jobs": len(arguments["ids"]),
-            }
+            return _jobs_named(arguments["ids"])
+        case "resolve":
+            return _jobs_named([item.id for item in arguments["items"]])
         case "configure_queue":
             return {"queue": shown(arguments["settings"].queue)}
         case "cancel_waiting":
@@ -105,6 +109,10 @@ def audit_details(verb: str, arguments: Arguments) -> dict[str, Any]:
         case "release_role":
             return {"harbor_role": shown(arguments["role"]), "holder": shown(arguments["holder"])}
     return {}
+
+
+def _jobs_named(ids: Sequence[str]) -> dict[str, Any]:
+    return {"job_ids": [shown(job_id) for job_id in ids[:20]], "jobs": len(ids)}
 
 
 # ------------------------------------------------------------------ queues in the arguments
@@ -244,15 +252,23 @@ def _workers_named(arguments: Arguments) -> list[str]:
 class QueueScopedDriver:
     """The driver as a caller limited to some queues may use it."""
 
-    def __init__(self, principal: Principal, driver: Driver) -> None:
+    def __init__(self, principal: Principal, driver: Driver, ends: OwnEnds) -> None:
         self._driver = driver
         self._principal = principal
         self._may_use = principal.may_use
+        self._ends = ends
 
     async def call(self, verb: str, arguments: Arguments) -> Any:
         match verb:
             case "cancel" | "requeue" | "delete":
                 return await self._by_ids(verb, arguments)
+            case "enqueue":
+                await self._check_relatives(arguments["jobs"])
+                return await self._ends.of(await self._driver.enqueue(**arguments))
+            case "settle":
+                return await self._ends.of(await self._driver.settle(**arguments))
+            case "resolve":
+                return await self._resolve(arguments)
             case "speculate" if not await self._known([arguments["job_id"]]):
                 return JobNotFound(arguments["job_id"])
             case "hold_role":
@@ -290,18 +306,52 @@ class QueueScopedDriver:
     async def _by_ids(self, verb: str, arguments: Arguments) -> list[Any]:
         """An id of another queue is replaced by an unknown one, and answered as unknown."""
         ids: list[str] = arguments["ids"]
-        known = await self._known(ids)
+        known = await self._known(ids, arguments.get("edit", NO_EDIT))
         asked = [job_id if job_id in known else _NO_JOB for job_id in ids]
         answers = await getattr(self._driver, verb)(**{**arguments, "ids": asked})
+        if verb != "delete":
+            answers = await self._ends.of(answers)
         return [
             answer if job_id in known else _as_unknown(answer, job_id)
             for job_id, answer in zip(ids, answers, strict=True)
         ]
 
-    async def _known(self, ids: Sequence[str]) -> set[str]:
+    async def _check_relatives(self, jobs: Sequence[NewJob]) -> None:
+        """Raises BrokenBond for a job that names a parent or a sibling of another queue."""
+        foreign = await self._foreign(_relatives(jobs))
+        if foreign:
+            raise BrokenBond(next(iter(foreign)), "is unknown: nothing can be a child of it or come after it")
+
+    async def _resolve(self, arguments: Arguments) -> list[Any]:
+        """An item about a job of another queue, or with relatives there, is answered as unknown."""
+        items: list[Resolution] = arguments["items"]
+        new = [item.new for item in items if item.new is not None]
+        foreign = await self._foreign([*(item.id for item in items), *_relatives(new)])
+        own = [item for item in items if not foreign.intersection(_names_of(item))]
+        answers = iter(await self._ends.of(await self._driver.resolve(own, now=arguments["now"])))
+        return [
+            JobNotFound(item.id) if foreign.intersection(_names_of(item)) else next(answers) for item in items
+        ]
+
+    async def _foreign(self, ids: Iterable[str]) -> set[str]:
+        """Those of these ids that are jobs of other queues. A malformed id is nobody's."""
+        names = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        found: set[str] = set()
+        for start in range(0, len(names), MAX_BATCH):
+            part = names[start : start + MAX_BATCH]
+            for job_id, job in zip(part, await self._driver.get(part, payloads=False), strict=True):
+                if job is not None and not self._may_use(job.queue):
+                    found.add(job_id)
+        return found
+
+    async def _known(self, ids: Sequence[str], edit: Edit = NO_EDIT) -> set[str]:
+        """Those of these ids that are own jobs. Raises Problem for an edit of what a job makes."""
         records = await self._driver.get(ids, payloads=False)
         pairs = zip(ids, records, strict=True)
-        return {job_id for job_id, record in pairs if record is not None and self._may_use(record.queue)}
+        known = {job_id: record for job_id, record in pairs if record and self._may_use(record.queue)}
+        for record in known.values():
+            refuse_edit(self._principal, record, edit)
+        return set(known)
 
     async def _standby(self, arguments: Arguments) -> RoleLease:
         """A leader fires all schedules and sweeps all queues, so a limited token never leads."""
@@ -320,6 +370,19 @@ class QueueScopedDriver:
             stored.schedule.name == name and self._may_use(stored.schedule.template.queue)
             for stored in schedules
         )
+
+
+def _relatives(jobs: Iterable[NewJob]) -> Iterator[str]:
+    """The jobs that these name as parents or siblings."""
+    for job in jobs:
+        if job.bonds is not None:
+            yield from job.bonds.after
+            if job.bonds.parent is not None:
+                yield job.bonds.parent
+
+
+def _names_of(item: Resolution) -> set[str]:
+    return {item.id, *_relatives([item.new] if item.new is not None else [])}
 
 
 def _as_unknown(answer: Any, job_id: str) -> Any:

@@ -1,7 +1,7 @@
 """What is hidden from whom, on the routes and on the driver verbs.
 
 a job on a route        from viewers: values under names like `password`; a payload that cannot be decoded
-a job from a verb       from viewers: the whole payload and result, because decoding a page of them is slow
+a job from a verb       from viewers: payload, result and notes as a whole: decoding a page of them is slow
 headers, labels         from viewers: values under such names
 a schedule              from viewers: the job it makes, like any other job
 the store's location    from everyone but operators of all queues
@@ -69,7 +69,9 @@ def _for_viewers(answer: Any) -> Any:
 
 def _hidden_job(job: JobRecord) -> JobRecord:
     result = None if job.result is None else _HIDDEN
-    return replace(job, payload=_HIDDEN, result=result, headers=_hidden_headers(job.headers))
+    notes = tuple(replace(note, data=_HIDDEN) for note in job.notes)
+    headers = _hidden_headers(job.headers)
+    return replace(job, payload=_HIDDEN, result=result, notes=notes, headers=headers)
 
 
 def _hidden_template(job: NewJob) -> NewJob:
@@ -110,12 +112,17 @@ async def hide_foreign_duplicates(
         driver, list(named), now=request.service.now()
     ):
         for at in named[job_id]:
-            if record is not None and not _may_know(request.principal, record, jobs[at]):
+            if record is not None and not may_know(request.principal, record, jobs[at]):
                 shown[at] = replace(answers[at], id=jobs[at].id, version=0)
     return shown
 
 
-def _may_know(principal: Principal, record: JobRecord, sent: NewJob) -> bool:
-    if not principal.may_use(record.queue):
-        return False
-    return principal.may("viewer") or (record.type, record.payload) == (sent.type, sent.payload)
+def may_know(principal: Principal, record: JobRecord, sent: NewJob) -> bool:
+    if principal.may("viewer"):
+        return principal.may_use(record.queue)
+    return is_same(principal, record, sent)
+
+
+def is_same(principal: Principal, record: JobRecord, sent: NewJob) -> bool:
+    """Whether a stored job is the one that a caller sent, as far as a caller says what a job is."""
+    return principal.may_use(record.queue) and (record.type, record.payload) == (sent.type, sent.payload)

@@ -1,4 +1,4 @@
-"""Call: one request, with what its handler may ask of it."""
+"""Request: one HTTP request, with what its handler may ask of it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Request(HTTPConnection):
         self._memory_held = 0
         self.audited: dict[str, Any] = {}
         """What the audit log shows besides caller, operation and status."""
+        self.is_preview = False
+        """Whether it only asks what a change would do: then it is no change in the book of changes."""
         self.change: SettingChange | None = None
         """What the book of changes shows of a setting: before and after."""
 

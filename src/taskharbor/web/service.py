@@ -24,7 +24,7 @@ from taskharbor.web.connection_limits import ConnectionLimits
 from taskharbor.web.failures import Failures
 from taskharbor.web.feed import Feed
 from taskharbor.web.limits import FailureLimit, QueueQuota, RateLimiter, StreamSlots
-from taskharbor.web.marks import ChartMarks
+from taskharbor.web.marks import ChartMarks, ReleaseBook
 from taskharbor.web.series import SeriesReader
 from taskharbor.web.sessions import Sessions
 from taskharbor.web.shared_answers import SharedAnswers
@@ -86,7 +86,7 @@ class Service:
         """Jobs without id and payload, shared by similar bodies; see api/enqueue.py."""
         self.worker_speeds = WorkerSpeeds(self.clock)
         self.board = Board(self.driver, self.clock, self.now, config.targets)
-        self.marks = ChartMarks(self.audit_book, self.clock)
+        self.marks = ChartMarks(self.audit_book, ReleaseBook(self.driver, self.clock, self.now), self.clock)
         self._series: SeriesReader | None = None
         self.feed = Feed(self.board, self.driver, self.clock, self.now, self.entropy.bytes(4).hex())
         self.event_streams = StreamSlots("event streams", config.max_streams, config.max_streams_per_token)

@@ -187,7 +187,7 @@ class Stream:
 @asynccontextmanager
 async def stream(api: Api, query: str = "", headers: dict[str, str] | None = None) -> AsyncIterator[Stream]:
     found = Stream()
-    said = {"host": "localhost", **(headers or {})}
+    fields = {"host": "localhost", **(headers or {})}
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -198,7 +198,7 @@ async def stream(api: Api, query: str = "", headers: dict[str, str] | None = Non
         "root_path": "",
         "scheme": "http",
         "query_string": query.encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in said.items()],
+        "headers": [(name.lower().encode(), value.encode()) for name, value in fields.items()],
         "client": ("127.0.0.1", 4711),
         "server": ("127.0.0.1", 8484),
     }

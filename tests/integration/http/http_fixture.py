@@ -15,7 +15,7 @@ SLOW = 40.0  # how long to wait for something that should happen soon, on a busy
 
 
 class Proxy:
-    """Hands on to a server what comes to it, request by request.
+    """Forwards what arrives to a server, request by request.
 
     `lose` holds what happens to the next requests that name a verb: "reply", it is handed on and answered,
     and the connection is cut instead of answering; "request", it is cut before it is handed on.

@@ -65,7 +65,7 @@ async def test_without_a_token_everything_but_probes_is_refused_alike(api: Guard
 
 
 @pytest.mark.parametrize(
-    "said",
+    "credentials",
     [
         "Bearer nonsense",
         "Bearer taskharbor_000000000000_" + "0" * 64,
@@ -75,8 +75,8 @@ async def test_without_a_token_everything_but_probes_is_refused_alike(api: Guard
         "",
     ],
 )
-async def test_a_token_that_is_none_is_refused(api: Guarded, said: str) -> None:
-    assert (await api("GET", "/api/jobs", headers={"Authorization": said})).status_code == 401
+async def test_a_token_that_is_none_is_refused(api: Guarded, credentials: str) -> None:
+    assert (await api("GET", "/api/jobs", headers={"Authorization": credentials})).status_code == 401
 
 
 async def test_the_secret_of_one_token_does_not_open_the_door_of_another(api: Guarded) -> None:
@@ -98,10 +98,10 @@ async def test_a_token_in_the_query_string_does_not_count_and_is_warned_about(
 
     answer = await api("GET", "/api/jobs", params={"token": token})
 
-    told = [one for one in caplog.records if one.name.startswith("taskharbor")]
+    records = [one for one in caplog.records if one.name.startswith("taskharbor")]
     assert answer.status_code == 401
-    assert any("query string" in one.getMessage() for one in told)
-    assert token not in json.dumps([vars(one) for one in told], default=str)
+    assert any("query string" in one.getMessage() for one in records)
+    assert token not in json.dumps([vars(one) for one in records], default=str)
     assert token not in answer.text
 
 
@@ -187,6 +187,14 @@ ALLOWED: dict[tuple[str, str], set[str]] = {
     ("POST", f"/api/jobs/{UNKNOWN}/cancel"): {"operator", "admin"},
     ("DELETE", f"/api/jobs/{UNKNOWN}/cancel"): {"operator", "admin"},
     ("POST", f"/api/jobs/{UNKNOWN}/retry"): {"operator", "admin"},
+    ("POST", "/api/workflows"): {"producer", "operator", "admin"},
+    ("GET", "/api/workflows"): {"viewer", "worker", "operator", "admin"},
+    ("GET", f"/api/workflows/{UNKNOWN}"): set(ROLES),
+    ("GET", f"/api/workflows/{UNKNOWN}/graph"): set(ROLES),
+    ("GET", f"/api/workflows/{UNKNOWN}/children"): set(ROLES),
+    ("POST", f"/api/workflows/{UNKNOWN}/cancel"): {"operator", "admin"},
+    ("POST", f"/api/workflows/{UNKNOWN}/retry"): {"operator", "admin"},
+    ("POST", f"/api/jobs/{UNKNOWN}/events/{{name}}"): {"producer", "operator", "admin"},
     ("GET", "/api/dlq"): {"viewer", "worker", "operator", "admin"},
     ("POST", "/api/dlq/retry"): {"operator", "admin"},
     ("DELETE", f"/api/dlq/{UNKNOWN}"): {"operator", "admin"},
@@ -341,7 +349,7 @@ async def test_a_narrowed_token_sees_and_touches_its_queues_only(api: Guarded) -
 # ------------------------------------------------------------------ rates and quotas
 
 
-async def test_a_token_that_calls_too_often_is_told_when_to_come_back_and_others_are_not_slowed(
+async def test_a_token_that_calls_too_often_learns_when_to_come_back_and_others_are_not_slowed(
     tmp_path: Path,
 ) -> None:
     clock = SimulatedClock()
@@ -383,7 +391,7 @@ async def test_a_program_on_the_driver_has_a_rate_of_its_own_and_attempts_have_n
     await api.aclose()
 
 
-def test_a_token_may_call_a_hundred_times_a_second_unless_told_otherwise() -> None:
+def test_a_token_may_call_a_hundred_times_a_second_by_default() -> None:
     assert (ServerConfig().rate_per_second, ServerConfig().driver_rate_per_second) == (100, 1000)
 
 
@@ -417,8 +425,8 @@ async def test_changes_and_refusals_are_audited_and_looking_is_not(
     await api.as_("operator", "POST", f"/api/jobs/{job_id}/cancel")
     await asyncio.sleep(0)
 
-    told = [(one["operation"], one["status"], one["role"], one["levelname"]) for one in audited(caplog)]
-    assert told == [
+    entries = [(one["operation"], one["status"], one["role"], one["levelname"]) for one in audited(caplog)]
+    assert entries == [
         ("enqueue", 201, "producer", "INFO"),
         ("cancel", 403, "viewer", "WARNING"),
         ("cancel", 401, None, "WARNING"),
@@ -441,11 +449,11 @@ async def test_calls_that_end_together_share_a_record_that_names_each(
     await asyncio.sleep(0)
 
     ids = {answer.json()["id"] for answer in answers}
-    told = [call["job_id"] for one in audited(caplog) for call in one.get("calls", [one])]
-    assert (len(told), set(told)) == (20, ids)
+    job_ids = [call["job_id"] for one in audited(caplog) for call in one.get("calls", [one])]
+    assert (len(job_ids), set(job_ids)) == (20, ids)
 
 
-async def test_a_flood_of_refusals_is_told_in_few_short_records_and_every_call_is_counted(
+async def test_a_flood_of_refusals_is_logged_in_few_short_records_and_every_call_is_counted(
     api: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "taskharbor.audit")
@@ -464,7 +472,7 @@ async def test_a_flood_of_refusals_is_told_in_few_short_records_and_every_call_i
     assert {call["operation"] for call in rest["calls"]} >= {"list_jobs", "list_queues"}
 
 
-async def test_refusals_that_follow_are_told_after_a_while_without_another_call(
+async def test_refusals_that_follow_are_logged_after_a_while_without_another_call(
     api: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "taskharbor.audit")
@@ -475,7 +483,7 @@ async def test_refusals_that_follow_are_told_after_a_while_without_another_call(
             await asyncio.sleep(0.01)
 
 
-async def test_refusals_that_go_on_are_told_ever_more_seldom(
+async def test_refusals_that_go_on_are_logged_ever_more_seldom(
     api: Guarded, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("taskharbor.web.audit.FIRST_PAUSE_SECONDS", 3600.0)
@@ -491,7 +499,7 @@ async def test_refusals_that_go_on_are_told_ever_more_seldom(
 
     assert pauses[1:] == [2, 4, 8, 16, 32, 60, 60, 60]
     assert len(audited(caplog)) == 9
-    assert not log._refused, "after a quiet while the next one is told at once again"
+    assert not log._refused, "after a quiet while the next one is logged at once again"
 
 
 async def test_refusals_from_very_many_addresses_share_a_record(
@@ -504,9 +512,14 @@ async def test_refusals_from_very_many_addresses_share_a_record(
             await caller.get("/api/jobs")
     api.app.service.audit.close()
 
-    told = audited(caplog)
-    assert [one["client"] for one in told[:4]] == ["192.0.2.0", "192.0.2.1", "192.0.2.2", "other addresses"]
-    assert (len(told), told[4]["refused"]) == (5, 16)
+    entries = audited(caplog)
+    assert [one["client"] for one in entries[:4]] == [
+        "192.0.2.0",
+        "192.0.2.1",
+        "192.0.2.2",
+        "other addresses",
+    ]
+    assert (len(entries), entries[4]["refused"]) == (5, 16)
 
 
 async def test_what_anybody_can_cause_is_not_logged_each_time(
@@ -593,9 +606,9 @@ async def test_a_caller_without_an_address_is_not_taken_for_a_local_one() -> Non
 
 
 @pytest.mark.parametrize("name", ["Authorization", "X-API-Key", "Idempotency-Key", "Content-Type", "Origin"])
-async def test_a_header_that_decides_something_may_stand_there_once(api: Guarded, name: str) -> None:
-    said = [(name, f"Bearer {api.tokens['viewer']}"), (name, f"Bearer {api.tokens['admin']}")]
-    answer = await api._client.get("/api/jobs", headers=said)
+async def test_a_header_that_decides_something_may_be_sent_once(api: Guarded, name: str) -> None:
+    credentials = [(name, f"Bearer {api.tokens['viewer']}"), (name, f"Bearer {api.tokens['admin']}")]
+    answer = await api._client.get("/api/jobs", headers=credentials)
 
     assert answer.status_code == 400
     assert "twice" in answer.json()["detail"]

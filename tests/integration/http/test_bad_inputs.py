@@ -87,11 +87,11 @@ async def test_a_name_in_the_log_is_quoted_and_not_formatted(
 ) -> None:
     caplog.set_level(logging.INFO)
     await api("POST", "/api/queues/%25s%25n{0.__class__}%0a/pause")
-    await asyncio.sleep(0)  # changes are told when the loop comes round
+    await asyncio.sleep(0)  # changes are logged when the loop comes round
 
-    [told] = [one for one in caplog.records if one.name == "taskharbor.audit"]
-    assert "\n" not in told.getMessage()
-    assert told.path == "/api/queues/%s%n{0.__class__}\\n/pause"  # type: ignore[attr-defined]
+    [entry] = [one for one in caplog.records if one.name == "taskharbor.audit"]
+    assert "\n" not in entry.getMessage()
+    assert entry.path == "/api/queues/%s%n{0.__class__}\\n/pause"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("type", ["", "__import__('os').system('x')", "a b", "t" * 129, "x\u0000"])
@@ -173,7 +173,7 @@ async def test_a_value_that_json_or_a_store_cannot_hold_is_rejected(api: Api, va
         b'{"type": "x", "payload": {"a": [{"b": 1, "c": 2, "b": 3}]}}',
     ],
 )
-async def test_a_key_that_stands_twice_is_rejected(api: Api, body: bytes) -> None:
+async def test_a_key_given_twice_is_rejected(api: Api, body: bytes) -> None:
     assert "twice" in await refuse(api, await post_raw(api, body), 422)
 
 
@@ -284,7 +284,7 @@ async def test_values_that_look_like_commands_come_back_as_they_were(api: Api) -
 
 
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {"max_attempts": -1},
         {"max_attempts": 10**9},
@@ -308,14 +308,14 @@ async def test_values_that_look_like_commands_come_back_as_they_were(api: Api) -
         {"colour": "red"},
     ],
 )
-async def test_an_option_out_of_its_range_is_rejected(api: Api, said: dict[str, Any]) -> None:
-    detail = await refuse(api, await post(api, {"type": "x", **said}), 422)
+async def test_an_option_out_of_its_range_is_rejected(api: Api, options: dict[str, Any]) -> None:
+    detail = await refuse(api, await post(api, {"type": "x", **options}), 422)
 
-    assert next(iter(said)) in detail or "backoff" in detail or "key" in detail
+    assert next(iter(options)) in detail or "backoff" in detail or "key" in detail
 
 
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {"run_at": "2030-01-01T00:00:00"},
         {"run_at": "9999-12-31"},
@@ -328,8 +328,8 @@ async def test_an_option_out_of_its_range_is_rejected(api: Api, said: dict[str, 
         {"run_at": "2030-01-01T00:00:00Z", "delay_s": 5},
     ],
 )
-async def test_a_time_that_cannot_be_meant_is_rejected(api: Api, said: dict[str, Any]) -> None:
-    await refuse(api, await post(api, {"type": "x", **said}), 422)
+async def test_a_time_that_cannot_be_meant_is_rejected(api: Api, options: dict[str, Any]) -> None:
+    await refuse(api, await post(api, {"type": "x", **options}), 422)
 
 
 async def test_a_number_instead_of_an_instant_gets_a_hint(api: Api) -> None:
@@ -517,7 +517,7 @@ async def test_headers_over_sixteen_kibibytes_are_too_large(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {"cron": "0 0 31 2 *"},
         {"cron": "*/0 * * * *"},
@@ -539,8 +539,8 @@ async def test_headers_over_sixteen_kibibytes_are_too_large(api: Api) -> None:
         {"cron": "* * * * *", "job": {"type": "a b"}},
     ],
 )
-async def test_a_schedule_that_cannot_fire_is_rejected(api: Api, said: dict[str, Any]) -> None:
-    answer = await api("PUT", "/api/schedules/s", {"job": {"type": "x"}, **said})
+async def test_a_schedule_that_cannot_fire_is_rejected(api: Api, options: dict[str, Any]) -> None:
+    answer = await api("PUT", "/api/schedules/s", {"job": {"type": "x"}, **options})
 
     await refuse(api, answer, 422)
     assert (await api("GET", "/api/schedules")).json()["items"] == []
@@ -573,8 +573,8 @@ async def test_payloads_are_never_logged(api: Api, caplog: pytest.LogCaptureFixt
     await asyncio.sleep(0)
 
     ours = [vars(one) for one in caplog.records if one.name.startswith("taskharbor")]
-    told = json.dumps(ours, default=str)
+    text = json.dumps(ours, default=str)
     assert len(ours) >= 2
-    assert "hunter2" not in told
-    assert "s3cret" not in told
-    assert base64.b64encode(b"hunter2").decode() not in told
+    assert "hunter2" not in text
+    assert "s3cret" not in text
+    assert base64.b64encode(b"hunter2").decode() not in text

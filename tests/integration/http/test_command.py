@@ -73,7 +73,7 @@ class Folder:
         raise AssertionError("the server did not start")
 
     def _read_on(self, log: IO[str]) -> None:
-        """A pipe that nobody reads fills up, and then the server stands still."""
+        """A pipe that nobody reads fills up, and then the server stops."""
         reader = threading.Thread(target=log.read, daemon=True)
         reader.start()
         self._readers.append(reader)
@@ -173,7 +173,7 @@ def test_sigterm_with_an_open_stream_ends_with_code_zero(folder: Folder) -> None
     assert rest.endswith(b"0\r\n\r\n")
 
 
-def test_systemd_is_told_when_the_server_is_ready_and_when_it_stops(folder: Folder) -> None:
+def test_systemd_is_notified_when_the_server_is_ready_and_when_it_stops(folder: Folder) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(folder.path / "notify"))
         systemd.settimeout(GENEROUS_SECONDS)

@@ -74,7 +74,7 @@ def test_callers_who_keep_the_server_waiting_make_room_for_others(sent: bytes) -
     assert one.service.connections.dropped["made_room"] >= 1
 
 
-def test_one_connection_too_many_is_told_to_come_back_where_all_are_busy() -> None:
+def test_one_connection_too_many_is_asked_to_come_back_where_all_are_busy() -> None:
     one = app(max_connections=2)
     wait = b"GET /api/jobs/%s/result?wait_s=30 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with served(one) as port:
@@ -167,7 +167,7 @@ def test_a_caller_who_reads_at_leisure_gets_all_of_it() -> None:
         b"1\r\n \r\n" * 100_000,
     ],
 )
-def test_what_stands_beside_a_body_is_refused_and_counted(trailers: bytes, tmp_path) -> None:
+def test_what_follows_a_body_is_refused_and_counted(trailers: bytes, tmp_path) -> None:
     """With the body complete in a piece of its own: what follows must not be taken for a part of the head."""
     file = token_file(tmp_path)
     token = make_token(file, "admin").encode()
@@ -176,11 +176,11 @@ def test_what_stands_beside_a_body_is_refused_and_counted(trailers: bytes, tmp_p
         with contextlib.suppress(ConnectionError):
             caller.sendall(BODY)
             caller.sendall(trailers.replace(b"%(token)b", token))
-        said = b""
+        answer = b""
         with contextlib.suppress(ConnectionResetError):
             while piece := caller.recv(65536):
-                said += piece
-        assert b"HTTP/1.1 2" not in said
+                answer += piece
+        assert b"HTTP/1.1 2" not in answer
         assert one.service.connections.dropped["malformed"] + one.service.connections.dropped["slow"] <= 1
         assert is_live(port)
 
@@ -197,13 +197,13 @@ def test_an_admins_token_after_the_body_opens_nothing(in_one_piece: bool, tmp_pa
             for piece in pieces:
                 caller.sendall(piece)
                 time.sleep(0.02)
-        said = b""
+        answer = b""
         with contextlib.suppress(ConnectionResetError):
             while piece := caller.recv(65536):
-                said += piece
+                answer += piece
 
-    assert b" 201 " not in said
-    assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 401"))
+    assert b" 201 " not in answer
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 401"))
 
 
 def test_a_body_in_small_chunks_of_an_honest_client_is_taken() -> None:

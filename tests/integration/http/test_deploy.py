@@ -90,7 +90,7 @@ def started_from(unit: str) -> list[str]:
     return command[1:]
 
 
-def test_the_server_of_the_unit_starts_tells_systemd_and_stops(folder: Folder) -> None:
+def test_the_server_of_the_unit_starts_notifies_systemd_and_stops(folder: Folder) -> None:
     args = started_from("taskharbor-server.service")
     args[args.index("--port") + 1] = "0"
     args[args.index("--tokens") + 1] = "tokens.json"
@@ -118,9 +118,9 @@ def test_the_worker_of_the_unit_does_a_job_and_stops(folder: Folder) -> None:
 )
 def test_systemd_waits_longer_than_the_grace(unit: str, grace: str) -> None:
     text = (DEPLOY / "systemd" / unit).read_text()
-    said = re.search(r"--grace (\S+)", text)
+    option = re.search(r"--grace (\S+)", text)
 
-    assert (said[1] if said else "30s") == grace
+    assert (option[1] if option else "30s") == grace
     assert int(re.findall(r"^TimeoutStopSec=(\d+)$", text, flags=re.MULTILINE)[0]) > seconds(grace)
 
 

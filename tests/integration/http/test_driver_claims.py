@@ -68,8 +68,8 @@ async def test_calls_written_by_hand_work_as_the_reference_shows_them(server, dr
         return answer
 
     [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0])])
-    told = {"queues": [mine.queues[0]], "worker_id": "by-hand", "lease_for": "PT60S"}
-    [job] = (await asyncio.to_thread(post, "reserve", {"claim": told}))["jobs"]
+    claim = {"queues": [mine.queues[0]], "worker_id": "by-hand", "lease_for": "PT60S"}
+    [job] = (await asyncio.to_thread(post, "reserve", {"claim": claim}))["jobs"]
     ack = {"type": "Ack", "lease": {"job_id": job["id"], "token": job["token"]}, "result": "eyJvayI6dHJ1ZX0="}
     [settled] = await asyncio.to_thread(post, "settle", {"settlements": [ack]})
 
@@ -78,7 +78,7 @@ async def test_calls_written_by_hand_work_as_the_reference_shows_them(server, dr
 
 
 async def test_a_job_claimed_for_a_caller_who_is_gone_is_given_back_without_a_stall(server, driver, mine):
-    """The server stands still while the caller asks and dies; then it hands out a job to nobody."""
+    """The server is stopped while the caller asks and dies; then it hands out a job to nobody."""
     [enqueued] = await driver.enqueue([new_job(queue=mine.queues[0], max_stalls=1)])
     os.kill(server.pid, signal.SIGSTOP)
     try:
@@ -132,7 +132,7 @@ async def test_hints_go_on_after_a_restart_of_the_server(tmp_path):
         async with connect(server.url) as driver:
             wakeups = driver.wakeups(("kit",), "w")
             async with asyncio.timeout(SLOW):
-                await anext(wakeups)  # everybody who begins to listen is told to look
+                await anext(wakeups)  # every new listener gets a hint to look
                 server.kill()
                 await asyncio.to_thread(server.start)
                 await anext(wakeups)

@@ -62,11 +62,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with HttpServer(f"sqlite:///{folder}/jobs.db", tokens=folder / "tokens.json") as server:
 
         def run(role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-            said = {"TASKHARBOR_URL": server.url, "TASKHARBOR_TOKEN": texts.get(role, "")}
+            variables = {"TASKHARBOR_URL": server.url, "TASKHARBOR_TOKEN": texts.get(role, "")}
             return subprocess.run(
                 [sys.executable, *arguments],
                 cwd=folder,
-                env={**os.environ, **said},
+                env={**os.environ, **variables},
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -104,7 +104,7 @@ def test_what_goes_wrong_has_its_words_and_its_exit_code(run, role, command, cod
 
 
 @pytest.mark.parametrize(
-    "arguments", [("mail:harbor",), ("app:harbor", "--queues", "mail")], ids=["its tasks", "told"]
+    "arguments", [("mail:harbor",), ("app:harbor", "--queues", "mail")], ids=["its tasks", "lines"]
 )
 def test_a_token_for_the_queues_of_the_tasks_is_enough_for_a_worker(run, arguments):
     put = run("operator", "app.py")
@@ -122,10 +122,10 @@ def test_a_token_for_the_queues_of_the_tasks_is_enough_for_a_worker(run, argumen
 )
 def test_a_worker_that_is_not_allowed_ends_with_one_line_that_says_what_helps(run, role, processes, words):
     done = run(role, "-m", "taskharbor", "worker", "app:harbor", "--processes", processes)
-    told = [line for line in done.stderr.splitlines() if "does not allow this" in line and "queues" in line]
+    lines = [line for line in done.stderr.splitlines() if "does not allow this" in line and "queues" in line]
 
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert words in done.stderr
-    assert [line for line in told if "--queues" in line]
-    assert len([line for line in told if "--queues" in line]) <= int(processes)
+    assert [line for line in lines if "--queues" in line]
+    assert len([line for line in lines if "--queues" in line]) <= int(processes)

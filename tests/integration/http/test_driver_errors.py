@@ -1,4 +1,4 @@
-"""What stands between a program and its server, told apart, and each told so that one can do something."""
+"""What can be between a program and its server: each has an error of its own, which says what to do."""
 
 from __future__ import annotations
 

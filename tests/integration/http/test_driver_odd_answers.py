@@ -45,7 +45,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class OddServer:
-    """Says hello, counts for ever, and does with every other verb what it is told to, one by one.
+    """Says hello, counts for ever, and answers every other verb as the test has set, one by one.
 
     CUT: the connection is cut instead of an answer. SILENCE: nothing comes, and the connection stays.
     """
@@ -163,7 +163,7 @@ async def test_a_connection_is_used_again_until_the_server_wants_to_close_it():
         assert connections_of(server, "count") == [1, 1, 2]
 
 
-async def test_a_server_that_says_more_than_it_was_asked_is_left_and_called_anew():
+async def test_a_server_that_says_more_than_it_was_asked_is_left_and_called_again():
     async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
         server.will("count", ok({}) + NONSENSE)
         with pytest.raises(StoreRefused, match="more came than was announced"):
@@ -391,7 +391,7 @@ PROBLEM = b'{"type":"urn:taskharbor:problem:forbidden","detail":"not yours"}'
     ],
     ids=["refused", "refused and more", "nonsense"],
 )
-async def test_a_listener_that_will_never_be_heard_is_told_why(answer, words):
+async def test_a_listener_that_will_never_be_served_is_refused_with_the_reason(answer, words):
     assert len(PROBLEM) == 64
     async with odd_server() as (server, url), HttpDriver.from_url(url) as driver:
         server.will("wakeups", answer)
@@ -456,8 +456,8 @@ def cancels(count: int) -> list[Wakeup]:
 
 async def unread(server: OddServer, driver: HttpDriver, hints: list[Wakeup]) -> list[Wakeup]:
     """What a listener finds who reads nothing until all of these have come."""
-    told = b"".join(wire.encode(hint) + b"\n" for hint in hints)
-    server.will("wakeups", STREAM.encode() + chunk(told) + b"0\r\n\r\n", SILENCE)
+    lines = b"".join(wire.encode(hint) + b"\n" for hint in hints)
+    server.will("wakeups", STREAM.encode() + chunk(lines) + b"0\r\n\r\n", SILENCE)
     listening = driver.wakeups(("mail",), "w-1")
     assert isinstance(listening, wakeups.RemoteWakeups)
     await server.until("wakeups", times=2)  # it asks again once it has heard the first stream to its end

@@ -93,7 +93,7 @@ async def test_a_call_that_is_lost_twice_may_have_been_done_and_says_so(driver, 
     assert (await record_of(driver, job.id)).settled_token == job.token
     [again] = await driver.settle(
         [Ack(job.lease)]
-    )  # a new call: told apart by settled_token, as on any store
+    )  # a new call: recognised by settled_token, as on any store
     assert isinstance(again, JobNotInflight)
 
 

@@ -29,7 +29,7 @@ LEASE = timedelta(minutes=10)  # no lease ends by itself here, however slow the 
 
 
 class WorkerHarness:
-    """A server, two workers that reach it by HTTP alone, and a count of what they did and were told."""
+    """A server, two workers that reach it by HTTP alone, and counts of their runs and answers."""
 
     def __init__(self, server: HttpServer, driver: Driver) -> None:
         self.server = server

@@ -36,7 +36,7 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.mark.parametrize("store", sorted(STORES))
-async def test_counts_and_followed_jobs_are_told_from_any_store(store: str, tmp_path: Path) -> None:
+async def test_counts_and_followed_jobs_are_streamed_from_any_store(store: str, tmp_path: Path) -> None:
     harbor = Harbor(STORES[store](tmp_path))
     async with await harbor.driver.another().open_unmigrated() as driver:
         await driver.migrate()
@@ -66,7 +66,7 @@ async def test_counts_and_followed_jobs_are_told_from_any_store(store: str, tmp_
     await api.aclose()
 
 
-async def test_whoever_comes_back_gets_what_was_missed_and_nothing_twice(api: Api) -> None:
+async def test_a_reader_that_comes_back_gets_what_was_missed_and_nothing_twice(api: Api) -> None:
     job_id = await api.put({"type": "x"})
     async with stream(api, f"jobs={job_id}") as events:
         await events.next()
@@ -75,9 +75,9 @@ async def test_whoever_comes_back_gets_what_was_missed_and_nothing_twice(api: Ap
 
     await api("POST", f"/api/jobs/{job_id}/cancel")
     async with stream(api, f"jobs={job_id}", {"Last-Event-ID": last_id}) as again:
-        seen_id, kind, told = await again.next("snapshot", "job")
+        seen_id, kind, data = await again.next("snapshot", "job")
 
-    assert (kind, told["cancel_requested"]) == ("job", True)
+    assert (kind, data["cancel_requested"]) == ("job", True)
     assert int(seen_id.rpartition("-")[2]) > int(last_id.rpartition("-")[2])
 
 
@@ -87,7 +87,7 @@ async def test_an_id_of_another_life_gets_a_snapshot(api: Api, last_id: str) -> 
         assert (await events.next())[1] == "snapshot"
 
 
-async def test_a_stream_tells_only_the_queues_it_asked_for(api: Api) -> None:
+async def test_a_stream_shows_only_the_queues_it_asked_for(api: Api) -> None:
     async with stream(api, "queues=mail") as events:
         await events.next()
         await api.put({"type": "x"})
@@ -103,10 +103,10 @@ async def test_a_narrowed_token_hears_of_its_queues_only(tmp_path: Path) -> None
         _, _, snapshot = await events.next()
         await api.harbor.client.acancel(foreign.id)
         await api.harbor.client._aenqueue_job(api.harbor.client._new_job(request("mail")))
-        _, kind, told = await events.next()
+        _, kind, data = await events.next()
 
     assert (snapshot["queues"], snapshot["jobs"]) == ([], [])
-    assert (kind, told["name"]) == ("queue", "mail")
+    assert (kind, data["name"]) == ("queue", "mail")
     await api.aclose()
 
 
@@ -130,7 +130,7 @@ async def test_streams_end_when_the_server_stops(api: Api) -> None:
         await events.ended()
 
 
-async def test_one_stream_too_many_is_told_to_come_back() -> None:
+async def test_one_stream_too_many_is_asked_to_come_back() -> None:
     api = Api(max_streams=1)
     async with stream(api) as first:
         await first.next()
@@ -182,7 +182,7 @@ async def test_a_reader_that_does_not_keep_up_is_dropped(api: Api, monkeypatch: 
         await events.ended()
 
 
-async def test_a_store_that_goes_away_is_told_and_the_stream_goes_on(
+async def test_a_store_that_goes_away_is_reported_and_the_stream_goes_on(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stream(api) as events:
@@ -209,7 +209,7 @@ def request(queue: str) -> JobRequest:
     return JobRequest(type="x", queue=queue)
 
 
-async def test_a_followed_job_that_is_deleted_is_told_to_be_gone(api: Api) -> None:
+async def test_a_followed_job_that_is_deleted_is_reported_as_gone(api: Api) -> None:
     job_id = await api.put({"type": "x"})
     await api.kill()
     async with stream(api, f"jobs={job_id}") as events:
@@ -298,11 +298,11 @@ async def test_a_page_that_scrolls_follows_other_jobs_on_the_same_stream(api: Ap
         answer = await api("POST", path, {"jobs": [second]})
         await api("POST", f"/api/jobs/{first}/cancel")
         await api("POST", f"/api/jobs/{second}/cancel")
-        _, _, told = await events.next("job")
+        _, _, data = await events.next("job")
 
     assert [one["id"] for one in snapshot["jobs"]] == [first]
     assert [(one["id"], one["state"]) for one in answer.json()["jobs"]] == [(second, "ready")]
-    assert (told["id"], told["state"]) == (second, "cancelled")
+    assert (data["id"], data["state"]) == (second, "cancelled")
 
 
 async def test_nobody_steers_the_stream_of_another(tmp_path: Path) -> None:
@@ -358,13 +358,13 @@ async def test_an_action_on_many_jobs_is_followed_to_its_end(api: Api) -> None:
         action = (await api("POST", "/api/bulk", asked)).json()
         _, _, held = await events.next("bulk")
         await api("POST", f"/api/bulk/{action['id']}/now")
-        told = held
-        while told["state"] != "done":
-            _, _, told = await events.next("bulk")
+        data = held
+        while data["state"] != "done":
+            _, _, data = await events.next("bulk")
 
     assert (held["id"], held["state"], held["done"]) == (action["id"], "held", 0)
-    assert (told["done"], told["of"]) == (1, 1)
-    assert told == (await api("GET", f"/api/bulk/{action['id']}")).json()
+    assert (data["done"], data["of"]) == (1, 1)
+    assert data == (await api("GET", f"/api/bulk/{action['id']}")).json()
 
 
 async def test_who_comes_back_gets_the_newest_board_though_others_listened_meanwhile(
@@ -385,9 +385,9 @@ async def test_who_comes_back_gets_the_newest_board_though_others_listened_meanw
             seen |= (await others.next("board"))[2]
         async with stream(api, "topics=board", {**mine, "Last-Event-ID": last_id}) as again:
             assert (await again.next())[1] == "resumed"
-            told: dict[str, Any] = {}
-            while "queues" not in told:
-                told |= (await again.next("board"))[2]
+            data: dict[str, Any] = {}
+            while "queues" not in data:
+                data |= (await again.next("board"))[2]
 
-    assert [(row["name"], row["ready"]) for row in told["queues"]] == [("mail", 1)]
+    assert [(row["name"], row["ready"]) for row in data["queues"]] == [("mail", 1)]
     await api.aclose()

@@ -101,3 +101,42 @@ async def test_a_person_mutes_a_cause_and_takes_a_setting_back(api: Api) -> None
     assert undone.status_code == 200, undone.text
     assert (await api("GET", "/api/queues/mail")).json()["max_running"] is None
     assert [one["undo"] for one in await changes(api)] == [None, "done", None, None]
+
+
+async def test_a_person_looks_at_a_workflow_cancels_and_retries_it(api: Api) -> None:
+    nodes = [
+        {"name": "charge", "job": {"type": "charge", "queue": "money"}},
+        {"name": "pack", "job": {"type": "pack", "queue": "boxes"}, "after": ["charge"]},
+        {"name": "ship", "job": {"type": "ship", "queue": "boxes"}, "after": ["pack"]},
+    ]
+    body = {"name": "order", "queue": "orders", "nodes": nodes, "idempotency_key": "order/42"}
+    flow = (await api("POST", "/api/workflows", body)).json()
+    again = await api("POST", "/api/workflows", body)
+    assert (again.status_code, again.json()["nodes"]) == (200, flow["nodes"])
+    await api.kill("money")
+    path = f"/api/workflows/{flow['id']}"
+
+    async def states() -> dict[str, str]:
+        graph = (await api("GET", f"{path}/graph")).json()
+        assert [node["layer"] for node in graph["nodes"]] == [0, 1, 2]
+        assert [edge[:2] for edge in graph["edges"]] == [
+            [flow["nodes"]["charge"], flow["nodes"]["pack"]],
+            [flow["nodes"]["pack"], flow["nodes"]["ship"]],
+        ]
+        return {node["name"]: node["state"] for node in graph["nodes"]}
+
+    assert await states() == {"charge": "failed", "pack": "cancelled", "ship": "cancelled"}
+    failed = (await api("GET", "/api/workflows?state=failed")).json()["items"]
+    assert [(one["id"], one["counts"]["failed"]) for one in failed] == [(flow["id"], 1)]
+    children = (await api("GET", f"{path}/children?state=cancelled&limit=1")).json()
+    assert [one["name"] for one in children["items"]] == ["pack"]
+    preview = (await api("POST", f"{path}/retry", {"dry_run": True})).json()
+    assert [one["name"] for one in preview["samples"]] == ["charge", "pack", "ship"]
+    assert (await api("POST", f"{path}/retry")).json()["retried"] == 3
+    assert await states() == {"charge": "ready", "pack": "blocked", "ship": "blocked"}
+    [listed] = (await api("GET", "/api/workflows?state=blocked,running")).json()["items"]
+    assert (listed["id"], listed["counts"]["open"]) == (flow["id"], 3)
+    stopping = (await api("POST", f"{path}/cancel", {"dry_run": True})).json()
+    assert (stopping["waiting"], stopping["running"]) == (3, 0)
+    assert (await api("POST", f"{path}/cancel")).json()["state"] == "cancelled"
+    assert set((await states()).values()) == {"cancelled"}

@@ -1,4 +1,4 @@
-"""Many hostile callers at once, against a real server: whoever asks whether it lives gets an answer.
+"""Many hostile callers at once, against a real server: the health check is always answered.
 
 Small by default. TASKHARBOR_HOSTILE=10000 makes so many connections, and holds the server to half a second:
 for a quiet machine. All of it goes to 127.0.0.1, and has an end.
@@ -57,7 +57,7 @@ class Server:
     def peak(self) -> int:
         status = Path(f"/proc/{self.pid}/status")
         if not status.exists():
-            pytest.skip("this machine does not tell how much memory a process had")
+            pytest.skip("this machine does not show how much memory a process had")
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         assert found is not None
         return int(found[1]) * 1024
@@ -223,11 +223,11 @@ def test_a_server_under_hostile_callers_answers_soon_and_stays_small(
         attack.join()
     prober.stop()
 
-    peak, said = server.peak, server.log.read_text()
+    peak, logged = server.peak, server.log.read_text()
     print(f"slowest {prober.slowest:.3f} s of {prober.answered}, {prober.refused} refused, {peak >> 20} MiB")
     assert prober.answered > 20
     assert prober.refused == 0
     assert prober.slowest < SLOWEST_SECONDS
     assert peak < MOST_MEMORY
-    assert "connections: " in said, "nothing was logged"
-    assert len(said.splitlines()) < 200
+    assert "connections: " in logged, "nothing was logged"
+    assert len(logged.splitlines()) < 200

@@ -199,7 +199,7 @@ async def test_a_result_is_waited_for(api: Api) -> None:
     assert (answer["state"], answer["is_over"], answer["result"]) == ("completed", True, {"sum": 3})
 
 
-async def test_a_wait_that_is_over_tells_how_far_the_job_is(api: Api) -> None:
+async def test_a_wait_that_is_over_shows_how_far_the_job_is(api: Api) -> None:
     job_id = await api.put({"type": "x"})
 
     answer = (await api("GET", f"/api/jobs/{job_id}/result?wait_s=0.05")).json()
@@ -217,7 +217,7 @@ async def test_a_wait_ends_when_the_server_stops(api: Api) -> None:
     assert (await asyncio.wait_for(waiting, 20)).json()["is_over"] is False
 
 
-async def test_why_a_job_waits_is_told(api: Api) -> None:
+async def test_why_a_job_waits_is_shown(api: Api) -> None:
     job_id = await api.put({"type": "x", "delay_s": 3600})
 
     answer = (await api("GET", f"/api/jobs/{job_id}/why")).json()
@@ -226,7 +226,7 @@ async def test_why_a_job_waits_is_told(api: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["DELETE", "POST"])
-async def test_cancel_tells_the_new_state(api: Api, method: str) -> None:
+async def test_cancel_shows_the_new_state(api: Api, method: str) -> None:
     waiting = await api.put({"type": "x"})
     running = await api.put({"type": "x", "queue": "busy"})
     await api.claim("busy")
@@ -303,7 +303,7 @@ async def test_tasks_bring_their_options_and_check_their_arguments() -> None:
     await api.aclose()
 
 
-async def test_a_server_may_be_told_to_take_any_type() -> None:
+async def test_a_server_may_be_set_to_take_any_type() -> None:
     harbor = Harbor("memory://")
 
     @harbor.task
@@ -316,7 +316,7 @@ async def test_a_server_may_be_told_to_take_any_type() -> None:
     await api.aclose()
 
 
-async def test_the_middleware_of_the_harbor_stands_around_enqueues_over_http() -> None:
+async def test_the_middleware_of_the_harbor_wraps_enqueues_over_http() -> None:
     harbor = Harbor("memory://")
     seen: list[str] = []
 

@@ -52,7 +52,7 @@ def server(url: str) -> Iterator[tuple[str, int]]:
 def peak_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
-        pytest.skip("this machine does not tell how much memory a process had")
+        pytest.skip("this machine does not show how much memory a process had")
     found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
     assert found is not None
     return int(found[1]) * 1024

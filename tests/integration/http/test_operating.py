@@ -81,7 +81,7 @@ async def test_a_retry_can_insist_on_a_queue(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "changes",
     [
         {"max_running": -1},
         {"max_running": "4"},
@@ -94,10 +94,10 @@ async def test_a_retry_can_insist_on_a_queue(api: Api) -> None:
         {"colour": "red"},
     ],
 )
-async def test_settings_that_make_no_sense_change_nothing(api: Api, said: dict[str, Any]) -> None:
+async def test_settings_that_make_no_sense_change_nothing(api: Api, changes: dict[str, Any]) -> None:
     before = (await api("GET", "/api/queues/mail")).json()
 
-    assert (await api("PATCH", "/api/queues/mail", said)).status_code == 422
+    assert (await api("PATCH", "/api/queues/mail", changes)).status_code == 422
     after = (await api("GET", "/api/queues/mail")).json()
     assert {**after, "age_s": 0} == {**before, "age_s": 0}
 
@@ -290,7 +290,7 @@ async def test_a_server_that_is_about_to_stop_is_not_ready(api: Api) -> None:
     assert (await api("GET", "/api/events")).status_code == 503
 
 
-async def test_an_error_that_nobody_foresaw_tells_the_caller_nothing(
+async def test_an_unforeseen_error_shows_the_caller_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     driver = await api.harbor.client.adriver()

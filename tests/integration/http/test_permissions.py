@@ -14,7 +14,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import wire
-from taskharbor.drivers.messages import Claim
+from taskharbor.drivers.messages import Claim, Resolution
 from taskharbor.drivers.wire import VERBS, Role
 from taskharbor.model.job import NewJob
 from taskharbor.model.presence import Sample, WorkerReport
@@ -53,6 +53,8 @@ def arguments_of(verb: str, queue: str = "mail", job_id: str = MINE) -> dict[str
         "reserve": {"claim": claim},
         "extend_leases": {"leases": [], "lease_for": 30 * SECOND},
         "settle": {"settlements": []},
+        "note": {"notes": []},
+        "resolve": {"items": [Resolution(id=job_id)]},
         "exchange": {"settlements": [], "claim": claim},
         "reclaim": {},
         "promote": {},
@@ -116,8 +118,8 @@ class RightsApi(Api):
         await driver.hold_role("leader", "w-theirs", timedelta(minutes=5))
 
     async def verb(self, verb: str, token: str, arguments: dict[str, Any] | None = None) -> Any:
-        said = arguments_of(verb) if arguments is None else msgspec.json.decode(wire.encode(arguments))
-        return await self("POST", f"/api/driver/{verb}", said, token=token)
+        body = arguments_of(verb) if arguments is None else msgspec.json.decode(wire.encode(arguments))
+        return await self("POST", f"/api/driver/{verb}", body, token=token)
 
 
 @pytest.fixture
@@ -377,10 +379,10 @@ async def test_an_idempotency_key_does_not_lead_to_the_job_of_another_producer(a
 async def test_an_id_of_another_queue_says_nothing_about_its_job(api: RightsApi) -> None:
     sent = {"jobs": [NewJob(id=THEIRS, type="type-theirs", queue="mail")]}
 
-    [told] = (await api.verb("enqueue", api.narrow["operator"], sent)).json()
+    [answer] = (await api.verb("enqueue", api.narrow["operator"], sent)).json()
     [whole] = (await api.verb("enqueue", api.tokens["operator"], sent)).json()
 
-    assert (told["result"], told["version"]) == ("duplicate", 0)
+    assert (answer["result"], answer["version"]) == ("duplicate", 0)
     assert whole["version"] > 0
 
 
@@ -396,14 +398,14 @@ async def test_who_forgets_a_worker_or_gives_up_a_role_is_in_the_audit_log(
     await api.verb("release_role", token)
     await asyncio.sleep(0)
 
-    told = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
-    assert [one["operation"] for one in told] == ["driver.forget_worker", "driver.release_role"]
-    assert (told[0]["worker"], told[1]["harbor_role"], told[1]["holder"]) == (
+    entries = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
+    assert [one["operation"] for one in entries] == ["driver.forget_worker", "driver.release_role"]
+    assert (entries[0]["worker"], entries[1]["harbor_role"], entries[1]["holder"]) == (
         "w-theirs",
         "leader",
         "w-theirs",
     )
-    assert {one["principal"] for one in told} == {token.split("_")[1]}
+    assert {one["principal"] for one in entries} == {token.split("_")[1]}
 
 
 @pytest.mark.parametrize("verb", CALLED)
@@ -414,8 +416,8 @@ async def test_what_the_table_says_is_audited(
     await api.verb(verb, api.tokens["admin"])
     await asyncio.sleep(0)
 
-    told = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
-    assert told == ({f"driver.{verb}"} if PERMISSIONS[f"driver.{verb}"].is_audited else set())
+    audited = {vars(one)["operation"] for one in caplog.records if one.name == "taskharbor.audit"}
+    assert audited == ({f"driver.{verb}"} if PERMISSIONS[f"driver.{verb}"].is_audited else set())
 
 
 # ------------------------------------------------------------------ asked again
@@ -474,7 +476,7 @@ async def test_a_stream_of_hints_ends_with_its_token(tmp_path: Path, monkeypatch
     await api.aclose()
 
 
-async def test_a_stream_of_hints_does_not_tell_of_cancels_in_other_queues(api: RightsApi) -> None:
+async def test_a_stream_of_hints_does_not_show_cancels_in_other_queues(api: RightsApi) -> None:
     driver = await api.harbor.client.adriver()
     await driver.forget_worker("w-theirs")  # its report has lapsed, and its job still runs
     ids = [f"01900000-0000-7000-8000-00000000000{number}" for number in (3, 4)]

@@ -254,7 +254,7 @@ def test_loopback_needs_no_token(host: str) -> None:
     refuse_open_address(app(), host)
 
 
-def test_a_port_that_is_taken_is_told_in_words() -> None:
+def test_a_port_that_is_taken_is_reported_in_words() -> None:
     taken = bind("127.0.0.1", 0)
     taken.listen()
     try:

@@ -31,9 +31,9 @@ class Browser(Api):
         super().__init__(Harbor("memory://", clock=self.clock), tokens=folder / "tokens.json", **config)
 
     async def sign_in(self, token: str | None = None, **headers: str) -> Any:
-        said = headers or {"Origin": "http://localhost"}
+        origin = headers or {"Origin": "http://localhost"}
         body = {"token": token or self.token}
-        return await self("POST", "/api/session", body, headers={**OWN, **said})
+        return await self("POST", "/api/session", body, headers={**OWN, **origin})
 
     async def cookie(self, **headers: str) -> dict[str, str]:
         answer = await self.sign_in(**headers)
@@ -71,8 +71,8 @@ async def test_below_a_prefix_the_cookie_is_for_that_prefix_only(api: Browser) -
     site = Starlette(routes=[Mount("/a/b", api.app)])
     transport = httpx2.ASGITransport(app=site)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        said = {**OWN, "Origin": "http://localhost"}
-        answer = await http.post("/a/b/api/session", json={"token": api.token}, headers=said)
+        origin = {**OWN, "Origin": "http://localhost"}
+        answer = await http.post("/a/b/api/session", json={"token": api.token}, headers=origin)
 
     assert "; Path=/a/b/; " in answer.headers["set-cookie"]
 
@@ -211,8 +211,8 @@ async def test_five_wrong_tokens_in_a_minute_are_enough(api: Browser) -> None:
     assert [answer.status_code for answer in answers] == [401] * 5 + [429]
     assert (right.status_code, right.headers["retry-after"]) == (429, "60")
     async with api.caller("192.0.2.9") as elsewhere:
-        said = {**OWN, "Origin": "http://localhost"}
-        other = await elsewhere.post("/api/session", json={"token": api.token}, headers=said)
+        origin = {**OWN, "Origin": "http://localhost"}
+        other = await elsewhere.post("/api/session", json={"token": api.token}, headers=origin)
     assert other.status_code == 204
     api.clock.advance(timedelta(minutes=1))
     assert (await api.sign_in()).status_code == 204
@@ -222,19 +222,19 @@ async def test_five_wrong_tokens_in_a_minute_are_enough(api: Browser) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"Origin": "null"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "none"}]
+    "origin", [{}, {"Origin": "null"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "none"}]
 )
-async def test_a_change_by_cookie_must_come_from_our_own_page(api: Browser, said: dict[str, str]) -> None:
-    headers = {**await api.cookie(), **said}
+async def test_a_change_by_cookie_must_come_from_our_own_page(api: Browser, origin: dict[str, str]) -> None:
+    headers = {**await api.cookie(), **origin}
 
     assert (await api("POST", "/api/jobs", {"type": "x"}, headers=headers)).status_code == 403
-    assert (await api("POST", "/api/session", {"token": api.token}, headers=said)).status_code == 403
+    assert (await api("POST", "/api/session", {"token": api.token}, headers=origin)).status_code == 403
     assert (await api("POST", "/api/jobs", {"type": "x"}, token=api.token)).status_code == 201
 
 
-@pytest.mark.parametrize("said", [OWN, {"Origin": "http://localhost"}])
-async def test_a_change_by_cookie_from_our_own_page_is_made(api: Browser, said: dict[str, str]) -> None:
-    headers = {**await api.cookie(), **said}
+@pytest.mark.parametrize("origin", [OWN, {"Origin": "http://localhost"}])
+async def test_a_change_by_cookie_from_our_own_page_is_made(api: Browser, origin: dict[str, str]) -> None:
+    headers = {**await api.cookie(), **origin}
 
     assert (await api("POST", "/api/jobs", {"type": "x"}, headers=headers)).status_code == 201
 
@@ -290,10 +290,10 @@ async def test_signing_in_is_in_the_audit_log(api: Browser, caplog: pytest.LogCa
     await asyncio.sleep(0)
     await api.sign_in("wrong")
 
-    told = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
-    assert [(one["operation"], one["status"]) for one in told] == [
+    entries = [vars(one) for one in caplog.records if one.name == "taskharbor.audit"]
+    assert [(one["operation"], one["status"]) for one in entries] == [
         ("open_session", 204),
         ("open_session", 401),
     ]
-    assert told[0]["principal"] == api.token.split("_")[1]
-    assert api.token not in str(told)
+    assert entries[0]["principal"] == api.token.split("_")[1]
+    assert api.token not in str(entries)

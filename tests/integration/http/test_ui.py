@@ -170,8 +170,8 @@ def test_a_server_names_the_address_of_its_dashboard(
     with served(app) as port:
         talk(port, b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
-    said = [record.getMessage() for record in caplog.records]
-    assert (f"dashboard: http://127.0.0.1:{port}/ui/" in said) == is_named
+    messages = [record.getMessage() for record in caplog.records]
+    assert (f"dashboard: http://127.0.0.1:{port}/ui/" in messages) == is_named
 
 
 # ------------------------------------------------------------------ pages of other sites
@@ -181,12 +181,14 @@ NAVIGATION = {"Sec-Fetch-Mode": "navigate"}
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_a_page_of_another_site_may_only_lead_to_the_dashboard(api: Api, site: str) -> None:
-    said = {"Sec-Fetch-Site": site}
+    site_header = {"Sec-Fetch-Site": site}
 
-    led = [(await api("GET", path, headers={**said, **NAVIGATION})).status_code for path in ("/", "/ui/")]
+    led = [
+        (await api("GET", path, headers={**site_header, **NAVIGATION})).status_code for path in ("/", "/ui/")
+    ]
     others = ("/ui/", "/api/queues", "/api/events", "/livez", "/api/openapi.json")
-    read = [(await api("GET", path, headers=said)).status_code for path in others]
-    opened = (await api("GET", "/api/queues", headers={**said, **NAVIGATION})).status_code
+    read = [(await api("GET", path, headers=site_header)).status_code for path in others]
+    opened = (await api("GET", "/api/queues", headers={**site_header, **NAVIGATION})).status_code
 
     assert led == [303, 200]
     assert (read, opened) == ([403] * 5, 403)

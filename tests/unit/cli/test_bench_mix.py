@@ -87,7 +87,7 @@ def test_it_balances_when_every_job_ended_once_and_as_it_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "record", "told"),
+    ("asked", "record", "message"),
     [
         ("p", None, "lost: plain p is not in the store"),
         ("p", job("p", JobState.RUNNING, None), "plain p never ended: it is running"),
@@ -97,18 +97,20 @@ def test_it_balances_when_every_job_ended_once_and_as_it_must() -> None:
         ("d", job("d", JobState.FAILED, attempts=1), "failing d failed 1 time, not 2"),
     ],
 )
-def test_a_job_that_is_not_as_it_must_be_is_told(asked: str, record: JobRecord | None, told: str) -> None:
+def test_a_job_that_is_not_as_it_must_be_is_reported(
+    asked: str, record: JobRecord | None, message: str
+) -> None:
     stored = 2 if record is None else 3
 
-    assert added_up({**GOOD, asked: record}, stored=stored).problems == [told]
+    assert added_up({**GOOD, asked: record}, stored=stored).problems == [message]
 
 
-def test_a_job_that_ended_twice_is_told() -> None:
+def test_a_job_that_ended_twice_is_reported() -> None:
     assert added_up(GOOD, f=2).problems == ["flaky f ended 2 times"]
 
 
 @pytest.mark.parametrize("stored", [2, 4])
-def test_a_store_that_counts_otherwise_is_told(stored: int) -> None:
+def test_a_store_that_counts_otherwise_is_reported(stored: int) -> None:
     assert added_up(GOOD, stored=stored).problems == [f"the store counts {stored} jobs, but 3 were enqueued"]
 
 
@@ -186,7 +188,7 @@ def test_it_gives_up_when_jobs_never_end_and_cleans_up(shell: Shell, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"fail_queue": "alarms"}, "makes a job in alarms"),
         ({"retention": Retention(completed=timedelta(0))}, "deletes jobs"),
@@ -194,7 +196,7 @@ def test_it_gives_up_when_jobs_never_end_and_cleans_up(shell: Shell, monkeypatch
     ],
 )
 def test_a_store_whose_settings_would_spoil_the_account_is_refused(
-    shell: Shell, settings: dict[str, Any], told: str
+    shell: Shell, settings: dict[str, Any], message: str
 ) -> None:
     async def configure(driver: Driver) -> None:
         await driver.configure_queue(QueueSettings(queue=EVERY_QUEUE, **settings))
@@ -204,4 +206,4 @@ def test_a_store_whose_settings_would_spoil_the_account_is_refused(
     answer = shell("bench", "--mix", "--jobs", "20")
 
     assert answer.code == 2
-    assert told in answer.err
+    assert message in answer.err

@@ -84,7 +84,7 @@ def test_a_stopped_demo_may_leave_waiting_jobs_but_no_running_one() -> None:
     assert not added_up(running, is_drained=False).is_balanced
 
 
-def test_what_happened_is_told_once_and_in_its_own_words() -> None:
+def test_what_happened_is_logged_once_and_in_its_own_words() -> None:
     before = job("a", JobState.RUNNING)
     steps = {
         "failed attempt 1": replace(before, state=JobState.SCHEDULED, attempts=1, last_error="x"),

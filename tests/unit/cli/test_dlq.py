@@ -54,16 +54,16 @@ def test_retry_refuses_a_job_that_is_no_dead_letter(shell: Shell) -> None:
     assert shell.get(done).state is JobState.COMPLETED
 
 
-def test_everything_is_retried_only_when_it_is_said(shell: Shell) -> None:
+def test_everything_is_retried_only_on_request(shell: Shell) -> None:
     letter = dead_letter(shell)
 
     unsaid = shell("dlq", "retry", "--yes")
     dry = shell("dlq", "retry", "--all", "--dry-run", "--json")
-    said = shell("dlq", "retry", "--all", "--yes", "--json")
+    answer = shell("dlq", "retry", "--all", "--yes", "--json")
 
     assert unsaid.code == 2
     assert (dry.json["matched"], dry.json["changed"]) == (1, 0)
-    assert said.json["changed"] == 1
+    assert answer.json["changed"] == 1
     assert shell.get(letter).state is JobState.READY
 
 

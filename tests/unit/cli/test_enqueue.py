@@ -67,7 +67,7 @@ def test_many_jobs_come_from_a_file(shell: Shell, tmp_path: Path) -> None:
     assert (queue["name"], queue["ready"]) == ("bulk", 1201)
 
 
-def test_a_bad_line_is_named_and_what_is_in_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_bad_line_is_named_and_what_is_in_is_reported(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "jobs.ndjson"
     file.write_text('{"type": "a"}\n' * 500 + '{"typ": "b"}\n')
 

@@ -99,7 +99,7 @@ def test_a_table_without_a_terminal_is_plain_text_in_columns(shell: Shell) -> No
     assert line.split()[:4] == [job_id, "send_mail", "mail", "ready"]
 
 
-def test_show_tells_everything_and_hides_what_sounds_secret(shell: Shell) -> None:
+def test_show_prints_everything_and_hides_what_sounds_secret(shell: Shell) -> None:
     payload = b'{"to": "a@b.c", "password": "hunter2", "nested": [{"api_key": "k-123"}]}'
     job_id = shell.enqueue(payload=payload, headers={"authorization": "Bearer x"})
 
@@ -155,10 +155,10 @@ def test_escape_sequences_in_a_job_never_reach_the_terminal(shell: Shell) -> Non
 def test_why_gives_the_reason_in_words_and_as_data(shell: Shell) -> None:
     job_id = shell.enqueue(queue="mail", delay=timedelta(hours=1))
 
-    told = shell("jobs", "why", job_id)
+    answer = shell("jobs", "why", job_id)
     data = shell("jobs", "why", job_id, "--json").json
 
-    assert "is scheduled: due in" in told.out
+    assert "is scheduled: due in" in answer.out
     assert (data["reason"], data["state"], data["id"]) == ("scheduled", "scheduled", job_id)
     assert data["until"].endswith("Z")
 
@@ -191,20 +191,20 @@ def test_failed_and_cancelled_jobs_count_the_tries_they_had(shell: Shell) -> Non
     assert tries_of(shell) == ["1/1", "0", "1"]
 
 
-def test_a_job_that_succeeded_in_the_end_tells_of_its_last_failure(shell: Shell) -> None:
+def test_a_job_that_succeeded_in_the_end_shows_its_last_failure(shell: Shell) -> None:
     job_id = shell.enqueue(max_attempts=5)
     shell.end(lambda job: Retry(job.lease, timedelta(0), "boom"))
     shell.end(lambda job: Ack(job.lease))
 
-    told = shell("jobs", "show", job_id).out
+    shown = shell("jobs", "show", job_id).out
 
-    assert "2/5 (1 failed, 0 stalled, 2 starts)" in told
-    assert "last failure" in told
-    assert "\n  failed " not in told
+    assert "2/5 (1 failed, 0 stalled, 2 starts)" in shown
+    assert "last failure" in shown
+    assert "\n  failed " not in shown
     assert "last failure" not in shell("jobs", "show", failed(shell)).out
 
 
-def test_wait_tells_how_each_job_ended(shell: Shell) -> None:
+def test_wait_shows_how_each_job_ended(shell: Shell) -> None:
     good = shell.enqueue()
     shell.end(lambda job: Ack(job.lease, b'{"sent": 3}'))
     bad = failed(shell)
@@ -287,11 +287,11 @@ def test_a_bulk_step_without_a_terminal_needs_yes(shell: Shell) -> None:
     job_id = failed(shell)
 
     asked = shell("jobs", "retry", "--where", "type:mail.*")
-    told = shell("jobs", "retry", "--where", "type:mail.*", "--yes", "--json")
+    answer = shell("jobs", "retry", "--where", "type:mail.*", "--yes", "--json")
 
     assert asked.code == 2
     assert "--yes" in asked.err
-    assert told.json == {"matched": 1, "changed": 1, "skipped": 0, "dry_run": False}
+    assert answer.json == {"matched": 1, "changed": 1, "skipped": 0, "dry_run": False}
     assert shell.get(job_id).state is JobState.READY
 
 

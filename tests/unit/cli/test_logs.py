@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.events import AttemptWentWrong, EventBus
+from taskharbor.events import AttemptWentWrong, DeadlineMissed, EventBus, WorkflowEnded
 from taskharbor.harbor import Harbor
 from taskharbor.observe import logs
 from taskharbor.observe.logs import LogFormat, LogLevel, StderrHandler, log_attempts, log_to_stderr
@@ -56,8 +56,8 @@ def test_people_read_a_traceback_line_by_line_and_none_of_it_passes_for_an_event
     except ValueError:
         logging.getLogger("x").exception("caught", extra={"job_id": "a"})
 
-    said, caught, *trace = stderr().splitlines()
-    assert "two\\nlines" in said
+    first, caught, *trace = stderr().splitlines()
+    assert "two\\nlines" in first
     assert caught.endswith("caught job_id=a")
     assert trace[0] == "    Traceback (most recent call last):"
     assert trace[-2:] == ["    ValueError: two", '    lines "quoted" red a=b']
@@ -90,19 +90,19 @@ def test_the_level_holds_and_a_second_call_replaces_the_first(stderr: Callable[[
 
 
 def went_wrong(**fields: Any) -> AttemptWentWrong:
-    told = {
+    defaults = {
         "job_id": "j", "type": "t", "queue": "q", "worker_id": "w", "kind": "any", "attempt": 2, "fence": 1,
         "outcome": "retried", "state": "ready", "seconds": 0.25, "error": "ValueError: boom",
         "trace": "Traceback (most recent call last):\n  File app.py\nValueError: boom\n",
     }  # fmt: skip
-    return AttemptWentWrong(**{**told, **fields})
+    return AttemptWentWrong(**{**defaults, **fields})
 
 
 @pytest.mark.parametrize(
     ("outcome", "state", "level"),
     [("retried", "ready", "warning"), ("failed", "failed", "error"), ("stalled", "failed", "error")],
 )
-def test_a_failure_is_told_with_its_job_and_as_an_error_when_it_is_final(
+def test_a_failure_is_logged_with_its_job_and_as_an_error_when_it_is_final(
     stderr: Callable[[], str], outcome: str, state: str, level: str
 ) -> None:
     bus = EventBus()
@@ -112,14 +112,14 @@ def test_a_failure_is_told_with_its_job_and_as_an_error_when_it_is_final(
     bus.emit(went_wrong(outcome=outcome, state=state))
 
     record = json.loads(stderr())
-    said = (record["level"], record["job_id"], record["attempt"], record["outcome"])
-    assert said == (level, "j", 2, outcome)
+    fields = (record["level"], record["job_id"], record["attempt"], record["outcome"])
+    assert fields == (level, "j", 2, outcome)
     first, *trace = record["message"].splitlines()
     assert first == f"t {outcome} in 0.250 s: ValueError: boom"
     assert trace == ["Traceback (most recent call last):", "  File app.py", "ValueError: boom"]
 
 
-def test_for_people_the_traceback_stands_below_its_line(stderr: Callable[[], str]) -> None:
+def test_for_people_the_traceback_is_below_its_line(stderr: Callable[[], str]) -> None:
     bus = EventBus()
     log_to_stderr(LogFormat.CONSOLE, LogLevel.WARNING)
     log_attempts(bus)
@@ -145,7 +145,7 @@ def test_above_info_attempts_that_go_well_are_not_heard_of(stderr: Callable[[], 
     log_to_stderr(LogFormat.JSON, LogLevel.WARNING)
     log_attempts(bus)
 
-    assert bus.heard == {AttemptWentWrong}
+    assert bus.heard == {AttemptWentWrong, WorkflowEnded, DeadlineMissed}
 
 
 class StoppedClock:
@@ -178,7 +178,7 @@ def test_each_attempt_that_went_well_has_a_line(stderr: Callable[[], str]) -> No
 
 
 @pytest.mark.parametrize(("level", "lines", "rest"), [(LogLevel.INFO, 5, True), (LogLevel.DEBUG, 40, False)])
-def test_of_very_many_only_the_number_is_told_unless_one_is_debugging(
+def test_of_very_many_only_the_number_is_shown_unless_one_is_debugging(
     stderr: Callable[[], str], monkeypatch: pytest.MonkeyPatch, level: LogLevel, lines: int, rest: bool
 ) -> None:
     monkeypatch.setattr(logs, "LINES_A_SECOND", 5)
@@ -186,6 +186,6 @@ def test_of_very_many_only_the_number_is_told_unless_one_is_debugging(
 
     drained(40, level)
 
-    said = stderr()
-    assert said.count('"outcome": "completed"') == lines
-    assert ("35 more completed within a second: 35 send" in said) is rest
+    output = stderr()
+    assert output.count('"outcome": "completed"') == lines
+    assert ("35 more completed within a second: 35 send" in output) is rest

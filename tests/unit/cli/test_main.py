@@ -24,7 +24,7 @@ def test_every_command_has_help_and_every_flag_a_variable(shell: Shell, call: li
     variables = [option.envvar for option in options_of(call)]
     assert None not in variables
     own = [name for name in variables if name.startswith(f"TASKHARBOR_{'_'.join(call).upper()}_")]
-    assert not own or own[0] in answer.out  # one example tells the rule
+    assert not own or own[0] in answer.out  # one example shows the rule
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
@@ -65,7 +65,7 @@ def test_the_help_of_the_whole_names_every_command(shell: Shell) -> None:
     assert all(f"  {name} " in help_text() for name in COMMANDS)
 
 
-def test_common_flags_may_stand_before_the_command(shell: Shell) -> None:
+def test_common_flags_may_come_before_the_command(shell: Shell) -> None:
     shell.enqueue(queue="mail")
 
     before = shell.bare("--url", shell.url, "--json", "queues", "list")
@@ -121,10 +121,10 @@ def test_a_shell_gets_its_completions(
     monkeypatch.setenv("COMP_WORDS" if kind == "bash" else "_TYPER_COMPLETE_ARGS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
 
-    told = shell.bare()
+    answer = shell.bare()
 
-    assert offered in told.out
-    assert "Usage" not in told.out
+    assert offered in answer.out
+    assert "Usage" not in answer.out
 
 
 def test_an_unknown_command_gets_a_hint(shell: Shell) -> None:
@@ -140,7 +140,7 @@ def test_an_unknown_command_gets_a_hint(shell: Shell) -> None:
         "nosuch://host?password=hunter2x",
     ],
 )
-def test_a_wrong_url_is_told_without_its_password(shell: Shell, url: str) -> None:
+def test_a_wrong_url_is_reported_without_its_password(shell: Shell, url: str) -> None:
     answer = shell.bare("queues", "list", "--url", url)
 
     assert answer.code == 2

@@ -161,10 +161,10 @@ def test_a_schedule_is_deleted_and_one_that_never_fired_says_so(shell: Shell) ->
     assert "never" in shell("schedules", "list").out
     assert "undeclared" in shell("schedules", "list").out
 
-    told = [item["text"] for item in shell("doctor", "--json").json["items"] if item["check"] == "schedules"]
-    assert len(told) == 2
-    assert "schedule nightly makes jobs of report in mail, which no live worker can run" in told[0]
-    assert "schedule old no longer makes jobs" in told[1]
+    texts = [item["text"] for item in shell("doctor", "--json").json["items"] if item["check"] == "schedules"]
+    assert len(texts) == 2
+    assert "schedule nightly makes jobs of report in mail, which no live worker can run" in texts[0]
+    assert "schedule old no longer makes jobs" in texts[1]
 
     assert shell("schedules", "delete", "old").out.startswith("old: deleted; code that still declares it")
     assert shell("schedules", "delete", "nightly", "--json").json == {"name": "nightly", "deleted": True}
@@ -212,19 +212,19 @@ def test_doctor_names_tasks_that_no_worker_of_their_queue_knows(shell: Shell) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("report", "word"),
     [
         ({"types": ("job",), "is_quiet": True}, "has stopped claiming"),
         ({"types": ("job",), "kind": "cpu"}, "need gpu"),
     ],
 )
-def test_doctor_tells_why_the_workers_of_a_queue_leave_its_jobs(
-    shell: Shell, said: dict[str, Any], word: str
+def test_doctor_shows_why_the_workers_of_a_queue_leave_its_jobs(
+    shell: Shell, report: dict[str, Any], word: str
 ) -> None:
-    shell.enqueue("job", requires="any" if "is_quiet" in said else "gpu")
+    shell.enqueue("job", requires="any" if "is_quiet" in report else "gpu")
 
     async def at_work(driver: Driver) -> None:
-        await driver.report_worker(WorkerReport(worker_id="w", queues=("default",), **said))
+        await driver.report_worker(WorkerReport(worker_id="w", queues=("default",), **report))
 
     shell.store(at_work)
 

@@ -35,7 +35,7 @@ def test_a_section_of_the_file_gives_a_command_its_defaults(shell: Shell, file: 
     assert mended.code == 0
 
 
-def test_config_show_tells_value_and_source_and_hides_passwords(shell: Shell, file: Path) -> None:
+def test_config_show_prints_value_and_source_and_hides_passwords(shell: Shell, file: Path) -> None:
     file.write_text('url = "postgresql://me:hunter2@db/jobs"\n[worker]\nconcurrency = 4\n')
 
     shown = shell.bare("config", "show", "--json")
@@ -63,7 +63,7 @@ def test_another_file_may_be_named(shell: Shell, file: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["ulr = 'memory://'", "url = 7", "[worker]\nlease = 'soon'", "not toml ="])
-def test_a_wrong_file_is_told_before_anything_is_done(shell: Shell, file: Path, text: str) -> None:
+def test_a_wrong_file_is_reported_before_anything_is_done(shell: Shell, file: Path, text: str) -> None:
     file.write_text(text)
 
     answer = shell.bare("queues", "list")

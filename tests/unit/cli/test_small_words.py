@@ -27,7 +27,7 @@ def test_csv_has_instants_and_empty_cells(shell: Shell) -> None:
     assert scheduled["when"].startswith("2030-05-17T09:30:00")
 
 
-def test_a_missing_file_is_told_alone(shell: Shell) -> None:
+def test_a_missing_file_is_reported_alone(shell: Shell) -> None:
     ran = shell("enqueue", "x", "-f", "missing.jsonl")
 
     assert (ran.code, ran.out) == (2, "")
@@ -67,7 +67,7 @@ def test_a_schedule_that_cannot_be_read_is_a_row_that_says_so(
     assert "broken: time zone 'Europe/Berlin' is not known" in ran.out
 
 
-def test_a_section_that_is_no_table_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_section_that_is_no_table_is_refused(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "taskharbor.toml").write_text("worker = 5\n")
 
     ran = shell.bare("jobs", "list")
@@ -91,7 +91,7 @@ def test_the_demo_leaves_the_store_of_the_environment_alone(
     monkeypatch.setattr(demo, "Demo", Looking)
     monkeypatch.setenv("TASKHARBOR_URL", "sqlite:///mine.db")
     shell.bare("demo", "--once")
-    shell.bare("demo", "--once", "--url", "sqlite:///said.db")
+    shell.bare("demo", "--once", "--url", "sqlite:///given.db")
 
     assert seen[0].endswith("/demo.db")
-    assert seen[1] == "sqlite:///said.db"
+    assert seen[1] == "sqlite:///given.db"

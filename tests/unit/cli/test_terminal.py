@@ -46,7 +46,7 @@ def test_json_keeps_the_data_and_loses_the_controls() -> None:
         "password authentication failed, used hunter2",
     ],
 )
-def test_passwords_are_hidden_wherever_they_stand(text: str) -> None:
+def test_passwords_are_hidden_wherever_they_are(text: str) -> None:
     shown = without_passwords(text, "postgresql://user:hunter2@host/db")
 
     assert "hunter2" not in shown

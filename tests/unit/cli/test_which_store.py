@@ -166,7 +166,7 @@ def test_an_app_that_reads_the_variable_keeps_its_own_default(
         ("def f():\n    raise KeyError\n\nf()\n", 2, "KeyError"),
     ],
 )
-def test_an_app_that_raises_is_told_with_file_and_line(
+def test_an_app_that_raises_is_reported_with_file_and_line(
     shell: Shell, app: str, tmp_path: Path, code: str, line: int, what: str
 ) -> None:
     (tmp_path / "which_app.py").write_text(code)

@@ -35,14 +35,14 @@ def job(state: JobState = JobState.READY, **fields: Any) -> JobRecord:
 
 
 def worker(**fields: Any) -> WorkerInfo:
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "worker_id": "w-1",
         "queues": ("media",),
         "lanes": ("any",),
         "concurrency": 2,
         **fields,
     }
-    return WorkerInfo(report=WorkerReport(**said), seen_at=NOW, expires_at=NOW + MINUTE)
+    return WorkerInfo(report=WorkerReport(**values), seen_at=NOW, expires_at=NOW + MINUTE)
 
 
 def queue(running: int = 0, **rules: Any) -> QueueInfo:
@@ -61,7 +61,7 @@ def test_a_scheduled_job_waits_for_its_time() -> None:
     assert "due in 5m" in answer.text
 
 
-def test_a_scheduled_retry_tells_what_went_wrong_and_what_else_will_hold_it() -> None:
+def test_a_scheduled_retry_shows_what_went_wrong_and_what_else_will_hold_it() -> None:
     record = job(JobState.SCHEDULED, run_at=NOW + MINUTE, attempts=2, last_error="boom")
 
     answer = why(Situation(job=record, now=NOW, queue=queue(paused=True)))
@@ -313,9 +313,19 @@ def test_a_job_that_a_second_run_finished_says_so() -> None:
     assert "second one was started" in fact
 
 
-def test_a_job_of_a_schedule_and_a_second_run_tell_where_they_come_from() -> None:
+def test_a_job_of_a_schedule_and_a_second_run_show_where_they_come_from() -> None:
     ticked = job(JobState.COMPLETED, finished_at=NOW, headers={"taskharbor-schedule": "nightly"})
     copy = job(JobState.CANCELLED, finished_at=NOW, speculates_on="01a1de6c-0000-738c-9f3a-6aa1afc95af6")
 
     assert why(Situation(job=ticked, now=NOW)).facts == ("schedule nightly made it",)
     assert "second run of job 01a1de6c-0000" in why(Situation(job=copy, now=NOW)).facts[-1]
+
+
+async def test_queues_that_are_known_are_not_counted_again(driver: MemoryDriver) -> None:
+    mine = await put(driver)
+    known = await driver.queues(now=NOW)
+    paused = [replace(info, rules=QueueRules(paused=True)) for info in known]
+    others = [replace(info, queue="others") for info in paused]
+
+    assert (await look_into(driver, mine, now=NOW, known=paused)).reason is Reason.PAUSED
+    assert (await look_into(driver, mine, now=NOW, known=others)).reason is Reason.NO_WORKER

@@ -99,7 +99,7 @@ async def test_a_caller_who_reads_nothing_is_let_go_and_one_who_reads_slowly_sta
     assert limits.dropped == {"unread": 1}
 
 
-async def test_a_flood_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flood_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     limits = ConnectionLimits(2, 0)
     with caplog.at_level(logging.WARNING, "taskharbor.server"):
         for now in range(1000):

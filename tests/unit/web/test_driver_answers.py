@@ -14,6 +14,7 @@ import pytest
 
 from taskharbor.drivers import wire
 from taskharbor.drivers.messages import Claim, Query, Wakeup, WakeupKind
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.job import NewJob, Update
 from taskharbor.model.limits import RateLimit
 from taskharbor.model.logbook import LogEntry, LogKey
@@ -159,7 +160,7 @@ def see_attempts(judge: Judge) -> None:
     assert speculated["type"] == "Speculated"
     assert judge.ask("speculate", job_id=NOBODY, now=NOW)["type"] == "Failure"
     empty = judge.ask("reserve", claim=Claim(queues=("empty",), worker_id="w"), now=NOW)
-    assert empty == {"jobs": [], "given_up": []}
+    assert empty == {"jobs": []}
 
 
 def see_looking(judge: Judge) -> None:
@@ -262,6 +263,34 @@ def see_the_store(judge: Judge) -> None:
     assert judge.ask("migrate") == []
 
 
+def see_families(judge: Judge) -> None:
+    root, event = job_id(900), job_id(901)
+    family = [
+        NewJob(id=root, type="t", queue="families"),
+        NewJob(id=event, type="t", queue="families", bonds=Bonds(parent=root, done_by="call", within=SECOND)),
+    ]
+    if not judge.ask("hello")["capabilities"]["workflows"]:
+        judge.refused("enqueue", jobs=family, now=NOW)
+        judge.asked |= {"note", "resolve"}
+        return
+    put_in(judge, *family)
+    claim = Claim(queues=("families",), worker_id="w-1", lease_for=60 * SECOND)
+    [job] = judge.ask("reserve", claim=claim, now=NOW)["jobs"]
+    note = {"name": "step", "data": "eA==", "lease": lease_of(job)}
+    lost = {**note, "lease": lease_of(job, token="0" * 32)}
+    [kept, refused] = judge.ask("note", notes=[note, lost], now=NOW)
+    assert (kept["data"], refused["error"]) == ("eA==", "LeaseMismatch")
+    items = [{"id": event, "result": "eA=="}, {"id": NOBODY}, {"id": root}]
+    answers = judge.ask("resolve", items=items, now=NOW)
+    assert [answer["type"] for answer in answers] == ["Resolved", "Failure", "Failure"]
+    park = {"type": "Park", "lease": lease_of(job), "delay": "PT1S", "notes": [{"name": "nap", "data": ""}]}
+    [settled] = judge.ask("settle", settlements=[park], now=NOW)
+    assert settled["state"] == "scheduled"
+    [record] = judge.ask("get", ids=[root], now=NOW)
+    assert [one["name"] for one in record["notes"]] == ["step", "nap"]
+    judge.refused("enqueue", jobs=[NewJob(id=job_id(902), type="t", bonds=Bonds(parent=NOBODY))], now=NOW)
+
+
 SIGHTS = (
     see_the_store,
     see_jobs_in,
@@ -272,6 +301,7 @@ SIGHTS = (
     see_schedules,
     see_logbook,
     see_time_pass,
+    see_families,
 )
 
 

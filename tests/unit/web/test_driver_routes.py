@@ -1,4 +1,4 @@
-"""Whatever is sent to the driver's routes, the server answers in good order."""
+"""Whatever is sent to the driver's routes, the server answers properly."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_header_that_cannot_be_meant_is_refused(server: Server, header: tuple[
     assert server.post("promote", b"{}", header)[0] == 422
 
 
-# ------------------------------------------------------------------ what is too much, or said twice
+# ------------------------------------------------------------------ what is too much, or sent twice
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_header_that_cannot_be_meant_is_refused(server: Server, header: tuple[
         ("count", b'{"queues":null,"queu\\u0065s":null}'),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(verb: str, body: bytes) -> None:
+def test_a_key_given_twice_is_refused(verb: str, body: bytes) -> None:
     with in_process() as server:
         status, answer = server.post(verb, body)
 

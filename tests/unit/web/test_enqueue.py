@@ -27,7 +27,7 @@ def answers(*changed: dict[str, Any]) -> list[Enqueued]:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answers",
     [
         answers(),
         answers()[:1],
@@ -36,18 +36,18 @@ def answers(*changed: dict[str, Any]) -> list[Enqueued]:
         answers({}, {}, {}, {"at": NOW + timedelta(microseconds=1)}),
     ],
 )
-def test_a_batch_is_answered_with_every_answer_in_full(said: list[Enqueued]) -> None:
-    assert batch_text(said) == msgspec.json.encode(BatchOut(items=[view(answer) for answer in said]))
-    read = msgspec.json.decode(batch_text(said), type=BatchOut)
+def test_a_batch_is_answered_with_every_answer_in_full(answers: list[Enqueued]) -> None:
+    assert batch_text(answers) == msgspec.json.encode(BatchOut(items=[view(answer) for answer in answers]))
+    read = msgspec.json.decode(batch_text(answers), type=BatchOut)
     assert [(one.id, one.result, one.version) for one in read.items] == [
-        (one.id, one.result, one.version) for one in said
+        (one.id, one.result, one.version) for one in answers
     ]
     assert isinstance(read.items[0], EnqueuedOut)
 
 
 async def test_a_job_of_a_batch_is_the_job_that_it_would_be_alone() -> None:
     service = create_app(Harbor("memory://"), local_callers_are_admin=True).service
-    said: list[dict[str, Any]] = [
+    bodies_sent: list[dict[str, Any]] = [
         {"type": "a", "payload": {"n": 1}},
         {"type": "a", "payload": {"n": 2}},
         {"type": "b", "payload": [1]},
@@ -59,7 +59,7 @@ async def test_a_job_of_a_batch_is_the_job_that_it_would_be_alone() -> None:
         {"type": "a", "headers": {"x": "y"}, "delay_s": 5, "idempotency_key": "i"},
         {"type": "a", "payload": {"n": 3}},
     ]
-    bodies = msgspec.json.decode(msgspec.json.encode({"jobs": said}), type=BatchIn).jobs
+    bodies = msgspec.json.decode(msgspec.json.encode({"jobs": bodies_sent}), type=BatchIn).jobs
     ids = service.harbor.client._new_ids(len(bodies))
 
     together = new_jobs(service, bodies, ids)
@@ -124,8 +124,8 @@ async def test_a_batch_that_comes_again_says_so_when_all_of_it_is_a_repeat() -> 
     longer = await api("POST", "/api/jobs/batch", {"jobs": [one, one, one]}, headers=key)
     await api.aclose()
 
-    said = [answer.headers.get("idempotency-replayed") for answer in (first, again, longer)]
-    assert said == [None, "true", None]
+    replayed = [answer.headers.get("idempotency-replayed") for answer in (first, again, longer)]
+    assert replayed == [None, "true", None]
     assert [item["id"] for item in again.json()["items"]] == [item["id"] for item in first.json()["items"]]
     assert [item["result"] for item in longer.json()["items"]] == ["duplicate", "duplicate", "created"]
 

@@ -1,4 +1,4 @@
-"""Joining modules: each runs once, after those that it imports; shared names come from the first script."""
+"""Joining modules: each runs once, after those that it imports; the second script imports from the first."""
 
 from taskharbor.web.page_bundles import bundled
 
@@ -29,18 +29,18 @@ def sent() -> dict[str, str]:
 
 def test_the_first_script_has_what_it_imports_in_order() -> None:
     assert sent()["app.js"] == (
-        "const c=1;\nconst own=2;\n"
-        'import render from"./vendor/render.js";\n'
-        "function start(){render(c);}\n"
-        "const b=c+1;\n"
-        'start(b);\nimport("./pages/index.js");\n'
-        "export{b,c};\n"
+        "const a=1;const f=2;"
+        'import render from"./vendor/render.js";'
+        "function c(){render(a)}\n"
+        "const b=a+1;"
+        'c(b);import("./pages/index.js");'
+        "export{b,a};"
     )
 
 
 def test_the_second_script_imports_what_the_first_one_has() -> None:
     assert sent()["pages/index.js"] == (
-        'import{b,c}from"../app.js";\nconst d=3;\nconst one=b+c+d;\nexport const pages={one};'
+        'import{b,a}from"../app.js";const d=3;const e=b+a+d;export const pages={one:e};'
     )
 
 

@@ -42,7 +42,7 @@ def test_a_payload_is_kept_the_one_obvious_way_however_it_was_written(body: byte
         (b"[" * 100_000, "malformed"),
     ],
 )
-def test_what_is_no_json_is_told_from_json_that_does_not_fit(body: bytes, kind: str) -> None:
+def test_what_is_no_json_is_kept_apart_from_json_that_does_not_fit(body: bytes, kind: str) -> None:
     assert problem(body).kind == kind
 
 

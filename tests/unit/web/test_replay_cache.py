@@ -84,7 +84,7 @@ async def test_a_call_that_never_came_is_done(memory: ReplayCache) -> None:
 
 @pytest.mark.parametrize("repeat", [b"another 0.1", b"? 0.1", b"boot", b"boot soon", b""])
 async def test_nobody_guesses_about_a_call_of_before(memory: ReplayCache, repeat: bytes) -> None:
-    """One that went to another server, or to this one before it was started anew."""
+    """One that went to another server, or to this one before it was restarted."""
     work = Work()
 
     with pytest.raises(Problem) as problem:

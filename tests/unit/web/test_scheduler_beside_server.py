@@ -39,15 +39,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_app, "_RETRY_SECONDS", 0.001)
 
 
-async def test_a_store_that_is_away_is_told_of_once_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_is_away_is_logged_once_and_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     harbor = Away()
     app = create_app(harbor, ServerConfig(scheduler=True), local_callers_are_admin=True)
     async with asyncio.timeout(GENEROUS_SECONDS), app.running():
         await harbor.was_tried_again.wait()
 
-    told = [record for record in caplog.records if "the store" in record.getMessage()]
-    assert [(record.levelno, record.exc_info) for record in told] == [(logging.WARNING, None)]
-    assert "the store is out of reach" in told[0].getMessage()
+    logged = [record for record in caplog.records if "the store" in record.getMessage()]
+    assert [(record.levelno, record.exc_info) for record in logged] == [(logging.WARNING, None)]
+    assert "the store is out of reach" in logged[0].getMessage()
 
 
 async def test_a_server_that_stops_does_not_try_again(caplog: pytest.LogCaptureFixture) -> None:

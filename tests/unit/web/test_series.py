@@ -10,6 +10,7 @@ import pytest
 from taskharbor.drivers import connect
 from taskharbor.drivers.capabilities import Capabilities
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.log_cells import Level, Numbers, packed
 from taskharbor.model.log_series import MINUTE, QUARTER, floor
@@ -19,7 +20,7 @@ from taskharbor.observe.logbook import LogReader
 from taskharbor.testing.clock import SimulatedClock
 from taskharbor.web.audit_book import AuditBook
 from taskharbor.web.auth import Principal
-from taskharbor.web.marks import ChartMarks, changed_text, setting_marks
+from taskharbor.web.marks import ChartMarks, ReleaseBook, changed_text, setting_marks
 from taskharbor.web.queue_rates import ended_rates
 from taskharbor.web.series import TOTAL, SeriesReader
 
@@ -234,7 +235,7 @@ def test_marks_say_what_was_set_to_what_and_by_whom() -> None:
     narrow = Principal(name="n", role="viewer", queues=frozenset({"mail"}))
     marks = list(setting_marks(records, narrow))
 
-    assert [(one.text, one.by) for one in marks] == [("mail max_running 40 → 20, paused no → yes", "ana")]
+    assert [(one.text, one.by) for one in marks] == [("mail max_running 40 → 20, paused", "ana")]
     assert len(list(setting_marks(records, Principal(name="a", role="viewer")))) == 2
     assert changed_text("*", {"execute_rate": None}, {"execute_rate": {"count": 5, "per_s": 60.0}}) == (
         "harbor execute_rate none → count 5 per_s 60"
@@ -243,7 +244,7 @@ def test_marks_say_what_was_set_to_what_and_by_whom() -> None:
 
 def test_a_release_is_marked_where_its_first_worker_started() -> None:
     clock = SimulatedClock()
-    marks = ChartMarks(AuditBook(NoLog()), clock)  # type: ignore[arg-type]
+    marks = ChartMarks(AuditBook(NoLog()), ReleaseBook(NoLog().driver, clock, clock.now), clock)  # type: ignore[arg-type]
     for started, release in ((2, "old"), (5, "new"), (4, "new"), (6, "old"), (9, "")):
         report = WorkerReport(worker_id="w", release=release, started_at=NOON + started * MINUTE)
         marks.note([WorkerInfo(report=report, seen_at=NOON, expires_at=NOON)])
@@ -253,6 +254,39 @@ def test_a_release_is_marked_where_its_first_worker_started() -> None:
         ("old", NOON + 2 * MINUTE, "release"),
         ("new", NOON + 4 * MINUTE, "release"),
     ]
+
+
+async def test_another_server_knows_releases_that_this_one_saw() -> None:
+    clock = SimulatedClock(NOON)
+    async with MemoryDriver() as driver:
+        service = Logged(driver, clock)
+
+        async def seen(*workers: tuple[int, str]) -> list[tuple[str, datetime]]:
+            """The marks of a server that was started just now and sees these workers."""
+            releases = ReleaseBook(service.driver, clock, clock.now)
+            marks = ChartMarks(AuditBook(service), releases, clock)  # type: ignore[arg-type]
+            for started, release in workers:
+                report = WorkerReport(worker_id="w", release=release, started_at=NOON - started * MINUTE)
+                marks.note([WorkerInfo(report=report, seen_at=NOON, expires_at=NOON)])
+            found = await marks.seen_by(Principal(name="a", role="viewer"))
+            return sorted((one.text, one.at) for one in found)
+
+        first = await seen((9, "4f2a9c1"), (2, "<b> ü"))
+        later = await seen((12, "4f2a9c1"), (5, "4f2a9c1"))
+        last = await seen()
+
+    assert first == [("4f2a9c1", NOON - 9 * MINUTE), ("<b> ü", NOON - 2 * MINUTE)]
+    assert later == last == [("4f2a9c1", NOON - 12 * MINUTE), ("<b> ü", NOON - 2 * MINUTE)]
+
+
+class Logged:
+    """As much of a service as books need."""
+
+    def __init__(self, driver: MemoryDriver, clock: SimulatedClock) -> None:
+        self._driver, self.clock, self.now = driver, clock, clock.now
+
+    async def driver(self) -> MemoryDriver:
+        return self._driver
 
 
 class NoLog:

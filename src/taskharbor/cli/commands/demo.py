@@ -26,6 +26,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.errors import TaskHarborError
 from taskharbor.model.clock import SystemClock
 from taskharbor.model.entropy import Entropy
+from taskharbor.model.family_steps import parent_of
 from taskharbor.settings.store import store_url
 from taskharbor.worker.signals import stop_signals
 
@@ -263,7 +264,8 @@ class Demo:
         await harbor.aclose()
         records = await ledger.records(driver)
         stored = await _stored(driver) - ledger.stored_before
-        jobs = [job for job in records.values() if job is not None]
+        there = (job for job in records.values() if job is not None)
+        jobs = sorted(there, key=lambda job: parent_of(job) is None)  # a workflow is deleted after its jobs
         # In a temporary folder this changes nothing; a store of the user's is left as it was.
         await driver.cancel([job.id for job in jobs if not job.state.is_terminal][:10_000])
         for start in range(0, len(jobs), 1000):

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 from starlette.responses import Response
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.family_ends import ended_in, report_ended
 from taskharbor.drivers.messages import MAX_PAGE, CancelResult, Deleted, Query, Requeued
 from taskharbor.errors import DuplicateJob, InvalidArgument, JobNotFound
 from taskharbor.model.edit import NO_EDIT, Edit
@@ -46,6 +47,7 @@ _ALIVE = WAITING | {JobState.RUNNING}
 async def start(request: Request) -> Response:
     """Preview it, or hold it."""
     asked = read_json(await request.body(_MAX_BODY), BulkIn)
+    request.is_preview = asked.dry_run
     if bool(asked.q) == bool(asked.ids):
         raise InvalidArgument("give q or ids, one of them; to choose every job, say q: state:failed")
     if asked.edit is not None and asked.action != "retry":
@@ -267,20 +269,21 @@ class _Change:
         now, asked = self._service.now(), self._asked
         if asked.action == "cancel":
             cancelled = await driver.cancel(ids, now=now)
+            report_ended(ended_in(cancelled), self._service.harbor.events)
             is_done = (CancelResult.CANCELLED, CancelResult.REQUESTED)
             return [_CHANGED for one in cancelled if one.result not in is_done]
         if asked.action == "delete":
             return _refusals(await driver.delete(ids, now=now))
         edit = asked.edit
-        return _refusals(
-            await driver.requeue(
-                ids,
-                edit=self._edit,
-                reset_counts=edit is None or edit.reset_counts,
-                delay=None if edit is None else span(edit.delay_s),
-                now=now,
-            )
+        requeued = await driver.requeue(
+            ids,
+            edit=self._edit,
+            reset_counts=edit is None or edit.reset_counts,
+            delay=None if edit is None else span(edit.delay_s),
+            now=now,
         )
+        report_ended(ended_in(requeued), self._service.harbor.events)
+        return _refusals(requeued)
 
 
 def _states(asked: BulkIn, search: Search) -> tuple[JobState, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from taskharbor.drivers.family_ends import ended_in, report_ended
 from taskharbor.drivers.messages import Deleted, Query, Requeued
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.state import JobState
@@ -94,6 +95,7 @@ async def _retried(request: Request, ids: list[str], asked: RetryDeadIn) -> list
     answers = await driver.requeue(
         letters, reset_counts=asked.reset_counts, delay=span(asked.delay_s), now=service.now()
     )
+    report_ended(ended_in(answers), service.harbor.events)
     for job_id, answer in zip(letters, answers, strict=True):
         if isinstance(answer, Requeued):
             done[job_id] = _told(job_id, "retried", answer.state, None)

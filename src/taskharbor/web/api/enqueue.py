@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import astuple, replace
 from starlette.responses import Response
 
+from taskharbor.client.task import Task
 from taskharbor.drivers.messages import Enqueued, EnqueueResult
 from taskharbor.errors import ConfigurationError, InvalidArgument, PayloadError, TaskHarborError
 from taskharbor.model.checks import check_name, check_new_job
@@ -24,6 +25,7 @@ from taskharbor.views import instant_text
 from taskharbor.web.api.answers import BatchOut, EnqueuedOut
 from taskharbor.web.api.schemas import BatchIn, JobIn
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.family_scope import refuse_makers
 from taskharbor.web.parsing import read_json
 from taskharbor.web.problems import Problem, problem_of
 from taskharbor.web.redaction import hide_foreign_duplicates
@@ -35,8 +37,8 @@ from taskharbor.web.trace_context import traced
 ROOM_AROUND_PAYLOAD = 64 * 1024
 _MAX_HEADER_KEY = 250  # leaves room for the index in a batch
 _MAX_TEMPLATES = 512
-_REPLAYED = {"Idempotency-Replayed": "true"}
-_ANY_ID = "00000000-0000-7000-8000-000000000000"
+REPLAYED = {"Idempotency-Replayed": "true"}
+ANY_ID = "00000000-0000-7000-8000-000000000000"
 _SHORT = 2 * MAX_DEPTH
 """A payload this short is within every limit and cannot be nested too deeply."""
 
@@ -48,8 +50,8 @@ async def enqueue(request: Request) -> Response:
     try:
         job = new_job(service, body, body.id or client._new_id())
     except PayloadError as error:
-        raise _at("$", error) from None
-    check_queue(request, job.queue)
+        raise at_place("$", error) from None
+    check_queues_of(request, (job,))
     if body.idempotency_key is None and (key := idempotency_header(request)) is not None:
         job = replace(job, idempotency_key=key.encode())
     [job] = traced(request, (job,))
@@ -61,7 +63,7 @@ async def enqueue(request: Request) -> Response:
     is_new = answer.result in (EnqueueResult.CREATED, EnqueueResult.BLOCKED)
     headers = {"Location": f"{request.scope.get('root_path', '')}/api/jobs/{answer.id}"}
     if answer.result is EnqueueResult.DUPLICATE:
-        headers |= _REPLAYED
+        headers |= REPLAYED
     return json_answer(view(answer), 201 if is_new else 200, headers)
 
 
@@ -92,7 +94,7 @@ async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
     answers = await hide_foreign_duplicates(request, await service.driver(), jobs, answers)
     request.audited = {"jobs": len(answers)}
     is_repeat = all(answer.result is EnqueueResult.DUPLICATE for answer in answers)
-    return Reply(batch_text(answers), headers=_REPLAYED if is_repeat else None)
+    return Reply(batch_text(answers), headers=REPLAYED if is_repeat else None)
 
 
 # ------------------------------------------------------------------ what a body asks for
@@ -100,8 +102,7 @@ async def _enqueued(request: Request, bodies: Sequence[JobIn]) -> Response:
 
 def new_job(service: Service, body: JobIn, job_id: str) -> NewJob:
     """The job of a body, with the options of its task as defaults."""
-    harbor = service.harbor
-    if harbor.tasks and (body.type in harbor.tasks or not service.config.any_type):
+    if is_of_app(service, body):
         return _job_of_task(service, body, job_id)
     payload = encoded(service, bytes(body.payload) or b"null")
     return replace(_template(service, body), id=job_id, payload=payload)
@@ -125,15 +126,12 @@ def new_jobs(service: Service, bodies: Sequence[JobIn], ids: Sequence[str]) -> l
 
 
 def check_queues_of(request: Request, jobs: Sequence[NewJob]) -> None:
-    """Check that the caller may enqueue to these queues and has not used too many."""
+    """Check that the caller may store these jobs in their queues and has not used too many."""
     for queue in {job.queue for job in jobs}:
-        check_queue(request, queue)
-
-
-def check_queue(request: Request, queue: str) -> None:
-    check_name(queue, "queue")
-    request.require_queue(queue)
-    request.service.quota.spend(request.principal, queue)
+        check_name(queue, "queue")
+        request.require_queue(queue)
+        request.service.quota.spend(request.principal, queue)
+    refuse_makers(request.principal, jobs)
 
 
 def encoded(service: Service, payload: bytes) -> bytes:
@@ -158,14 +156,26 @@ def _may_be_deep(payload: bytes) -> bool:
     return len(payload) > _SHORT and payload.count(b"{") + payload.count(b"[") > MAX_DEPTH
 
 
-def _job_of_task(service: Service, body: JobIn, job_id: str) -> NewJob:
+def is_of_app(service: Service, body: JobIn) -> bool:
+    """Whether a task of the app checks it and gives it options."""
+    tasks = service.harbor.tasks
+    return bool(tasks) and (body.type in tasks or not service.config.any_type)
+
+
+def task_call(service: Service, body: JobIn) -> tuple[Task[Any, Any], tuple[Any, ...], dict[str, Any]]:
+    """The task of a body with its options, and the arguments that its payload has."""
     task = service.harbor.tasks.get(body.type)
-    if options := _options(body):
+    if options := options_of(body):
         task = task.with_options(**options)
     payload = msgspec.json.decode(encoded_first(service, body))
     if not isinstance(payload, dict | list):
         raise InvalidArgument("the payload of a task is an object of arguments by name, or an array of them")
     args, kwargs = ((), payload) if isinstance(payload, dict) else (tuple(payload), {})
+    return task, args, kwargs
+
+
+def _job_of_task(service: Service, body: JobIn, job_id: str) -> NewJob:
+    task, args, kwargs = task_call(service, body)
     try:
         return task.new_job(job_id, args, kwargs)
     except TypeError as error:
@@ -200,11 +210,11 @@ _ALL_BUT_PAYLOAD = JobIn.__struct_fields__.index("payload")
 
 def _made_template(service: Service, body: JobIn) -> NewJob:
     harbor = service.harbor
-    request = JobRequest(type=body.type, **_options(body))
+    request = JobRequest(type=body.type, **options_of(body))
     return template_of(request, default_queue=harbor.default_queue, codec=harbor.client.codec)
 
 
-def _options(body: JobIn) -> dict[str, Any]:
+def options_of(body: JobIn) -> dict[str, Any]:
     """The options of a body, by the names of JobRequest."""
     given: dict[str, Any] = {}
     for name in _OPTIONS:
@@ -246,14 +256,14 @@ def placed(service: Service, bodies: Sequence[JobIn], error: Exception) -> Excep
     """
     for index, body in enumerate(bodies):
         try:
-            job = new_job(service, body, body.id or _ANY_ID)
+            job = new_job(service, body, body.id or ANY_ID)
             check_new_job(job, service.clock.now(), service.harbor.driver.max_payload)
         except (Problem, InvalidArgument, PayloadError, ConfigurationError) as found:
-            return _at(f"$.jobs[{index}]", found) if str(found) == str(error) else error
+            return at_place(f"$.jobs[{index}]", found) if str(found) == str(error) else error
     return error
 
 
-def _at(at: str, error: Problem | TaskHarborError) -> Problem:
+def at_place(at: str, error: Problem | TaskHarborError) -> Problem:
     """The path of an error starts at the payload; callers expect it to start at the body."""
     problem = error if isinstance(error, Problem) else problem_of(error)
     path = f"{at}.payload{error.path.removeprefix('$')}" if isinstance(error, PayloadError) else at
@@ -329,7 +339,7 @@ def batch_text(answers: Sequence[Enqueued]) -> bytes:
 _encoder = msgspec.json.Encoder()
 
 
-_HEADERS = (
+HEADERS = (
     (
         "Idempotency-Key",
         rf"^[!-~]([ -~]{{0,{_MAX_HEADER_KEY - 2}}}[!-~])?$",
@@ -348,7 +358,7 @@ OPERATIONS = [
         body=JobIn,
         answer=EnqueuedOut,
         status=201,
-        headers=_HEADERS,
+        headers=HEADERS,
         problems=_PROBLEMS,
     ),
     Operation(
@@ -359,7 +369,7 @@ OPERATIONS = [
         summary="Enqueue up to 1,000 jobs, all or none",
         body=BatchIn,
         answer=BatchOut,
-        headers=_HEADERS,
+        headers=HEADERS,
         problems=_PROBLEMS,
     ),
 ]

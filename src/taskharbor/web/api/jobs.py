@@ -12,6 +12,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from taskharbor.client.why import look_into
+from taskharbor.drivers.family_ends import report_ended
 from taskharbor.drivers.messages import MAX_PAGE, CancelResult, Query, Requeued
 from taskharbor.errors import InvalidArgument, JobNotFound, NotAllowedInState
 from taskharbor.model.checks import check_id
@@ -45,6 +46,7 @@ from taskharbor.web.api.schemas import (
 from taskharbor.web.audit_book import SettingChange
 from taskharbor.web.auth import AccessCheck
 from taskharbor.web.endpoint import Operation
+from taskharbor.web.family_scope import refuse_edit
 from taskharbor.web.job_walk import JobWalk
 from taskharbor.web.paging import link_to_next
 from taskharbor.web.parsing import read_instant, read_json
@@ -64,7 +66,7 @@ async def list_jobs(request: Request) -> Response:
     asked: JobsQuery = request.query
     query = Query(
         queue=queue_asked(request, asked.queue),
-        states=_states(asked.state),
+        states=states_asked(asked.state),
         type=asked.type,
         key=None if asked.key is None else asked.key.encode(),
         worker_id=asked.worker_id,
@@ -76,10 +78,10 @@ async def list_jobs(request: Request) -> Response:
     search = search_asked(asked.q)
     if not asked.q and not asked.args:
         return await answer_page(request, query, asked)
-    return await _shared(request, lambda: answer_page(request, query, asked, search, with_args=asked.args))
+    return await shared(request, lambda: answer_page(request, query, asked, search, with_args=asked.args))
 
 
-async def _shared(request: Request, ask: Callable[[], Awaitable[Reply]]) -> Response:
+async def shared(request: Request, ask: Callable[[], Awaitable[Reply]]) -> Response:
     """Pages ask the same again and again: those who may see the same get one answer within a second."""
     principal, scope = request.principal, request.scope
     question = (scope["path"], scope["query_string"], principal.queues, principal.sees_payloads)
@@ -123,7 +125,7 @@ async def count_jobs(request: Request) -> Response:
     """Up to 10,000 are counted; a search that only names queues and states costs no walk."""
     asked: CountQuery = request.query
     search = search_asked(asked.q)
-    return await _shared(request, lambda: _count(request, search))
+    return await shared(request, lambda: _count(request, search))
 
 
 async def _count(request: Request, search: Search) -> Reply:
@@ -166,8 +168,9 @@ async def get_job(request: Request) -> Response:
 
 async def why(request: Request) -> Response:
     job = await job_of(request)
-    found = await look_into(await request.service.driver(), job.id, now=request.service.now())
-    return json_answer(why_view(found))
+    known = (await request.service.board.look()).infos()
+    driver = await request.service.driver()
+    return json_answer(why_view(await look_into(driver, job.id, now=request.service.now(), known=known)))
 
 
 async def result(request: Request) -> Response:
@@ -182,8 +185,9 @@ async def cancel(request: Request) -> Response:
     job = await job_of(request)
     driver = await request.service.driver()
     [answer] = await driver.cancel([job.id], now=request.service.now())
+    report_ended(answer.ended, request.service.harbor.events)
     request.audited = {"job_id": job.id, "result": answer.result.value}
-    request.change = _moved(job, answer.state)
+    request.change = moved(job, answer.state)
     if answer.result is CancelResult.NOT_FOUND:
         raise JobNotFound(job.id)
     if answer.result is CancelResult.ALREADY_OVER:
@@ -198,11 +202,13 @@ async def retry(request: Request) -> Response:
     job = await job_of(request)
     if asked.payload is not UNSET:
         _refuse_hidden(job, bytes(asked.payload))
+    edit = _edit(request, asked)
+    refuse_edit(request.principal, job, edit)
     driver = await request.service.driver()
     [answer] = await driver.requeue(
         [job.id],
         queue=asked.queue,
-        edit=_edit(request, asked),
+        edit=edit,
         reset_counts=asked.reset_counts,
         run_at=asked.run_at,
         delay=span(asked.delay_s),
@@ -211,7 +217,8 @@ async def retry(request: Request) -> Response:
     request.audited = {"job_id": job.id}
     if not isinstance(answer, Requeued):
         raise answer
-    request.change = _moved(job, answer.state)
+    report_ended(answer.ended, request.service.harbor.events)
+    request.change = moved(job, answer.state)
     return json_answer(RetryOut(id=answer.id, state=answer.state, version=answer.version))
 
 
@@ -245,14 +252,14 @@ def _is_in_time(job: JobRecord, times: Mapping[str, datetime]) -> bool:
     return True
 
 
-def _moved(job: JobRecord, state: JobState | None) -> SettingChange:
+def moved(job: JobRecord, state: JobState | None) -> SettingChange:
     return SettingChange({"state": job.state.value}, None if state is None else {"state": state.value})
 
 
 # ------------------------------------------------------------------ shared
 
 
-async def job_of(request: Request) -> JobRecord:
+async def job_of(request: Request, *, payloads: bool = True) -> JobRecord:
     """The job named in the path; jobs in other callers' queues look unknown.
 
     Raises:
@@ -264,7 +271,7 @@ async def job_of(request: Request) -> JobRecord:
     except InvalidArgument:
         raise Problem("not-found", "no job has this id: it is not a lower-case UUID") from None
     driver = await request.service.driver()
-    [job] = await driver.get([job_id], now=request.service.now())
+    [job] = await driver.get([job_id], payloads=payloads, now=request.service.now())
     if job is None or not request.principal.may_use(job.queue):
         raise JobNotFound(job_id)
     return job
@@ -327,7 +334,7 @@ def queue_asked(request: Request, queue: str | None) -> str | None:
     return next(iter(own)) if own is not None and len(own) == 1 else None
 
 
-def _states(text: str | None) -> tuple[JobState, ...] | None:
+def states_asked(text: str | None) -> tuple[JobState, ...] | None:
     if text is None:
         return None
     wrong = [name for name in text.split(",") if name not in _STATES]

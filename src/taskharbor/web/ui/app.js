@@ -40,6 +40,8 @@ import { go, href, useRoute } from "./route.js";
 
 const loaded = { overview: { module: overviewPage } };
 
+/** Pages that belong to Jobs in the rail. */
+const ofJobs = (name) => ["job", "workflows"].includes(name);
 /** `#/jobs/<id>` is the page of one job. */
 const pageOf = (route) => (route.name === "jobs" && route.path.length ? "job" : route.name);
 /** A page stays while only its query changes; each path is a page of its own, read from its beginning. */
@@ -65,9 +67,10 @@ function App() {
     (error) => { if (error.status === 401) { live.stop(); become(null); } else fail(error); });
   useEffect(() => { onLogout(() => { live.stop(); become(null); }); ask(); }, []);
   const login = usePage(session === null ? "login" : null);
-  if (session === null) return html`${login?.module ? html`<${login.module.Page} api=${api} onLogin=${ask}/>` : html`<main id="main"></main>`}`;
+  if (session === null) return html`${login?.module ? html`<${login.module.Page} api=${api} onLogin=${ask}/>` : html`<main id="main" class="starting">TaskHarbor</main>`}`;
   if (session === undefined) {
-    return html`<main id="main">${problem && html`<${Trouble} problem=${problem} what="The dashboard could not start" onAgain=${ask}/>`}</main>`;
+    if (!problem) return html`<main id="main" class="starting">TaskHarbor</main>`; // the same as in index.html, which is painted first
+    return html`<main id="main"><${Trouble} problem=${problem} what="The dashboard could not start" onAgain=${ask}/></main>`;
   }
   return html`<${Frame} session=${session} onLogout=${() => api.delete("session").finally(() => { live.stop(); become(null); })}/>`;
 }
@@ -103,12 +106,12 @@ function Frame({ session, onLogout: leave }) {
     if (field) { isSearching.current = false; holdKeys(0); field.focus(); }
   });
   return html`<a class="skip" href="#main" onClick=${toMain}>Skip to content</a>
-    <${Rail} route=${name === "job" ? { ...route, name: "jobs" } : route} session=${session} onLogout=${leave}/>
+    <${Rail} route=${ofJobs(name) ? { ...route, name: "jobs" } : route} session=${session} onLogout=${leave}/>
     <div class="page"><${Top} route=${route} hasWindow=${page?.module?.hasWindow} note=${page?.module?.note} onSearch=${search} onKeys=${() => show("keys")}/>
       <main id="main" tabindex="-1"><${AwayBanner}/><${ReadOnly} session=${session}/>
         ${page === null ? html`<${Loading}/>` : page.problem ? html`<${Trouble} problem=${page.problem} what="This page is not here"/>`
           : html`<${page.module.Page} key=${placeOf(route)} route=${route} api=${api} live=${live} session=${session}/>`}</main></div>
-    <${Tabbar} route=${{ ...route, name }}/><${Toasts}/>
+    <${Tabbar} route=${{ ...route, name: ofJobs(name) ? "jobs" : name }}/><${Toasts}/>
     ${open === "palette" && html`<${Palette} session=${session} onClose=${() => show(null)} onKeys=${() => show("keys")}/>`}
     ${open === "keys" && html`<${KeysDialog} onClose=${() => show(null)}/>`}`;
 }

@@ -86,7 +86,7 @@ export async function hold(deed, done = () => {}) {
   }
 }
 
-/** Follow a deed to its end: by the stream, and by asking when the stream is silent. */
+/** Follow a deed to its end and call `done`: the stream reports it, and a request asks when the stream is silent. */
 function watch(held, action, toast, done) {
   const [doing, did] = WORDS[action];
   let isOver = false;
@@ -103,7 +103,7 @@ function watch(held, action, toast, done) {
     else if (now.state === "stopped") toast.change(`Stopped after ${number(now.done)} of ${number(now.of)}${now.detail ? `: ${now.detail}` : ""}`);
     else toast.close();
     live.refresh();
-    done();
+    done(now.state);
   };
   const end = live.on("bulk", take);
   const timer = setInterval(async () => {

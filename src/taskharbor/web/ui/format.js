@@ -2,7 +2,7 @@
 
 export const NONE = "–";
 
-const LANGUAGE = navigator.language || "en";
+export const LANGUAGE = usable(navigator.language) ?? "en";
 const whole = new Intl.NumberFormat(LANGUAGE, { maximumFractionDigits: 0 });
 const fixed = [0, 1, 2].map((digits) =>
   new Intl.NumberFormat(LANGUAGE, { minimumFractionDigits: digits, maximumFractionDigits: digits }));
@@ -42,7 +42,8 @@ const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 export function span(seconds, parts = 1) {
   if (isMissing(seconds)) return NONE;
   const value = Math.abs(seconds);
-  if (value < 0.0005) return "0 s";
+  if (value < 0.00005) return "0 s";
+  if (value < 0.00095) return `${fixed[1].format(value * 1000)} ms`;
   if (value < 0.9995) return `${whole.format(value * 1000)} ms`;
   if (value < 59.95) return `${(value < 9.95 || parts > 1) && Math.round(value * 10) % 10 ? fixed[1].format(value) : whole.format(value)} s`;
   const at = UNITS.findIndex(([, size]) => value >= size * 0.999);
@@ -66,7 +67,7 @@ export function bytes(count) {
   return `${size < 100 ? three(size).replace(/([.,]\d*?)0+$/, "$1").replace(/[.,]$/, "") : whole.format(size)} ${units[at]}`;
 }
 
-export const percent = (share, digits = 0) => (isMissing(share) ? NONE : `${fixed[digits].format(share * 100)} %`);
+export const percent = (share, write = fixed[0].format) => (isMissing(share) ? NONE : `${write(share * 100)} %`);
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
 
@@ -123,3 +124,8 @@ export const dateText = (at) => (!at ? NONE : day(at) === day(clock.now()) ? tim
 /** The last digits, as in the tables of the command line: the first ones are a time, which jobs of one minute share. */
 export const shortId = (id) => (id || "").slice(-8);
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** A browser started without a locale calls its language "en-US@posix", which Intl refuses. */
+function usable(tag) {
+  try { return Intl.getCanonicalLocales(tag)[0]; } catch { return undefined; }
+}

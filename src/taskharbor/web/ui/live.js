@@ -12,7 +12,7 @@
 
 import { api } from "./api.js";
 import { clock } from "./format.js";
-import { useEffect, useReducer, useRef } from "./parts/html.js";
+import { useEffect, useLayoutEffect, useReducer, useRef } from "./parts/html.js";
 
 const ALWAYS = ["board", "bulk"];
 const ON_DEMAND = ["workers", "failures"];
@@ -58,7 +58,8 @@ class Live {
     const jobs = ids.slice(0, 100);
     if (jobs.join() === this.#jobs.join()) return;
     this.#jobs = jobs;
-    if (this.#stream) api.post(`events/${this.#stream}/follow`, { jobs }).catch(() => this.#reconnect());
+    const stream = this.#stream;
+    if (stream) api.post(`events/${stream}/follow`, { jobs }).catch(() => { if (stream === this.#stream) this.#reconnect(); });
   }
 
   pause() { this.#close(); this.#become("paused"); }
@@ -171,10 +172,10 @@ function merged(board, delta) {
 
 export const live = new Live();
 
-/** The component renders again with every event of that kind. */
+/** The component renders again with every event of that kind. It listens before the browser paints: no event comes between. */
 export function useLive(kind) {
   const [, again] = useReducer((count) => count + 1, 0);
-  useEffect(() => live.on(kind, again), [kind]);
+  useLayoutEffect(() => live.on(kind, again), [kind]);
   return live;
 }
 
@@ -184,7 +185,7 @@ export const useBoard = () => useLive("board").board;
 export function useEvents(kind, handler) {
   const newest = useRef(handler);
   newest.current = handler;
-  useEffect(() => live.on(kind, (data) => newest.current(data)), [kind]);
+  useLayoutEffect(() => live.on(kind, (data) => newest.current(data)), [kind]);
 }
 
 const tickers = new Map(); // one timer for all components of a pace

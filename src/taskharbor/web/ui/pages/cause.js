@@ -18,7 +18,7 @@ import { go, href } from "../route.js";
 
 export const since = (at) => (day(at) === day(clock.now()) ? time(at, "min") : day(at));
 
-const KINDS = { timeout: "it ran longer than its timeout", stalled: "lease ran out without a heartbeat", no_handler: "no worker knows this task", invalid_payload: "its arguments do not fit the task" };
+const KINDS = { error: "no traceback", timeout: "it ran longer than its timeout", stalled: "lease ran out without a heartbeat", no_handler: "no worker knows this task", invalid_payload: "its arguments do not fit the task" };
 export const kindText = (kind) => KINDS[kind] ?? kind ?? "";
 
 /** `#/failures/<cause>`: the permalink. */

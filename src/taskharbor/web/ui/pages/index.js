@@ -7,9 +7,10 @@ import { queuesPage } from "./queues.js";
 import { workersPage } from "./workers.js";
 import { schedulesPage } from "./schedules.js";
 import { systemPage } from "./system.js";
+import { workflowsPage } from "./workflows.js";
 import { morePage } from "./more.js";
 import { loginPage } from "./login.js";
 
 export const pages = {
-  jobs: jobsPage, job: jobPage, failures: failuresPage, queues: queuesPage, workers: workersPage, schedules: schedulesPage, system: systemPage, more: morePage, login: loginPage,
+  jobs: jobsPage, job: jobPage, failures: failuresPage, queues: queuesPage, workers: workersPage, schedules: schedulesPage, system: systemPage, workflows: workflowsPage, more: morePage, login: loginPage,
 };

@@ -71,7 +71,7 @@ function Head({ job, session, api, route, again }) {
         ["Save as NDJSON", () => save({ ids: [job.id] })], remove && ["Delete…", remove, "bad"]]}/></div>
     ${asked === "edit" && retry && html`<${EditRetry} job=${job} onClose=${close} onDone=${again}/>`}
     ${found && html`<${BulkConfirm} action="delete" found=${found} q="" onClose=${() => find(null)} onSave=${() => save({ ids: [job.id] })}
-      onDo=${async () => { if (await hold({ action: "delete", ids: [job.id], expect: 1 }, () => go("#/jobs"))) find(null); }}/>`}</div>`;
+      onDo=${async () => { if (await hold({ action: "delete", ids: [job.id], expect: 1 }, (end) => end === "done" && go("#/jobs"))) find(null); }}/>`}</div>`;
 }
 
 /** The lease runs down and is extended; the longest that was seen is the whole bar. */
@@ -87,7 +87,7 @@ function Lease({ job }) {
       ${job.progress && html`<span>·</span><span>${Math.round(job.progress.fraction * 100)} % ${job.progress.text}</span>`}</div></div>`;
 }
 
-function Why({ job, why }) {
+export function Why({ job, why }) {
   const known = useAsk(job.state === "failed" ? "jobs" : null, { q: `id:${job.id}` }).data?.items[0]?.cause;
   const causes = useAsk(known ? "failures" : null, { window: "24h" }).data;
   const cause = causes?.items.find((item) => item.cause === known);
@@ -128,11 +128,13 @@ function JobFacts({ job }) {
       job.idempotency_key && ["Idempotency", html`<code>${job.idempotency_key}</code>`], tags.length > 0 && ["Tags", tags.map((tag) => html`<span key=${tag} class="chip">${tag}</span> `)]],
     [["Attempts", of(job.attempts, job.max_attempts)], ["Stalls", of(job.stalls, job.max_stalls)], ["Timeout", job.timeout_s === null ? NONE : span(job.timeout_s)],
       ["Backoff", job.min_backoff_s === null ? NONE : `${span(job.min_backoff_s)} to ${span(job.max_backoff_s)}`], ["Fence", html`<code>${exact(job.fence)}</code>`]],
+    (job.parent || job.children > 0) && [job.parent && ["Parent", html`<a class="link mono" href=${href("workflows", [job.parent])}>${shortId(job.parent)}</a>`],
+      job.children > 0 && ["Children", html`<a class="link" href=${href("workflows", [job.id])}>${number(job.children - job.open_children)} of ${number(job.children)} over</a>`]],
     [["Enqueued", html`<${Instant} at=${job.created_at}/>`], job.run_at && !job.finished_at && ["Runs", html`<${Instant} at=${job.run_at}/>`],
       job.started_at && ["Started", html`<${Instant} at=${job.started_at}/>`], job.finished_at && ["Ended", html`<${Instant} at=${job.finished_at}/>`],
       job.release && ["Release", html`<code>${job.release}</code>`], trace && ["Trace", html`<code title=${trace}>${trace.slice(0, 8)}…</code>`], ["Zone", zoneName()]],
   ];
-  return html`<aside aria-label="Facts"><div class="card pad">${groups.map((group, index) => html`${index > 0 && html`<hr/>`}
+  return html`<aside aria-label="Facts"><div class="card pad">${groups.filter(Boolean).map((group, index) => html`${index > 0 && html`<hr/>`}
     <dl class="facts" key=${index}>${group.filter(Boolean).map(([name, value]) => html`<dt key=${`t${name}`}>${name}</dt><dd key=${name}>${value}</dd>`)}</dl>`)}</div></aside>`;
 }
 

@@ -53,14 +53,14 @@ function Jobs({ route, session }) {
   useJobKeys({ list, at, picked, onPick: mayPick ? onPick : () => {}, clear, session, q });
   useCommands([may(session, "enqueue") && ["New job", () => show("new"), "", "plus"], ["Save this search", () => show("save"), "", "star"],
     ["Failed jobs of the last hour", () => search("state:failed ended:<1h"), "", "jobs"]]);
-  const known = { types, queues: (board?.queues ?? []).map((queue) => queue.name), states: STATES, workers: board?.worker_names ?? [] };
+  const known = { types, queues: (board?.queues ?? []).map((queue) => queue.name), states: STATES, workers: (useAsk("workers").data?.items ?? []).map((one) => one.id) };
   return html`<div class="head"><div class="grow"><h1>Jobs</h1></div><div class="acts">
       <${Menu} label="Copy as" text="Copy as" items=${[["CLI", () => copy(queryAsCli(q), "the command")], ["curl", () => copy(queryAsCurl(api.url("jobs", { q, sort }).href), "the request")]]}/>
       <${Button} onClick=${() => show("save")}><${Icon} name="star" size=${14}/>Save view<//>
       ${may(session, "enqueue") && html`<${Button} kind="main" onClick=${() => show("new")}><${Icon} name="plus" size=${14}/>New job<//>`}</div></div>
     <${SearchField} q=${q} onSearch=${search} known=${known} problem=${list.problem?.status === 422 ? list.problem : null} views=${views} onHelp=${() => show("help")}
       onDropView=${(name) => setViews(views.filter((view) => view.name !== name))}/>
-    <div class="tabrow"><${StateTabs} q=${q} board=${board} sort=${sort}/>
+    <div class="tabrow"><${StateTabs} q=${q} board=${board} sort=${sort}/><a class="end link nowrap" href="#/workflows">Workflows</a>
       ${list.fresh > 0 && html`<button class="pillnew" type="button" onClick=${list.showNew}>${list.fresh > 49 ? "50+" : number(list.fresh)} new</button>`}</div>
     <section class="flush"><${Found} list=${list} q=${q} count=${count} onClear=${() => search("")} onSearch=${search}>
       ${(selected.length > 0 || isAll) && html`<${BulkBar} jobs=${selected} q=${q} isAll=${isAll} count=${count} session=${session} onAll=${() => all(true)} onClear=${clear} onDone=${list.again}/>`}
@@ -108,11 +108,13 @@ function Found({ list, q, count, onClear, onSearch, children }) {
       : html`<${Empty} title="No jobs yet" text="Put the first one in, and it appears here by itself." code=${["send_welcome.enqueue(user_id=7)"]}/>`;
   }
   const of = count && html` of <b class="soft">${number(count.count)}${count.exact ? "" : "+"}</b>`;
-  return html`<div class="card rel">${children}<div class="more"><span>${number(list.jobs.length)}${of}${list.lookedAt ? ` · ${looked(list)}` : ""}</span>
-    ${list.cursor && html`<button class="end link" type="button" disabled=${list.isLoading} onClick=${list.older}>${list.isWalking ? "Looking…" : list.lookedAt ? "Keep looking" : "Older"}</button>`}</div></div>`;
+  const isSearch = list.lookedAt > list.jobs.length;
+  return html`<div class="card rel">${children}<div class="more"><span>${number(list.jobs.length)}${of}${isSearch ? ` · ${looked(list)}` : backTo(list, " · ")}</span>
+    ${list.cursor && html`<button class="end link" type="button" disabled=${list.isLoading} onClick=${list.older}>${list.isWalking ? "Looking…" : isSearch ? "Keep looking" : "Older"}</button>`}</div></div>`;
 }
 
-const looked = (list) => `looked at ${plural(list.lookedAt, "job")}${list.backTo ? `, back to ${time(list.backTo, "min")}` : ""}`;
+const backTo = (list, before) => (list.backTo ? `${before}back to ${time(list.backTo, "min")}` : "");
+const looked = (list) => `looked at ${plural(list.lookedAt, "job")}${backTo(list, ", ")}`;
 
 /** Which word removed the most: the query without each of its words is counted. */
 function Nothing({ q, list, onClear, onSearch }) {
@@ -126,7 +128,7 @@ function Nothing({ q, list, onClear, onSearch }) {
     return () => { isCurrent = false; };
   }, [q]);
   const text = most?.count > 0 ? html`<code>${most.rest}</code> alone has ${number(most.count)}${most.exact ? "" : "+"}. <code>${most.word}</code> removed the most.`
-    : list.cursor ? `Nothing in what was ${looked(list)}.` : "No job in the store is like that.";
+    : list.cursor ? `Nothing found yet: ${looked(list)}.` : "No job in the store is like that.";
   return html`<${Empty} title="Nothing matches" text=${text} acts=${html`
     ${most?.count > 0 && html`<${Button} onClick=${() => onSearch(most.rest)}>Drop ${most.word}<//>`}
     ${list.cursor && html`<${Button} onClick=${list.older}>Keep looking<//>`}<${Button} kind="bare" onClick=${onClear}>Clear all<//>`}/>`;

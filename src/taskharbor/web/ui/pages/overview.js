@@ -2,7 +2,7 @@
 
 import { ago, clock, number, percent, rate, span, three, time, zoneName } from "../format.js";
 import { useBoard, useTick } from "../live.js";
-import { Bar, Columns, marksOf, onLogScale, Plot, Spark } from "../parts/charts.js";
+import { Bar, Columns, marksOf, onLogScale, perSpan, Plot, ratesOf, Spark } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html, useMemo } from "../parts/html.js";
@@ -34,7 +34,7 @@ function Overview({ route, session }) {
     <section><${Stats} board=${seen} series=${measured}/></section>
     <section class="two"><${Rates} series=${measured} route=${route} problem=${total.problem}/><${Waits} board=${seen}/></section>
     <section id="queues"><div class="cap"><h2>Queues</h2><span class="dim">worst first</span><a class="end link" href="#/queues">All queues</a></div>
-      <${QueueTable} board=${seen} waiting=${waiting} window=${words}/></section>
+      <${QueueTable} board=${seen} waiting=${waiting} window=${words} most=${12}/></section>
     <div class="three"><${Failing} window=${window} words=${words}/><${SlotUse} board=${seen}/><${NextRuns}/></div>`;
 }
 
@@ -72,7 +72,7 @@ function Stats({ board, series }) {
   const failed = sum(queues, "failed_per_s"), ended = sum(queues, "done_per_s");
   const slots = Object.values(board.slots ?? {}).reduce((total, slot) => total + slot.total, 0);
   const oldest = queues.filter((queue) => !queue.paused && queue.oldest_s !== null).sort((a, b) => b.oldest_s - a.oldest_s)[0];
-  const share = failed && ended ? ` · ${percent(failed / (failed + ended), 2)}` : "";
+  const share = failed && ended ? ` · ${percent(failed / (failed + ended), three)}` : "";
   const isBehind = (board.needs ?? []).some((need) => need.kind === "behind");
   const some = (values) => values?.some((value) => value > 0);
   return html`<dl class="stats">
@@ -92,18 +92,15 @@ const Stat = ({ name, value, unit, values, tone }) => html`<div class="stat"><dt
 function Rates({ series, route, problem }) {
   const shown = useMemo(() => {
     if (!series) return null;
-    const most = Math.max(...series.arrived, ...series.done, 0) / series.step_s, unit = most < 1 ? 60 : 1;
-    const per = (values, seconds) => values.map((value) => (value === null ? null : (value * seconds) / series.step_s));
-    return { arrived: per(series.arrived, unit), done: per(series.done, unit), failed: per(series.failed, 60), word: unit === 1 ? "second" : "minute" };
+    return { ...ratesOf(series, series.step_s), failed: perSpan(series.failed, 60 / series.step_s) };
   }, [series]);
   const at = (index) => new Date(series.from + index * series.step_s * 1000);
   const last = (values) => values.findLast((value) => value !== null) ?? null;
-  const marks = (series?.marks ?? []).map((mark) => ({ at: mark.at, text: `${mark.kind === "release" ? `release ${mark.text}` : mark.text}${mark.by ? `, ${mark.by}` : ""}` }));
   const zoom = (first, end) => route.set({ window: fitting((end - first) * series.step_s) });
   return html`<div class="col"><div class="cap"><h2>Jobs per ${shown?.word ?? "second"}</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span>
     <span class="key"><i></i>done</span><span class="key bad"><i></i>failed a minute</span></span></div>
-    ${!shown ? html`<div class="card empty">${problem ? html`<b>No history</b><span class="soft">${problem.message}</span>` : html`<span class="dim">Nothing was measured yet.</span>`}</div>`
-      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marks} read=${three} onWindow=${zoom}
+    ${!shown?.done.some((value) => value !== null) ? html`<div class="card empty">${problem ? html`<b>No history</b><span class="soft">${problem.message}</span>` : html`<span class="dim">The first full minute appears here.</span>`}</div>`
+      : html`<${Plot} at=${at} count=${shown.done.length} marks=${marksOf(series)} read=${three} onWindow=${zoom}
         lines=${[{ name: "arrived", values: shown.arrived, tone: "ink" }, { name: "done", values: shown.done, tone: "acc", isFilled: true }]}
         columns=${{ name: "failed a minute", values: shown.failed, tone: "bad" }}
         label=${`About ${three(last(shown.arrived))} jobs arrive and ${three(last(shown.done))} are done a ${shown.word}. At most ${number(Math.max(0, ...shown.failed))} attempts failed in a minute.`}/>`}</div>`;
@@ -138,8 +135,7 @@ function Failing({ window, words }) {
 
 function SlotUse({ board }) {
   const slots = Object.entries(board.slots ?? {});
-  const [busy, total] = slots.reduce(([a, b], [, slot]) => [a + slot.busy, b + slot.total], [0, 0]);
-  return html`<section><div class="cap"><h2>SlotUse</h2><span class="dim">${number(busy)} of ${number(total)}</span><a class="end link" href="#/workers">Workers</a></div>
+  return html`<section><div class="cap"><h2>Slots</h2><span class="dim">as last reported</span><a class="end link" href="#/workers">Workers</a></div>
     <ul class="card list">${slots.map(([name, slot]) => html`<li key=${name}><span class="fix3">${name}</span>
       <${Bar} tone="run" share=${slot.total ? slot.busy / slot.total : 0}/><span class="num fix">${number(slot.busy)} / ${number(slot.total)}</span></li>`)}
       ${slots.length === 0 && html`<li><span class="soft">Nobody is at work. Start a worker: <code>taskharbor worker app:harbor</code></span></li>`}</ul></section>`;
@@ -150,7 +146,7 @@ function NextRuns() {
   const { data } = useAsk("schedules", {}, { every: 30 });
   const items = (data?.items ?? []).filter((item) => item.next_tick_at && !item.paused)
     .sort((a, b) => a.next_tick_at.localeCompare(b.next_tick_at)).slice(0, 3);
-  return html`<section><div class="cap"><h2>NextRuns</h2><span class="dim">${zoneName()}</span><a class="end link" href="#/schedules">Schedules</a></div>
+  return html`<section><div class="cap"><h2>Next</h2><span class="dim">${zoneName()}</span><a class="end link" href="#/schedules">Schedules</a></div>
     <ul class="card list">${items.map((item) => html`<li key=${item.name}><span class="soft fix4">${time(item.next_tick_at, "min")}</span>
       <span class="cut grow">${item.name}</span><span class="dim nowrap">${ago(item.next_tick_at)}</span></li>`)}
       ${data && items.length === 0 && html`<li class="dim">No schedule is waiting.</li>`}</ul></section>`;

@@ -1,10 +1,10 @@
 /** One queue: whether it keeps up, who waits in it, who works on it, and its settings. */
 
 import { may, pauseQueue, resumeQueue } from "../deeds.js";
-import { NONE, instant, number, perSecond, secondsSince, shortId, span } from "../format.js";
+import { NONE, instant, number, perSecond, secondsSince, shortId, span, three } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useBoard } from "../live.js";
-import { Plot, marksOf } from "../parts/charts.js";
+import { Plot, marksOf, ratesOf } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
 import { html } from "../parts/html.js";
@@ -52,7 +52,7 @@ export function verdict(queue) {
   if (queue.arrived_per_s == null || queue.done_per_s == null) return begun;
   const fail = queue.failed_per_s > 0 ? `, ${perSecond(queue.failed_per_s)} fail` : "";
   const flow = `${perSecond(queue.arrived_per_s)} arrive a second, ${perSecond(queue.done_per_s)} are done${fail}`;
-  if (queue.ready && queue.empty_in_s == null && queue.arrived_per_s > queue.done_per_s) return `${begun} ${flow}: it falls behind${isFull(queue) ? ", all its slots are taken" : ""}.`;
+  if (queue.ready && queue.empty_in_s == null && queue.arrived_per_s > queue.done_per_s) return `${begun} ${flow}: it falls behind${isFull(queue) ? ", and all that may run at once are running" : ""}.`;
   if (queue.ready && queue.empty_in_s > 1) return `${begun} ${flow}: empty in ${span(queue.empty_in_s)}.`;
   return `${begun} ${flow}: it keeps up.`;
 }
@@ -75,11 +75,11 @@ function Flow({ name, window }) {
   const { data } = useAsk("series", { window, by: "queue", names: name }, { every: 30 });
   const found = data?.series.find((one) => one.name === name);
   if (!found) return null;
-  const from = Date.parse(data.from), per = (values) => values.map((value) => (value == null ? null : value / data.step_s));
-  return html`<section><div class="cap"><h2>Jobs per second</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span><span class="key"><i></i>done</span><span class="key warn"><i></i>waiting</span></span></div>
-    <${Plot} at=${(index) => new Date(from + index * data.step_s * 1000)} count=${found.done.length} read=${perSecond} marks=${marksOf(data)}
-      label=${`Jobs of ${name} per second that arrived and that were done, and how many waited`}
-      lines=${[{ name: "arrived", values: per(found.arrived), tone: "ink" }, { name: "done", values: per(found.done), tone: "acc", isFilled: true }]}
+  const from = Date.parse(data.from), rates = ratesOf(found, data.step_s);
+  return html`<section><div class="cap"><h2>Jobs per ${rates.word}</h2><span class="end row gap"><span class="key ink"><i></i>arrived</span><span class="key"><i></i>done</span><span class="key warn"><i></i>waiting</span></span></div>
+    <${Plot} at=${(index) => new Date(from + index * data.step_s * 1000)} count=${found.done.length} read=${three} marks=${marksOf(data)}
+      label=${`Jobs of ${name} per ${rates.word} that arrived and that were done, and how many waited`}
+      lines=${[{ name: "arrived", values: rates.arrived, tone: "ink" }, { name: "done", values: rates.done, tone: "acc", isFilled: true }]}
       columns=${{ name: "waiting", values: found.waiting, tone: "warn" }}/></section>`;
 }
 

@@ -1,14 +1,13 @@
 /** Queues: does each keep up? Worst first. `#/queues/<name>` is the page of one, `#/queues/*` has the settings of all. */
 
 import { may, pauseQueue, resumeQueue } from "../deeds.js";
-import { NONE, number, perSecond, span } from "../format.js";
+import { NONE, number } from "../format.js";
 import { useBoard } from "../live.js";
-import { Spark } from "../parts/charts.js";
 import { Button } from "../parts/controls.js";
 import { useAsk } from "../parts/data.js";
-import { html, memo } from "../parts/html.js";
+import { html } from "../parts/html.js";
 import { Empty, Loading, Trouble } from "../parts/notes.js";
-import { QueueSign, Running, emptyIn, isLate, needsByQueue, worstFirst } from "../parts/queues.js";
+import { QueueTable, isLate, needsByQueue } from "../parts/queues.js";
 import { useRowKeys } from "../parts/rows.js";
 import { href } from "../route.js";
 import { QueuePage } from "./queue.js";
@@ -30,15 +29,14 @@ function AllQueues({ route, session }) {
   const waiting = new Map((series?.series ?? []).map((one) => [one.name, one.waiting]));
   const mayChange = may(session, "configure");
   useRowKeys();
-  const queues = board ? worstFirst(board) : [], needs = board ? needsByQueue(board) : new Map();
+  const queues = board?.queues ?? [];
   return html`
-    <div class="head"><div class="grow"><h1>Queues</h1><p class="lede">${board && queuesLede(queues, needs)}</p></div>
+    <div class="head"><div class="grow"><h1>Queues</h1><p class="lede">${board && queuesLede(queues, needsByQueue(board))}</p></div>
       <div class="acts"><${Button} href=${href("queues", ["*"])}>Settings of all<//></div></div>
     ${!board ? (asked.problem ? html`<${Trouble} problem=${asked.problem} onAgain=${asked.ask}/>` : html`<${Loading}/>`)
       : !queues.length ? html`<${Empty} title="No queue yet" text="A queue appears with its first job." code=${["send_welcome.enqueue(user_id=7)"]}/>`
-      : html`<div class="card"><table class="cards"><thead><tr><th>Queue</th><th class="num">Ready</th><th class="w160">Running</th><th class="num">In /s</th><th class="num">Done /s</th>
-          <th class="num">Oldest</th><th class="num">Empty in</th><th class="w120">Waiting, ${window.replace(/(\d+)/, "$1 ")}</th><th class="num">Failed</th>${mayChange && html`<th class="num"><span class="sr">Pause or resume</span></th>`}</tr></thead>
-        <tbody>${queues.map((queue) => html`<${WideQueueRow} key=${queue.name} queue=${queue} need=${needs.get(queue.name)} waiting=${waiting.get(queue.name)} mayChange=${mayChange}/>`)}</tbody></table></div>`}`;
+      : html`<${QueueTable} board=${board} waiting=${waiting} window=${window.replace(/(\d+)/, "$1 ")} Cells=${mayChange ? FailedAndPause : Failed}
+        heads=${html`<th class="num">Failed</th>${mayChange && html`<th class="num"><span class="sr">Pause or resume</span></th>`}`}/>`}`;
 }
 
 const BEHIND = ["behind", "unserved"];
@@ -55,18 +53,11 @@ function queuesLede(queues, needs) {
   return parts.filter(Boolean).join(" ");
 }
 
-const WideQueueRow = memo(({ queue, need, waiting, mayChange }) => {
-  const tone = need?.level === "bad" ? "bad" : need ? "warn" : queue.paused ? "ink" : "acc";
-  const toggle = () => (queue.paused ? resumeQueue : pauseQueue)(queue.name);
-  const empty = emptyIn(queue);
-  return html`<tr><td><span class="row"><a class="strong cut" data-row href=${href("queues", [queue.name])}>${queue.name}</a><${QueueSign} queue=${queue} need=${need}/></span></td>
-    <td class="num">${number(queue.ready)}<span class="tag"> ready</span></td>
-    <td class="narrow left dim">${perSecond(queue.arrived_per_s)} in, ${perSecond(queue.done_per_s)} done /s</td>
-    <td class="hide"><${Running} queue=${queue}/></td>
-    <td class="num hide">${perSecond(queue.arrived_per_s)}</td><td class="num hide">${perSecond(queue.done_per_s)}</td>
-    <td class="num"><span class="tag">oldest </span>${span(queue.oldest_s)}</td>
-    <td class=${`num hide${["now", "paused", NONE].includes(empty) ? " dim" : ""}`}>${empty}</td>
-    <td class="hide">${waiting && html`<${Spark} values=${waiting} tone=${tone} width=${104} height=${22}/>`}</td>
-    <td class="num hide">${queue.failed ? html`<a class="link" href=${href("jobs", [], { q: `queue:${queue.name} state:failed` })}>${number(queue.failed)}</a>` : NONE}</td>
-    ${mayChange && html`<td class="num hide"><${Button} kind="bare small" aria-label=${`${queue.paused ? "Resume" : "Pause"} ${queue.name}`} onClick=${toggle}>${queue.paused ? "Resume" : "Pause"}<//></td>`}</tr>`;
-});
+const Failed = ({ queue }) => html`<td class="num hide">${queue.failed
+  ? html`<a class="link" href=${href("jobs", [], { q: `queue:${queue.name} state:failed` })}>${number(queue.failed)}</a>` : NONE}</td>`;
+
+function FailedAndPause({ queue }) {
+  const word = queue.paused ? "Resume" : "Pause";
+  return html`<${Failed} queue=${queue}/><td class="num hide"><${Button} kind="bare small" aria-label=${`${word} ${queue.name}`}
+    onClick=${() => (queue.paused ? resumeQueue : pauseQueue)(queue.name)}>${word}<//></td>`;
+}

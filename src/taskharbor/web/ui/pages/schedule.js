@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { may } from "../deeds.js";
-import { NONE, ago, instant, shortId, dateText, zoneName } from "../format.js";
+import { LANGUAGE, NONE, ago, instant, shortId, dateText, zoneName } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useTick } from "../live.js";
 import { useAsk } from "../parts/data.js";
@@ -30,7 +30,7 @@ export function SchedulePage({ name, session }) {
     ${problem && html`<div class="gapb"><${Trouble} problem=${problem} onAgain=${ask}/></div>`}
     ${!data ? !problem && html`<${Loading}/>`
       : !item ? html`<${Empty} title="There is no schedule of this name" acts=${html`<a class="btn" href=${href("schedules")}>All schedules</a>`}/>`
-      : html`<div class="cols"><div class="two even"><section class="first"><div class="cap"><h2>NextTimes</h2><span class="dim">${item.cron ? item.timezone : zoneName()}</span></div><${NextTimes} item=${item}/></section>
+      : html`<div class="cols"><div class="two even"><section class="first"><div class="cap"><h2>Next times</h2><span class="dim">${item.cron ? item.timezone : zoneName()}</span></div><${NextTimes} item=${item}/></section>
           <section class="first"><div class="cap"><h2>Last runs</h2></div><${Last} item=${item}/></section></div>
         <dl class="card pad facts"><dt>Rule</dt><dd><${Rule} item=${item}/></dd><dt>Makes</dt><dd>${item.type}</dd><dt>In queue</dt><dd><a class="link" href=${href("queues", [item.queue])}>${item.queue}</a></dd>
           <dt>Missed ticks</dt><dd>${MISFIRES[item.misfire] ?? item.misfire}</dd><dt>Fired last</dt><dd title=${instant(item.fired_at)}>${item.fired_at ? ago(item.fired_at) : "never"}</dd>
@@ -69,7 +69,7 @@ function Times({ times, changes, zone }) {
 
 function zoneFormat(zone) {
   const options = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-  try { return new Intl.DateTimeFormat(navigator.language, { ...options, timeZone: zone }); } catch { return new Intl.DateTimeFormat(navigator.language, { ...options, timeZone: "UTC" }); }
+  try { return new Intl.DateTimeFormat(LANGUAGE, { ...options, timeZone: zone }); } catch { return new Intl.DateTimeFormat(LANGUAGE, { ...options, timeZone: "UTC" }); }
 }
 
 function Last({ item }) {

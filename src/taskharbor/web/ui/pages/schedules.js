@@ -98,6 +98,6 @@ async function takeBack(id, done) {
   done();
 }
 
-export const Deeds = ({ item, ask, isLarge = false }) => html`<span class="acts end-acts">
+export const Deeds = ({ item, ask, isLarge = false }) => html`<span class=${isLarge ? "acts" : "acts end-acts"}>
   <${Button} kind=${isLarge ? "" : "bare small"} aria-label=${`Run ${item.name} now`} onClick=${() => runNow(item, ask)}>Run now<//>
   <${Button} kind=${isLarge ? (item.paused ? "main" : "") : "bare small"} aria-label=${`${item.paused ? "Resume" : "Pause"} ${item.name}`} onClick=${() => setPaused(item, !item.paused, ask)}>${item.paused ? "Resume" : "Pause"}<//></span>`;

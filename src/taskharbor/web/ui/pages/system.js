@@ -1,7 +1,7 @@
 /** System: the store, the settings of the whole harbor, tokens, and what people changed. */
 
 import { may } from "../deeds.js";
-import { NONE, ago, instant, number, span } from "../format.js";
+import { NONE, ago, bytes, capital, instant, number, span } from "../format.js";
 import { useBoard, useTick } from "../live.js";
 import { useAsk } from "../parts/data.js";
 import { html } from "../parts/html.js";
@@ -19,18 +19,13 @@ function System({ route, session }) {
   const tabs = TABS.filter(([name]) => may(session, { tokens: "tokens", audit: "configure" }[name] ?? "") || name === "store" || name === "settings");
   const at = tabs.some(([name]) => name === route.path[0]) ? route.path[0] : "store";
   return html`
-    <div class="head"><div class="grow"><h1>System</h1><p class="lede"><${Lede} session=${session}/></p></div></div>
+    <div class="head"><div class="grow"><h1>System</h1><p class="lede">${systemLede(session.server ?? {})}</p></div></div>
     <nav class="tabrow" aria-label="System"><div class="tabs">${tabs.map(([name, word]) => html`<a key=${name} href=${href("system", name === "store" ? [] : [name])} aria-current=${name === at ? "page" : undefined}>${word}</a>`)}</div></nav>
     ${at === "store" ? html`<${Store} session=${session}/>` : at === "settings" ? html`<${Settings} route=${route} session=${session}/>`
       : at === "tokens" ? html`<${Tokens} session=${session}/>` : html`<${Audit} session=${session}/>`}`;
 }
 
-function Lede({ session }) {
-  const board = useBoard();
-  const { driver, version, name } = session.server ?? {};
-  const answers = board?.look_s != null ? ` The store answers in ${span(board.look_s)}.` : "";
-  return `${name || "This harbor"} runs TaskHarbor ${version ?? ""} on ${driver ?? "an unknown store"}.${answers}`;
-}
+const systemLede = ({ driver, version, name }) => `${name || "This harbor"} runs TaskHarbor ${version ?? ""} on ${driver ?? "an unknown store"}.`;
 
 function Store({ session }) {
   const { data, problem, ask } = useAsk("store", {}, { every: 10 });
@@ -39,13 +34,16 @@ function Store({ session }) {
   if (!data) return html`<section>${problem ? html`<${Trouble} problem=${problem} what="The store does not answer" onAgain=${ask}/>` : html`<${Loading}/>`}</section>`;
   const rows = [["Driver", data.driver], ["Store", data.store], ["Where", html`<span class="mono">${data.location}</span>`], ["Durability", data.durability], ["Schema", data.schema],
     ["Its clock", instant(data.at)], data.answers_in_s != null && ["Answers in", span(data.answers_in_s)],
-    ...Object.entries(data.details ?? {}), data.capabilities && ["It can", able(data.capabilities)]].filter(Boolean);
+    ...Object.entries(data.details ?? {}).map(detail), data.capabilities && ["It can", able(data.capabilities)]].filter(Boolean);
   const server = [["Version", session.server?.version ?? NONE], ["You are", `${session.note || session.name}, ${session.role ?? "no role"}`], ["Queues you may use", session.queues ? session.queues.join(", ") : "all"],
     session.expires_at && ["Session ends", html`<span title=${instant(session.expires_at)}>${ago(session.expires_at)}</span>`],
     board && ["Last look", `${span(board.age_s)} old, took ${span(board.look_s)}`], board && ["Jobs kept", number(Object.values(board.counts).reduce((sum, count) => sum + count, 0))]].filter(Boolean);
   return html`<section>${problem && html`<div class="gapb"><${Trouble} problem=${problem} what="The store does not answer now; this is what it said before" onAgain=${ask}/></div>`}
     <div class="two even"><${Facts} title="Store" rows=${rows}/><${Facts} title="Server" rows=${server}/></div></section>`;
 }
+
+/** A driver's own detail: `file_bytes: 528384` is "File: 516 KiB". */
+const detail = ([name, value]) => [capital(name.replace(/_bytes$/, "").replaceAll("_", " ")), name.endsWith("_bytes") ? bytes(Number(value)) : value];
 
 /** What a store can do, in its own words: transactional enqueue, logbook, … */
 const able = (capabilities) => Object.entries(capabilities).filter(([, value]) => value === true).map(([name]) => name.replaceAll("_", " ")).sort().join(", ");

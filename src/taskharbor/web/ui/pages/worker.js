@@ -10,7 +10,7 @@ import { Empty, Loading, Trouble } from "../parts/notes.js";
 import { State } from "../parts/state.js";
 import { go, href } from "../route.js";
 import { hostLine, isSlow, nameOf } from "./fleet.js";
-import { Gpu, Slots, Slow, beat, useFleet } from "./workers.js";
+import { Gpu, Slots, Slow, useFleet } from "./workers.js";
 
 export function WorkerPage({ id }) {
   const fleet = useFleet();
@@ -34,7 +34,7 @@ export function WorkerPage({ id }) {
 function workerLede(worker, fleet) {
   if (worker.isLost) return `It fell silent ${ago(worker.seen_at)}, with ${number(worker.running.length)} ${worker.running.length === 1 ? "job" : "jobs"} at work.`;
   const times = fleet.slow.get(worker.id);
-  const busy = `${number(worker.running.length)} of ${number(worker.concurrency)} slots busy, last heartbeat ${beat(worker.seen_at)} ago.`;
+  const busy = `${number(worker.running.length)} of ${number(worker.concurrency)} slots busy, last heartbeat ${ago(worker.seen_at)}.`;
   if (times) return `${busy} Its jobs take ${times.toFixed(1)} times as long as the same jobs on other workers.`;
   return worker.times_slower == null ? busy : `${busy} Its jobs take as long as on other workers.`;
 }

@@ -91,7 +91,7 @@ function Group({ name, by, members, fleet }) {
 }
 
 function WorkerRow({ worker, fleet }) {
-  const jobs = fleet.jobs.filter((job) => job.worker_id === worker.id);
+  const jobs = fleet.jobs.filter((job) => worker.running.includes(job.id)); // what it reported: the squares say the same
   const late = jobs.filter((job) => isSlow(job, fleet.usual)).length;
   const full = 4 * median(fleet.items.map((one) => one.latency_s).filter((value) => value != null)); // the bar is full at four times the usual
   const times = fleet.slow.get(worker.id);
@@ -106,7 +106,7 @@ function WorkerRow({ worker, fleet }) {
 }
 
 export const Slow = ({ times }) => html`<span class="st slow"><b>${times.toFixed(1)} ×</b> slower</span>`;
-export const beat = (at) => span(Math.max(Math.floor(secondsSince(at)), 0) || 0);
+const beat = (at) => span(Math.max(Math.floor(secondsSince(at)), 0) || 0);
 
 const MOST_SQUARES = 128;
 

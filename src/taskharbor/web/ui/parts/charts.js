@@ -6,7 +6,7 @@
  *     <Plot …/>                             the large one, with gridlines, marks, a cursor and a table
  */
 
-import { NONE, number, span, three, time } from "../format.js";
+import { LANGUAGE, NONE, number, span, three, time } from "../format.js";
 import { html, useMemo, useReducer, useEffect, useRef, useState } from "./html.js";
 
 const tenth = (value) => Math.round(value * 10) / 10;
@@ -57,6 +57,14 @@ export function Columns({ values, tone = "bad", width = 72, height = 18, label }
       return html`<rect key=${index} x=${tenth(index * step)} y=${tenth(height - tall)} width=${tenth(step * 0.68)} height=${tenth(tall)}
         rx=".6" class=${TONES[tone][1]} opacity=${value ? 1 : 0.25}/>`;
     })}</svg>`;
+}
+
+export const perSpan = (values, spans) => values.map((value) => (value == null ? null : value * spans));
+
+/** What arrived and was done per second, or per minute where that is less than one. */
+export function ratesOf({ arrived, done }, step) {
+  const unit = Math.max(...arrived, ...done, 0) < step ? 60 : 1;
+  return { arrived: perSpan(arrived, unit / step), done: perSpan(done, unit / step), word: unit === 1 ? "second" : "minute" };
 }
 
 /** The marks of /api/series as a chart shows them. */
@@ -165,7 +173,7 @@ function Mark({ mark, at, count, x, width, bottom, row }) {
 function hours(count, at, width) {
   const parts = width < 420 ? 1 : 4;
   const isLong = at(count - 1) - at(0) > 36 * 3600e3;
-  const text = (index) => (isLong ? at(index).toLocaleDateString(navigator.language, { day: "numeric", month: "short" }) : time(at(index), "min"));
+  const text = (index) => (isLong ? at(index).toLocaleDateString(LANGUAGE, { day: "numeric", month: "short" }) : time(at(index), "min"));
   return Array.from({ length: parts + 1 }, (_, part) => {
     const position = ((count - 1) * part) / parts;
     return [position, part === 0 ? "start" : part === parts ? "end" : "middle", text(Math.round(position))];

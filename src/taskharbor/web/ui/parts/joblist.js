@@ -31,7 +31,7 @@ export function whenText(job) {
   if (job.cancel_requested) return "stopping";
   if (job.state === "running") return `since ${span(ran(job))}`;
   if (queue?.paused && job.state !== "scheduled") return "queue is paused";
-  if (job.state === "blocked") return `behind ${job.key ?? "its key"}`;
+  if (job.state === "blocked") return job.key ? `behind ${job.key}` : "waits for others";
   if (job.state === "scheduled") return ago(job.run_at);
   return job.requires && !["any", ""].includes(job.requires) && waited(job) > 60 ? `waits for ${job.requires}` : `for ${span(waited(job))}`;
 }
@@ -51,7 +51,8 @@ function Ticking({ read, job }) {
 const Waited = ({ job }) => (job.started_at || job.state === "scheduled" ? span(waited(job)) : html`<${Ticking} job=${job} read=${(one) => span(waited(one))}/>`);
 const Ran = ({ job }) => (job.state === "running" ? html`<${Ticking} job=${job} read=${(one) => measured(ran(one))}/>` : measured(ran(job)));
 
-export const attempts = (job) => `${job.attempts} of ${job.max_attempts ?? "∞"}`;
+/** The attempt that it is at or ended with: the store counts those that failed. */
+export const attempts = (job) => `${job.attempts + ["running", "completed"].includes(job.state)} of ${job.max_attempts ?? "∞"}`;
 const tagsOf = (job) => (job.tags ?? []).slice(0, 2);
 
 const JobRow = memo(({ job, isOn, isAt, isFresh, mayPick, onPick, onPoint }) => html`

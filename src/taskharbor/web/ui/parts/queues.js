@@ -1,4 +1,4 @@
-/** Queues as rows: used by the overview. Worst first, and rows change places only when a queue changes its rank. */
+/** Queues as rows, on the overview and on their own page. Worst first, and rows change places only when a queue changes its rank. */
 
 import { NONE, number, perSecond, span } from "../format.js";
 import { href } from "../route.js";
@@ -39,34 +39,39 @@ export const Running = ({ queue }) => html`<span class="row"><span class="num fi
   ${queue.max_running !== null && html`<${Bar} height=${4} share=${queue.running / queue.max_running}
     tone=${queue.running >= queue.max_running ? "full" : "run"}/>`}</span>`;
 
+/** What is wrong in a word or two; the title of the sign has the sentence. */
+const NEEDS = { behind: "falls behind", unserved: "needs a worker", cause: "new failures" };
+
 /** A sign beside the name: what is wrong, or that it is paused. */
 export const QueueSign = ({ queue, need }) => {
   if (need && !queue.paused) {
     return html`<span class=${`st ${need.level === "bad" ? "failed" : "retrying"}`} title=${need.text}>
-      <${Icon} name=${need.level === "bad" ? "bad" : "warn"} size=${14} width=${1.5}/><span class="sr">${need.text}</span></span>`;
+      <${Icon} name=${need.level === "bad" ? "bad" : "warn"} size=${14} width=${1.5}/><span class="sr">${need.text}</span></span><span class="dim cut">${NEEDS[need.kind]}</span>`;
   }
   return queue.paused && html`<span class="st paused"><${Shape} name="paused"/></span><span class="dim">paused</span>`;
 };
 
-const QueueRow = memo(({ queue, need, waiting, window }) => {
+const QueueRow = memo(({ queue, need, waiting, window, Cells }) => {
   const tone = need?.level === "bad" ? "bad" : need ? "warn" : queue.paused ? "ink" : "acc";
-  return html`<tr><td><span class="row"><a class="strong cut" href=${href("queues", [queue.name])}>${queue.name}</a>
+  const empty = emptyIn(queue);
+  return html`<tr><td><span class="row"><a class="strong cut" data-row href=${href("queues", [queue.name])}>${queue.name}</a>
       <${QueueSign} queue=${queue} need=${need}/></span></td>
     <td class="num">${number(queue.ready)}<span class="tag"> ready</span></td>
     <td class="narrow left dim">${perSecond(queue.arrived_per_s)} in, ${perSecond(queue.done_per_s)} done /s</td>
     <td class="hide"><${Running} queue=${queue}/></td>
     <td class="num hide">${perSecond(queue.arrived_per_s)}</td><td class="num hide">${perSecond(queue.done_per_s)}</td>
     <td class="num"><span class="tag">oldest </span>${span(queue.oldest_s)}</td>
-    <td class=${`num hide${["now", "paused", NONE].includes(emptyIn(queue)) ? " dim" : ""}`}>${emptyIn(queue)}</td>
-    <td class="hide">${waiting && html`<${Spark} values=${waiting} tone=${tone} width=${120} height=${22} label=${`${queue.name}: waiting jobs, ${window}`}/>`}</td></tr>`;
+    <td class=${`num hide${["now", "paused", NONE].includes(empty) ? " dim" : ""}`}>${empty}</td>
+    <td class="hide">${waiting && html`<${Spark} values=${waiting} tone=${tone} width=${120} height=${22} label=${`${queue.name}: waiting jobs, ${window}`}/>`}</td>
+    ${Cells && html`<${Cells} queue=${queue}/>`}</tr>`;
 });
 
-export function QueueTable({ board, waiting, window, most = 12 }) {
+/** `heads` and `Cells`: more columns of a page. */
+export function QueueTable({ board, waiting, window, most, heads, Cells }) {
   const needs = needsByQueue(board);
-  const rows = worstFirst(board).slice(0, most);
   return html`<div class="card"><table class="cards"><thead><tr><th>Queue</th><th class="num">Ready</th><th class="w160">Running</th>
     <th class="num">In /s</th><th class="num">Done /s</th><th class="num">Oldest</th><th class="num">Empty in</th>
-    <th class="w120">Waiting, ${window}</th></tr></thead>
-    <tbody>${rows.map((queue) => html`<${QueueRow} key=${queue.name} queue=${queue} need=${needs.get(queue.name)}
-      waiting=${waiting?.get(queue.name)} window=${window}/>`)}</tbody></table></div>`;
+    <th class="w120">Waiting, ${window}</th>${heads}</tr></thead>
+    <tbody>${worstFirst(board).slice(0, most).map((queue) => html`<${QueueRow} key=${queue.name} queue=${queue} need=${needs.get(queue.name)}
+      waiting=${waiting?.get(queue.name)} window=${window} Cells=${Cells}/>`)}</tbody></table></div>`;
 }

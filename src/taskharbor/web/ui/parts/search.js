@@ -57,12 +57,18 @@ export function SearchField({ q, onSearch, known, problem, views, onHelp, onDrop
     ${offered.length > 0 && html`<ul class="panel cmd suggest" id="suggestions" role="listbox" aria-label="Suggestions">${offered.map(([text, hint], index) => html`
       <li key=${text} id=${`suggestion-${index}`} role="option" aria-selected=${index === at} class=${index === at ? "at" : ""}
         onMouseDown=${(event) => { event.preventDefault(); accept(text); }}><span class="cut">${text}</span><span class="end dim">${hint}</span></li>`)}</ul>`}
-  </div>${problem && html`<p id="q-problem" class="err under" role="alert">${problem.errors[0]?.message ?? problem.message}</p>`}`;
+  </div>${problem && html`<p id="q-problem" class="err under" role="alert">${said(problem)}</p>`}`;
 }
 
 const Chip = ({ text, isWrong, onEdit, onDrop }) => html`<span class=${`chip ${isWrong ? "wrong" : text.startsWith("-") ? "not" : "q"}`}>
   <span class="cut" onClick=${onEdit}>${text.startsWith("-") ? `−${text.slice(1)}` : text}</span>
   <button type="button" aria-label=${`Remove ${text}`} onClick=${onDrop}><${Icon} name="close" size=${10}/></button></span>`;
+
+/** What is wrong, and what should be there. */
+function said({ message, errors: [first] }) {
+  if (!first) return message;
+  return first.expected?.length ? `${first.message}; expected ${first.expected.join(" or ")}` : first.message;
+}
 
 /** The chip that the server's error points at. */
 function wordAt(problem, chips) {

@@ -57,7 +57,7 @@ function Preferences({ session, onLogout }) {
 export function Tabbar({ route }) {
   const tally = tallies(useBoard());
   const places = [...PLACES.filter(([place]) => ["overview", "jobs", "failures", "workers"].includes(place)), ["more", "More"]];
-  const isMore = !places.some(([place]) => place === route.name) && route.name !== "job";
+  const isMore = !places.some(([place]) => place === route.name);
   return html`<nav class="tabbar" aria-label="Main, phone">${places.map(([place, word]) => html`
     <a key=${place} href=${href(place)} aria-current=${place === "more" && isMore ? "page" : current(route, place)}>
       <${Icon} name=${place} size=${20} width=${1.3}/>${word}
