@@ -1,11 +1,11 @@
-"""`make chaos`: run the chaos cases on real stores, tell what happened, and write the results page.
+"""`make chaos`: run the chaos cases on real stores, print what happened, and write the results page.
 
     python -m tests.chaos                          every case on every store
     python -m tests.chaos --case C34 --store postgres --seed 7
     python -m tests.chaos --skip C63               all but these
     python -m tests.chaos --smoke                  the small ones, as in the tests
     python -m tests.chaos --one-by-one             nothing beside anything else: twice as long
-    python -m tests.chaos --resume                 what the last run did not come to, or did not pass
+    python -m tests.chaos --resume                 what the last run did not reach, or did not pass
 
 Without `--seed` each case gets a new one; it is printed, and replays the same schedule of faults. The page
 is written after every case, so a run that is broken off leaves what it has seen, and `--resume` goes on
@@ -44,10 +44,10 @@ def main() -> int:
     try:
         asyncio.run(run_all(run, turns, _after_each(options)))
     except KeyboardInterrupt:
-        _tell_totals(run)
+        _print_totals(run)
         sys.stdout.write("broken off; --resume goes on from here\n")
         return BROKEN_OFF
-    return _tell_totals(run)
+    return _print_totals(run)
 
 
 def _go_on(run: Run, turns: list[tuple[Case, str]]) -> list[tuple[Case, str]]:
@@ -59,7 +59,7 @@ def _go_on(run: Run, turns: list[tuple[Case, str]]) -> list[tuple[Case, str]]:
     return [(one, store) for one, store in turns if (one.id, store) not in done]
 
 
-def _tell_totals(run: Run) -> int:
+def _print_totals(run: Run) -> int:
     counts = {
         "passed": sum(one.is_good for one in run.outcomes),
         "failed": sum(one.is_broken for one in run.outcomes),
@@ -68,8 +68,8 @@ def _tell_totals(run: Run) -> int:
         "still to come": run.turns - len(run.outcomes),
     }
     always = ("passed", "failed", "late")
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what in always)
-    sys.stdout.write(f"{told}; {run.minutes:.1f} min\n")
+    totals = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what in always)
+    sys.stdout.write(f"{totals}; {run.minutes:.1f} min\n")
     return 1 if counts["failed"] or counts["late"] or counts["still to come"] else 0
 
 
@@ -90,7 +90,7 @@ def _write(run: Run) -> None:
 
 
 def _keep(run: Run) -> None:
-    """For whoever goes on from here."""
+    """For the run that continues from here."""
     keep(run.sorted_outcomes(), run.size, run.minutes_before + run.minutes)
 
 

@@ -1,7 +1,7 @@
 """The app of the worker processes under chaos: `taskharbor worker tests.chaos.app:harbor`.
 
 Every run of a handler leaves lines in a file that is only ever appended to, and writes into a table
-that refuses a smaller fence, so that a verdict can tell who did what, and who was too late.
+that refuses a smaller fence, so that a verdict can see who did what, and who was too late.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def recorded(url: str, name: str, folder: Path) -> Recorded:
 
 
 def _harbor() -> Harbor:
-    if FOLDER is None:  # imported by whoever only wants to enqueue
+    if FOLDER is None:  # imported by programs that only enqueue
         return Harbor("memory://")
     return Harbor(driver=recorded(os.environ["CHAOS_URL"], f"worker {os.getpid()}", FOLDER))
 
@@ -47,7 +47,7 @@ harbor = _harbor()
 SOON = RetryPolicy(base=timedelta(milliseconds=100), max_attempts=5)
 
 
-def tell(what: str, ctx: JobContext, mark: str, **more: object) -> None:
+def note(what: str, ctx: JobContext, mark: str, **more: object) -> None:
     """One line, written at once and whole, also by many processes."""
     line = {"what": what, "job": ctx.job.id, "fence": ctx.fence, "pid": os.getpid(), "at": time.time()}
     assert FOLDER is not None
@@ -76,41 +76,48 @@ def write_effect(ctx: JobContext) -> bool:
 @harbor.task(name="work", max_stalls=50, retry=SOON)
 async def work(ctx: JobContext, mark: str, seconds: float = 0.0, fate: str = "", cargo: str = "") -> str:
     """Waits a while, writes its effect, and returns; or fails as its fate says. Cargo is only carried."""
-    tell("begin", ctx, mark)
+    note("begin", ctx, mark)
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        tell("stopped", ctx, mark, reason=ctx.cancelled.reason)
+        note("stopped", ctx, mark, reason=ctx.cancelled.reason)
         raise
     if fate == "fails" or (fate == "fails once" and ctx.attempt == 1):
-        tell("raised", ctx, mark)
+        note("raised", ctx, mark)
         raise RuntimeError(fate)
     write_effect(ctx)
-    tell("end", ctx, mark)
+    note("end", ctx, mark)
     return mark
 
 
 @harbor.task(name="grind", max_stalls=50, retry=SOON)
-def grind(ctx: JobContext, mark: str, seconds: float = 1.0) -> str:
-    """Writes its effect again and again, in a thread, until its time is over or it is told to stop."""
-    tell("begin", ctx, mark)
+def grind(ctx: JobContext, mark: str, seconds: float = 1.0, until: str = "") -> str:
+    """Writes its effect again and again, in a thread, until it is asked to stop, or its time is over.
+
+    `until`: a file in the folder of the case; it does not end before that exists.
+    """
+    note("begin", ctx, mark)
     over = time.monotonic() + seconds
-    while time.monotonic() < over and not ctx.cancelled:
+    while (time.monotonic() < over or _is_missing(until)) and not ctx.cancelled:
         write_effect(ctx)
         time.sleep(0.05)
-    tell("stopped" if ctx.cancelled else "end", ctx, mark, reason=ctx.cancelled.reason)
+    note("stopped" if ctx.cancelled else "end", ctx, mark, reason=ctx.cancelled.reason)
     return mark
+
+
+def _is_missing(name: str) -> bool:
+    return FOLDER is not None and bool(name) and not (FOLDER / name).exists()
 
 
 @harbor.task(name="crunch", max_stalls=50, retry=SOON, run_in="process")
 def crunch(ctx: JobContext, mark: str, seconds: float = 1.0) -> str:
     """Keeps a core busy in a process of its own."""
-    tell("begin", ctx, mark)
+    note("begin", ctx, mark)
     over = time.monotonic() + seconds
     while time.monotonic() < over:
         sum(range(1000))
     write_effect(ctx)
-    tell("end", ctx, mark)
+    note("end", ctx, mark)
     return mark
 
 

@@ -1,4 +1,4 @@
-"""A chaos case: what is done, on which stores, and how its outcome is told."""
+"""A chaos case: what is done, on which stores, and how its outcome is reported."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def run_case(one: Case, stores: Stores, store_name: str, size: Size, seed:
         except NotHere as reason:
             outcome.not_here = str(reason)
         except Exception as error:  # noqa: BLE001 - a case that fails is an outcome
-            said = str(error) or type(error).__name__
-            outcome.error = said if isinstance(error, AssertionError) else traceback.format_exc()
+            message = str(error) or type(error).__name__
+            outcome.error = message if isinstance(error, AssertionError) else traceback.format_exc()
         if outcome.is_broken and "CHAOS_KEEP" in os.environ:
             kept = Path(os.environ["CHAOS_KEEP"], f"{one.id}-{store_name}-{seed}")
             sockets = shutil.ignore_patterns("*.wake")  # which cannot be copied

@@ -3,6 +3,7 @@
 from tests.chaos import (
     cases_crowds,
     cases_disks,
+    cases_families,
     cases_mixed,
     cases_network,
     cases_postgres,
@@ -14,6 +15,7 @@ from tests.chaos import (
 __all__ = [
     "cases_crowds",
     "cases_disks",
+    "cases_families",
     "cases_mixed",
     "cases_network",
     "cases_postgres",

@@ -60,7 +60,7 @@ async def _times(driver: Driver, rounds: int) -> list[float]:
 
 
 async def _dribble(port: int) -> None:
-    """A request that never ends; whoever is hung up on comes again."""
+    """A request that never ends; a caller that is cut off comes again."""
     while True:
         with suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

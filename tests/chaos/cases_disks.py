@@ -1,4 +1,4 @@
-"""Disks without room: told as such, nothing half done, and over once there is room again."""
+"""Disks without room: reported as such, nothing half done, and over once there is room again."""
 
 from __future__ import annotations
 

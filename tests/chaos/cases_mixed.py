@@ -35,15 +35,15 @@ async def _leave(world: World, is_twice: bool, most: float) -> None:
     worker = world.worker("-c", "4")
     ids = await world.put(*(world.request(seconds=8.0) for _ in range(8)))
     await world.until(lambda: _begun(world, ids) >= 4, "four of them to have begun")
-    told_at, told = time.monotonic(), world.inject("SIGTERM")
+    stopped_at, injected = time.monotonic(), world.inject("SIGTERM")
     worker.terminate()
     if is_twice:
         await asyncio.sleep(1.2)  # sooner it would be the same wish
-        told = world.inject("SIGTERM again")
+        injected = world.inject("SIGTERM again")
         worker.terminate()
     assert await world.exit_code(worker) == 0
-    world.recovered(f"exit after {'the second' if is_twice else 'one'} SIGTERM", told, most)
-    _claimed_nothing_after(world, worker.pid, told_at + CLAIMS_STOP_SECONDS)
+    world.recovered(f"exit after {'the second' if is_twice else 'one'} SIGTERM", injected, most)
+    _claimed_nothing_after(world, worker.pid, stopped_at + CLAIMS_STOP_SECONDS)
     for record in (await world.records(ids)).values():
         assert record is not None
         assert (record.state, record.attempts, record.stalls) == (JobState.READY, 0, 0)

@@ -37,7 +37,7 @@ async def tables_of(admin: Any, schema: str) -> list[str]:
 
 
 async def hang_up_on_everybody(admin: Any) -> int:
-    """Whoever comes back finds the settings as they are now."""
+    """A worker that comes back finds the settings as they are now."""
     count: int = await admin.fetchval(
         "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'taskharbor'"
     )
@@ -128,7 +128,7 @@ _TIMEOUTS = {
 
 @case("C46", "statements given up by the server: locks, time limits", stores=("postgres",))
 async def statements_given_up(world: World) -> None:
-    """Said to be the store's fault, never a lost lease: tried again, and nothing is counted twice."""
+    """Reported as the store's fault, never a lost lease: tried again, and nothing is counted twice."""
     lease = max(world.size.lease, 5.0)
     schema = schema_of(world)
     async with asking(world) as admin:

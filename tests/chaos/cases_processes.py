@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 240.0  # beyond any promise: what takes longer than this will
 async def drain(world: World, work_left: float = 20.0) -> None:
     """All faults are over: every job ends, and within the promised time.
 
-    The smoke fails there. A full run waits on, to tell a job that is late from one that is lost.
+    The smoke fails there. A full run waits on: a job may be late and not lost.
     """
     most = world.size.lease + DRAIN_SECONDS + work_left
     took = await world.drained(most + (PATIENCE_SECONDS if world.size.is_full else 0.0))
@@ -199,10 +199,11 @@ async def frozen_supervisor(world: World) -> None:
 async def frozen_in_the_middle_of_an_ack(world: World) -> None:
     """Stored once, counted once, also when the answer is read long after the lease is over."""
     worker = world.worker("-c", "1", through=True)
-    for _ in range(world.size.injections):
-        [job_id] = await world.put(world.request(seconds=1.0))
+    for turn in range(world.size.injections):
+        [job_id] = await world.put(world.request("grind", seconds=0.5, until=f"held-{turn}"))
         await world.line("begin", job_id)
         held = world.network.hold_after(world.store.ack_request)
+        (world.folder / f"held-{turn}").touch()
         await world.line("end", job_id)
         await asyncio.wait_for(held.has_sprung.wait(), 30)
         await world.freeze(worker)
@@ -256,9 +257,10 @@ async def busy_machine(world: World) -> None:
 async def killed_before_the_ack(world: World) -> None:
     """At least once: it runs again, and the run that did not count is named with its expired lease."""
     victim = world.worker("-c", "1", through=world.store.has_network)
-    [job_id] = await world.put(world.request("grind", seconds=0.5))
+    [job_id] = await world.put(world.request("grind", seconds=0.5, until="deaf"))
     first = await world.line("begin", job_id)
     async with _no_settlements(world):
+        (world.folder / "deaf").touch()  # a handler that ended by itself could settle before
         await world.line("end", job_id)
         world.kill(victim)
     world.worker("-c", "1")

@@ -168,7 +168,7 @@ async def _are_begun_again(world: World, ids: list[str]) -> bool:
 
 
 def step_clock(file: Path, offset: int) -> None:
-    """In one step: whoever looks meanwhile sees the one or the other."""
+    """In one step: a reader sees the one or the other."""
     new = file.with_suffix(".new")
     new.write_text(str(offset))
     new.replace(file)
@@ -220,7 +220,7 @@ async def many_expiries(world: World) -> None:
 
 @case("C65", "the leader of the schedules killed again and again")
 async def leaders_killed(world: World) -> None:
-    """Every tick gives one job, whoever leads."""
+    """Every tick gives one job, under any leader."""
     template = NewJob(id="", type="work", max_stalls=50, payload=b'{"mark":"tick"}')
     await world.recorded.put_schedule(Schedule(name="tick", every=timedelta(seconds=1), template=template))
     workers = [world.worker("-c", "2") for _ in range(3)]
@@ -237,7 +237,7 @@ async def leaders_killed(world: World) -> None:
 
 
 async def _five_more_ticks(world: World) -> None:
-    """Whoever leads now; how long that takes is a matter of the machine."""
+    """The leader now; how long that takes is a matter of the machine."""
     before = len((await world.driver.find(Query(limit=1000))).jobs)
 
     async def are_there() -> bool:

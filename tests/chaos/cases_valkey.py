@@ -46,25 +46,25 @@ async def lagging_replica(world: World) -> None:
     replica = ValkeyServer()
     store.others.append(await begun(replica, replica.start))
     async with asking(store.server) as first, asking(replica) as second:
-        await _follow(world, first, second, store.server.port)
+        await follow(world, first, second, store.server.port)
         reached, behind, stale = await _lag_and_die(world, store, first, second)
     store.hand_over_to(replica)
     world.network.target_port = replica.port
     world.inject("the replica takes its place")
-    world.begin_anew()
+    world.forget_jobs()
     await world.come_back()
     await _judge_fail_over(world, reached, behind, stale)
     await works_again(world, time.time(), "work after the fail-over")
     await drain(world)
 
 
-async def _follow(world: World, first: Any, second: Any, port: int) -> None:
+async def follow(world: World, first: Any, second: Any, port: int) -> None:
     await first.config_set("repl-diskless-sync-delay", 0)
     await second.replicaof("127.0.0.1", port)
-    await world.until(lambda: _has_all(first, second), "the replica to have everything")
+    await world.until(lambda: has_all(first, second), "the replica to have everything")
 
 
-async def _has_all(first: Any, second: Any) -> bool:
+async def has_all(first: Any, second: Any) -> bool:
     there, here = await first.info("replication"), await second.info("replication")
     is_linked = here.get("master_link_status") == "up"
     return bool(is_linked and here["slave_repl_offset"] == there["master_repl_offset"])
@@ -80,7 +80,7 @@ async def _lag_and_die(
     reached += await world.put(*(world.request(seconds=world.size.lease) for _ in range(3)))
     for job_id in reached[-3:]:
         await world.line("begin", job_id)
-    await world.until(lambda: _has_all(first, second), "the replica to have what was acknowledged")
+    await world.until(lambda: has_all(first, second), "the replica to have what was acknowledged")
     await second.replicaof("NO", "ONE")
     world.inject("the replica hears nothing any more")
     behind = await world.put(*(world.some_work() for _ in range(20)))
@@ -103,7 +103,7 @@ async def _judge_fail_over(
         [answer] = await world.driver.settle([Ack(job.lease)])
         assert isinstance(answer, LeaseLost), f"a lease of before was accepted: {answer}"
     info = await world.driver.info()
-    assert "took_over" in info.details, "nobody is told that a replica has taken over"
+    assert "took_over" in info.details, "nothing reports that a replica has taken over"
     world.facts.append(
         f"{len(lost)} of {len(behind)} jobs that had not reached it are lost; class {info.durability}; "
         f"took over {info.details['took_over']}"
@@ -149,7 +149,7 @@ async def _refused(world: World, tries: int) -> int:
 
 @case("C52", "the eviction policy changed while workers run", stores=("valkey",))
 async def eviction_allowed(world: World) -> None:
-    """Nobody new is let in, `info` names the policy, and whoever is in brings and takes nothing then."""
+    """Nobody new is let in, `info` names the policy, and connected clients can neither enqueue nor claim."""
     store = await own_valkey(world)
     async with asking(store.server) as admin:
         world.worker("-c", "4")
@@ -161,9 +161,9 @@ async def eviction_allowed(world: World) -> None:
             async with connect(store.url()):
                 raise AssertionError("a new client was let in")
         except StoreRefused as refused:
-            world.facts.append(f"a new client is told: {refused}")
+            world.facts.append(f"a new client gets: {refused}")
         assert (await world.driver.info()).details["maxmemory_policy"] == "allkeys-lru"
-        world.recovered("the policy told by info", changed, 10.0)
+        world.recovered("the policy shown by info", changed, 10.0)
         await world.until(lambda: _is_refused(world), "claims to be refused", 60.0)
         world.recovered("claims refused", changed, 10.0)
         await admin.config_set("maxmemory-policy", "noeviction")
@@ -181,7 +181,7 @@ async def _is_refused(world: World) -> bool:
 
 @case("C53", "FLUSHALL while handlers run", stores=("valkey",), smoke=("valkey",))
 async def emptied(world: World) -> None:
-    """Handlers are stopped within a heartbeat, nobody makes anything anew, and new jobs run."""
+    """Handlers are stopped within a heartbeat, nothing is written again, and new jobs run."""
     store = await own_valkey(world)
     async with asking(store.server) as admin:
         world.worker("-c", "4")
@@ -198,11 +198,11 @@ async def emptied(world: World) -> None:
             world.recovered(
                 "handlers stopped after FLUSHALL", since, world.size.lease * 0.3 + NOTICED_SECONDS
             )
-            gone = world.begin_anew()
+            gone = world.forget_jobs()
             await works_again(world, time.time(), "work after FLUSHALL")
-            await asyncio.sleep(world.size.lease)  # whoever would write late has had the time to
+            await asyncio.sleep(world.size.lease)  # a late writer has had the time to
             there = [one for one in (await world.records(list(gone))).values() if one is not None]
-            assert not there, f"{len(there)} jobs were made anew by somebody who came too late"
+            assert not there, f"{len(there)} jobs were written again by somebody who came too late"
     await drain(world)
 
 
@@ -219,7 +219,7 @@ async def file_cut(world: World) -> None:
         world.inject(f"{cut} bytes cut off")
         await store.revive()
         await world.until(world.driver.count, "the server to answer")
-        before = world.begin_anew()
+        before = world.forget_jobs()
         records = await world.records(ids)
         there = [record is not None for record in records.values()]
         kept = there.index(False) if False in there else len(there)

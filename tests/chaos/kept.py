@@ -54,7 +54,7 @@ class Seen(msgspec.Struct, kw_only=True):
 
 
 def keep(outcomes: list[Outcome], size: Size, minutes: float, file: Path = FILE) -> None:
-    """Replace the file in one step: whoever breaks this off leaves the one before."""
+    """Replace the file in one step: an interrupted run leaves the one before."""
     rows = [_Row(**(_fields_of(one) | {"case": one.case.id})) for one in outcomes]
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")

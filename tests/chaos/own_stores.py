@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from taskharbor.testing.servers import PostgresServer, ValkeyServer
+from taskharbor.testing.servers import PostgresServer, ValkeyCluster, ValkeyServer
 from tests.chaos.case import NotHere
-from tests.chaos.stores import PostgresStore, SqliteStore, ValkeyStore, in_starter
+from tests.chaos.stores import PostgresStore, SqliteStore, Store, ValkeyStore, in_starter
 
 MEBIBYTE = 1 << 20
 T = TypeVar("T")
@@ -45,6 +45,37 @@ class OwnValkey(ValkeyStore):
     async def close(self) -> None:
         for server in (self.server, *self.others):
             await asyncio.to_thread(server.close)
+
+
+class OwnCluster(Store):
+    """Three primaries of this case, without replicas: while one is down, so are its queues."""
+
+    name = "cluster"
+    has_network = True
+
+    def __init__(self, folder: Path, cluster: ValkeyCluster) -> None:
+        super().__init__(folder, "own")
+        self.cluster = cluster
+        self._turn = 0
+
+    @classmethod
+    async def begin(cls, folder: Path) -> OwnCluster:
+        cluster = ValkeyCluster(settings={"appendonly": "yes", "appendfsync": "always"})
+        return cls(folder, await begun(cluster, cluster.start))
+
+    def url(self, port: int | None = None) -> str:
+        return self.cluster.url
+
+    async def crash(self) -> None:
+        """kill -9 of one primary, each in its turn."""
+        await asyncio.to_thread(self.cluster.nodes[self._turn].kill)
+
+    async def revive(self) -> None:
+        await asyncio.wrap_future(in_starter(self.cluster.nodes[self._turn].start))
+        self._turn = (self._turn + 1) % len(self.cluster.nodes)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.cluster.close)
 
 
 class SqliteOnSmallDisk(SqliteStore):
@@ -90,7 +121,7 @@ class PostgresOnSmallDisk(PostgresStore):
 
 @contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
-    """A file system of its own; whoever may not mount one cannot run the case."""
+    """A file system of its own; without the right to mount one the case cannot run."""
     disk = folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=777", "tmpfs", str(disk)]

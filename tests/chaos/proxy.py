@@ -65,7 +65,7 @@ class Proxy:
         self.is_mute = False
         """What the server answers is swallowed; nothing is closed."""
         self.delay: Callable[[], float] | None = None
-        """Seconds that each piece waits on its way, asked anew for each."""
+        """Seconds that each piece waits on its way, asked again for each."""
         self.crumb = 0
         """At most so many bytes at a time, and bytes_per_second of them."""
         self.bytes_per_second = 0
@@ -149,7 +149,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Line:
-    """One client's connection and the one that it stands for."""
+    """One client's connection, and the one to the server behind it."""
 
     def __init__(self, proxy: Proxy, framing: Framing, client: Stream, server: Stream) -> None:
         self._proxy = proxy

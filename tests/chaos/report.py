@@ -13,7 +13,7 @@ from tests.chaos.kept import commit
 from tests.chaos.world import Size
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "chaos-results.md"
-_SHOWN = 5  # duplicates and problems told one by one
+_SHOWN = 5  # duplicates and problems listed one by one
 
 
 def describe(outcome: Outcome) -> str:
@@ -61,7 +61,7 @@ def page(outcomes: Sequence[Outcome], size: Size, *, planned: int, minutes: floa
         "write, and a TaskHarbor server over HTTP. What each case must show besides its own line, on every "
         "store: no acknowledged job lost, "
         "none invented, no two leases of a job at once, exact counts, no write accepted from an expired "
-        "lease, and no run twice without an expired lease that explains it. Bounds in seconds stand apart: "
+        "lease, and no run twice without an expired lease that explains it. Bounds in seconds are apart: "
         "they are promised for a machine that does nothing else, and `load` says whether it did.\n\n"
         f"{_stamp(outcomes)}; {minutes:.0f} minutes, stores side by side. Each case loads its store for "
         f"about {size.seconds:g} s, with leases of {size.lease:g} s unless it says otherwise. "
@@ -75,24 +75,24 @@ def page(outcomes: Sequence[Outcome], size: Size, *, planned: int, minutes: floa
 def _totals(outcomes: Sequence[Outcome], planned: int) -> str:
     passed, broken = sum(one.is_good for one in outcomes), sum(one.is_broken for one in outcomes)
     late, away = sum(one.is_only_late for one in outcomes), sum(bool(one.not_here) for one in outcomes)
-    said = f"**{passed} passed, {broken} failed, {late} late"
-    said += f", {away} could not be run on this machine" if away else ""
+    line = f"**{passed} passed, {broken} failed, {late} late"
+    line += f", {away} could not be run on this machine" if away else ""
     if left := planned - len(outcomes):
-        said += f"; {left} of {planned} were still to come when this page was written"
-    return said + ".**"
+        line += f"; {left} of {planned} were still to come when this page was written"
+    return line + ".**"
 
 
 def _troubles(outcomes: Iterable[Outcome]) -> str:
     """What went wrong, in its own words."""
-    told = [
+    lines = [
         f"- {one.case.id} on {one.store}, seed {one.seed}: {_first_line(text)}"
         for one in outcomes
         for text in (*([one.error] if one.error else []), *one.findings.problems[:_SHOWN], *one.late)
     ]
-    told += [
+    lines += [
         f"- {one.case.id} on {one.store} was not run: {one.not_here}" for one in outcomes if one.not_here
     ]
-    return "\n## What went wrong\n\n" + "\n".join(told) + "\n" if told else ""
+    return "\n## What went wrong\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _first_line(text: str) -> str:
@@ -132,8 +132,8 @@ def _recoveries(outcomes: Iterable[Outcome]) -> str:
 
 
 def _facts(outcomes: Iterable[Outcome]) -> str:
-    told = [f"- {one.case.id} on {one.store}: {fact}." for one in outcomes for fact in one.facts]
-    return "\n## Also seen\n\n" + "\n".join(told) + "\n" if told else ""
+    lines = [f"- {one.case.id} on {one.store}: {fact}." for one in outcomes for fact in one.facts]
+    return "\n## Also seen\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _replay() -> str:
@@ -170,9 +170,11 @@ def _spread(times: Sequence[float]) -> str:
 def _stamp(outcomes: Iterable[Outcome]) -> str:
     """When, where, and of what."""
     commits = sorted({one.commit for one in outcomes} or {commit()})
-    told = (
+    version = (
         f"commit {commits[0]}" if len(commits) == 1 else f"commits {', '.join(commits)}: see the last column"
     )
     if any(name.endswith("+") for name in commits):
-        told += " (+: with changes that are in no commit)"
-    return f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, {told}"
+        version += " (+: with changes that are in no commit)"
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Python {platform.python_version()}, {version}"
+    )

@@ -74,32 +74,32 @@ async def _lane(run: Run, stores: Stores, lane: Sequence[Turn], after_each: Call
             return
         outcome = await _one(run, stores, one, store)
         run.outcomes.append(outcome)
-        _tell(f"[{len(run.outcomes)}/{run.turns}, {run.minutes:.1f} min] {describe(outcome)}")
+        _print(f"[{len(run.outcomes)}/{run.turns}, {run.minutes:.1f} min] {describe(outcome)}")
         after_each(run)
 
 
 async def _again(run: Run, stores: Stores, after_each: Callable[[Run], None]) -> None:
     for place, first in enumerate(run.outcomes):
         if first.is_only_late and not first.case.is_alone and not run.is_out_of_time:
-            _tell(f"     {first.case.id} on {first.store} was late beside others; once more, alone\n")
+            _print(f"     {first.case.id} on {first.store} was late beside others; once more, alone\n")
             second = await _one(run, stores, first.case, first.store, first.seed)
             second.facts.append(
                 f"late when run beside other cases ({'; '.join(first.late)}), so run again alone"
             )
             run.outcomes[place] = second
-            _tell(f"[again, {run.minutes:.1f} min] {describe(second)}")
+            _print(f"[again, {run.minutes:.1f} min] {describe(second)}")
             after_each(run)
 
 
 async def _one(run: Run, stores: Stores, one: Case, store: str, seed: int | None = None) -> Outcome:
     if seed is None:
         seed = run.seed if run.seed is not None else time.time_ns() // 1000 % 1_000_000
-    _tell(f"     {one.id} on {store} begins (seed {seed}): {one.title}\n")
+    _print(f"     {one.id} on {store} begins (seed {seed}): {one.title}\n")
     outcome = await run_case(one, stores, store, run.size, seed)
     outcome.commit = commit()
     return outcome
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()

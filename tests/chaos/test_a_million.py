@@ -58,7 +58,7 @@ async def test_a_million_jobs_without_faults_run_once_each(tmp_path: Path, name:
     runs = Counter(line.split()[1] for line in (tmp_path / "ticks").read_text().splitlines())
     assert runs == dict.fromkeys(ids, 1)
     assert (counts.completed, counts.ready, counts.running, counts.failed) == (COUNT, 0, 0, 0)
-    tell(capsys, name, took)
+    show(capsys, name, took)
 
 
 async def test_a_million_jobs_in_memory_run_once_each(capsys):
@@ -83,7 +83,7 @@ async def test_a_million_jobs_in_memory_run_once_each(capsys):
         counts = (await driver.count(["default"]))["default"]
     assert runs == dict.fromkeys(ids, 1)
     assert (counts.completed, counts.ready, counts.running, counts.failed) == (COUNT, 0, 0, 0)
-    tell(capsys, "memory", took)
+    show(capsys, "memory", took)
 
 
 async def enqueued(driver: Driver) -> list[str]:
@@ -112,6 +112,6 @@ async def until_all_have_ended(driver: Driver) -> None:
             await asyncio.sleep(1.0)
 
 
-def tell(capsys, name: str, took: float) -> None:
+def show(capsys, name: str, took: float) -> None:
     with capsys.disabled():
         print(f"\n{COUNT:,} jobs on {name} in {took:.0f} s, {COUNT / took:,.0f} a second, each once")

@@ -30,13 +30,13 @@ def outcome(**more: Any) -> Outcome:
 
 
 def test_outcomes_come_back_as_they_were_kept(tmp_path: Path) -> None:
-    told = [outcome(), outcome(error="it broke"), outcome(late=["slow"]), outcome(not_here="no mount")]
+    outcomes = [outcome(), outcome(error="it broke"), outcome(late=["slow"]), outcome(not_here="no mount")]
 
-    keep(told, SIZE, 3.5, tmp_path / "build" / "chaos.json")
+    keep(outcomes, SIZE, 3.5, tmp_path / "build" / "chaos.json")
     seen = seen_before(SIZE, tmp_path / "build" / "chaos.json")
 
     assert seen.minutes == 3.5
-    assert seen.outcomes() == told
+    assert seen.outcomes() == outcomes
 
 
 def test_nothing_was_seen_before_the_first_run_or_by_one_of_another_size(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_nothing_was_seen_before_the_first_run_or_by_one_of_another_size(tmp_pat
 
 
 def test_the_page_says_what_failed_what_is_to_come_and_of_which_commit() -> None:
-    told = page([outcome(), outcome(error="it broke")], SIZE, planned=5, minutes=2.0)
+    text = page([outcome(), outcome(error="it broke")], SIZE, planned=5, minutes=2.0)
 
-    assert "**1 passed, 1 failed, 0 late; 3 of 5 were still to come when this page was written.**" in told
-    assert "- C01 on sqlite, seed 7: it broke" in told
-    assert "| abc1234 |" in told
+    assert "**1 passed, 1 failed, 0 late; 3 of 5 were still to come when this page was written.**" in text
+    assert "- C01 on sqlite, seed 7: it broke" in text
+    assert "| abc1234 |" in text

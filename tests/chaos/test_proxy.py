@@ -50,7 +50,7 @@ async def ask(line, request: bytes) -> bytes:
     return await asyncio.wait_for(reader.read(100), 10)
 
 
-async def test_what_is_said_arrives_and_is_counted():
+async def test_what_is_sent_arrives_and_is_counted():
     async with proxied() as (echo, proxy):
         line = await dial(proxy)
         assert await ask(line, PING) == b"+OK\r\n"

@@ -59,8 +59,8 @@ def test_a_job_that_was_done_once_is_fine():
 
 
 def test_a_duplicate_is_named_with_the_lease_that_expired():
-    told = (attempt(1, "stalled"), attempt(2, "completed", 1, 2))
-    findings = judged(record(starts=2, stalls=1, history=told), [run(1), run(2)])
+    history = (attempt(1, "stalled"), attempt(2, "completed", 1, 2))
+    findings = judged(record(starts=2, stalls=1, history=history), [run(1), run(2)])
     assert findings.problems == []
     [duplicate] = findings.duplicates
     assert (duplicate.fence, duplicate.expired_fence, duplicate.expired_worker) == (2, 1, "worker-1")

@@ -120,33 +120,33 @@ def _right_end(findings: Findings, record: JobRecord, was_cancelled: bool) -> No
 
 def _exact_counts(findings: Findings, record: JobRecord) -> None:
     """Every start has its end, and each end was counted once."""
-    told = [attempt.outcome for attempt in record.history]
-    if record.starts > HISTORY_KEPT or (record.starts == 1 and not told):
+    outcomes = [attempt.outcome for attempt in record.history]
+    if record.starts > HISTORY_KEPT or (record.starts == 1 and not outcomes):
         return
-    counted = (sum(map(told.count, FAILURES)), told.count("stalled"), len(told))
+    counted = (sum(map(outcomes.count, FAILURES)), outcomes.count("stalled"), len(outcomes))
     if counted != (record.attempts, record.stalls, record.starts):
         findings.problem(
             "I4",
             f"job {record.id} says attempts {record.attempts}, stalls {record.stalls}, "
-            f"starts {record.starts}; its history says {told}",
+            f"starts {record.starts}; its history says {outcomes}",
         )
-    released = told.count("released")
+    released = outcomes.count("released")
     if record.starts - released > MAX_ATTEMPTS + (record.max_stalls or 3) - 1:
         findings.problem("I5", f"job {record.id} was started {record.starts} times")
 
 
 def _leases_apart(findings: Findings, record: JobRecord) -> None:
-    told: list[AttemptRecord] = sorted(record.history, key=lambda attempt: attempt.fence)
-    for earlier, later in pairwise(told):
+    attempts: list[AttemptRecord] = sorted(record.history, key=lambda attempt: attempt.fence)
+    for earlier, later in pairwise(attempts):
         if later.started_at < earlier.ended_at:
             findings.problem("I2", f"job {record.id}: {later.fence} began before {earlier.fence} was over")
 
 
 def _runs_explained(findings: Findings, record: JobRecord, runs: list[Run]) -> None:
     """A run beyond the first needs an earlier one that was retried, released, or whose lease expired."""
-    told = {attempt.fence: attempt for attempt in record.history}
+    attempts = {attempt.fence: attempt for attempt in record.history}
     for earlier, later in pairwise(runs):
-        attempt = told.get(earlier.fence)
+        attempt = attempts.get(earlier.fence)
         if attempt is None and record.starts <= HISTORY_KEPT:
             findings.problem("Z6", f"job {record.id} ran again ({later.fence}) and nothing says why")
         elif attempt is not None and attempt.outcome == "stalled":

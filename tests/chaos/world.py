@@ -26,9 +26,10 @@ from taskharbor import Client
 from taskharbor.drivers import connect
 from taskharbor.drivers.contract import Driver
 from taskharbor.errors import DriverError, DriverUnavailable
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, NewJob
 from taskharbor.model.queue import QueueSettings, Retention
 from taskharbor.tasks import JobRequest
+from taskharbor.tasks.request import Call
 from taskharbor.testing.history import HistoryEvent, Terms, Verdict, check, read_history
 from tests.chaos import app
 from tests.chaos.proxy import Proxy
@@ -72,7 +73,7 @@ class Injection:
 
 @dataclass
 class Run:
-    """One execution of a handler, as it told itself."""
+    """One execution of a handler, as it was noted."""
 
     job: str
     fence: int
@@ -104,6 +105,8 @@ class World:
         """Job id → mark: every enqueue that the store has acknowledged."""
         self.unknown: dict[str, str] = {}
         """The same for those that were sent and never answered."""
+        self.groups: list[str] = []
+        """Jobs without arguments: they are done by their children."""
         self.cancelled: set[str] = set()
         self.keyed: set[str] = set()
         """Jobs of a key: newer ones may have replaced their arguments, or have become one with them."""
@@ -170,14 +173,14 @@ class World:
         """Enter something that lasts until the verdict is spoken."""
         return self._open.enter_context(context)
 
-    def begin_anew(self) -> dict[str, str]:
+    def forget_jobs(self) -> dict[str, str]:
         """The store has lost data: the usual verdict is about what comes from here on.
 
         What was acknowledged before comes back, for the case to judge: it alone knows what may be gone.
         """
         before = {**self.unknown, **self.acknowledged}
-        self.given_up |= before
-        self.acknowledged, self.unknown = {}, {}
+        self.given_up |= before | dict.fromkeys(self.groups, "")
+        self.acknowledged, self.unknown, self.groups = {}, {}, []
         self.cancelled, self.keyed = set(), set()
         return before
 
@@ -224,7 +227,7 @@ class World:
         return process
 
     async def workers_at_work(self, count: int) -> None:
-        """Until so many workers have told the store that they are there."""
+        """Until so many workers have reported to the store."""
 
         async def are_there() -> bool:
             return len(await self.driver.workers()) >= count
@@ -246,7 +249,7 @@ class World:
         """SIGSTOP at a moment when it holds no lock of a file that would stop everybody else."""
         for _ in range(400):
             process.send_signal(signal.SIGSTOP)
-            await self.until(lambda: is_stopped(process.pid), f"worker {process.pid} to stand still")
+            await self.until(lambda: is_stopped(process.pid), f"worker {process.pid} to stop")
             if self.store.is_free():
                 return self.inject(f"SIGSTOP of worker {process.pid}")
             process.send_signal(signal.SIGCONT)
@@ -287,10 +290,10 @@ class World:
 
     # ------------------------------------------------------------------ jobs
 
-    def request(self, task: str = "work", **arguments: Any) -> JobRequest:
+    def request(self, task: str = "work", **arguments: Any) -> Call[Any]:
         self._marks += 1
         mark = f"{self.seed}-{self._marks}"
-        request: JobRequest = getattr(app, task).call(mark=mark, **arguments)
+        request: Call[Any] = getattr(app, task).call(mark=mark, **arguments)
         return request
 
     def some_work(self, longest: float = 0.05) -> JobRequest:
@@ -300,8 +303,12 @@ class World:
 
     async def put(self, *requests: JobRequest, driver: Driver | None = None) -> list[str]:
         """Enqueue, with the same ids again for as long as the store does not answer."""
-        jobs = [self.client._new_job(request) for request in requests]
-        marks = {job.id: json.loads(job.payload)["mark"] for job in jobs}
+        return await self.put_jobs([self.client._new_job(request) for request in requests], driver)
+
+    async def put_jobs(self, jobs: list[NewJob], driver: Driver | None = None) -> list[str]:
+        """The same for jobs as they are; those without arguments, like a group, have no mark."""
+        marks = {job.id: json.loads(job.payload)["mark"] for job in jobs if job.payload}
+        self.groups += [job.id for job in jobs if not job.payload]
         self.unknown |= marks
         async with asyncio.timeout(self.patience):
             while True:
@@ -344,7 +351,7 @@ class World:
 
     async def last_look(self) -> dict[str, JobRecord | None]:
         """The records of everything that was ever sent, as the last thing in the history."""
-        wanted = [*self.acknowledged, *self.unknown]
+        wanted = [*self.acknowledged, *self.unknown, *self.groups]
         found: list[JobRecord | None] = []
         for start in range(0, len(wanted), self.page):
             found += await self._got(self.recorded, wanted[start : start + self.page])
@@ -361,27 +368,27 @@ class World:
 
     def check_history(self) -> Verdict:
         """What the checker says about every call of every process."""
-        told = [
+        events = [
             one
             for one in read_history(*sorted(self.folder.glob("history-*")))
             if one.job not in self.given_up
         ]
-        whole = sorted([*told, *_unanswered(told)], key=lambda event: event.t)
+        whole = sorted([*events, *_unanswered(events)], key=lambda event: event.t)
         return check(whole, Terms(is_drained=True, longer_leases=self.store.longer_leases))
 
-    # ------------------------------------------------------------------ what handlers told
+    # ------------------------------------------------------------------ what handlers noted
 
     def lines(self, what: str | None = None, job_id: str | None = None) -> list[dict[str, Any]]:
         path = self.folder / "runs"
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # the last line may be on its way
-        told = [json.loads(line) for line in whole.splitlines()]
-        return [line for line in told if what in (None, line["what"]) and job_id in (None, line["job"])]
+        events = [json.loads(line) for line in whole.splitlines()]
+        return [line for line in events if what in (None, line["what"]) and job_id in (None, line["job"])]
 
     async def line(
         self, what: str, job_id: str, nth: int = 1, seconds: float | None = None
     ) -> dict[str, Any]:
-        """Wait for the n-th time that a handler of this job tells this."""
+        """Wait for the n-th time that a handler of this job notes this."""
         await self.until(lambda: len(self.lines(what, job_id)) >= nth, f"{what} of {job_id} ({nth})", seconds)
         return self.lines(what, job_id)[nth - 1]
 
@@ -417,7 +424,7 @@ class World:
             raise AssertionError(f"waited {seconds:g} s in vain for {what}\n{tails}") from None
 
     def recovered(self, what: str, since: float, most: float) -> None:
-        """Something works again; whether that took longer than promised is told apart from broken promises.
+        """Something works again; whether that took longer than promised is kept apart from broken promises.
 
         The bound is about a machine that has time: the smoke run in the tests, which shares its machine with
         others, does not ask for it.
@@ -436,12 +443,12 @@ async def _answer(is_so: Callable[[], Any]) -> Any:
         return False  # the store is down, which is what some cases are about
 
 
-def _unanswered(told: list[HistoryEvent]) -> list[HistoryEvent]:
-    """Whoever was killed in the middle of a call could not write down that he does not know."""
-    answered = {(one.process, one.call, one.op, one.job) for one in told if one.kind != "invoke"}
+def _unanswered(events: list[HistoryEvent]) -> list[HistoryEvent]:
+    """A process that was killed during a call could not record that its outcome is unknown."""
+    answered = {(one.process, one.call, one.op, one.job) for one in events if one.kind != "invoke"}
     return [
         replace(one, kind="unknown", t=one.t + 1)
-        for one in told
+        for one in events
         if one.kind == "invoke" and (one.process, one.call, one.op, one.job) not in answered
     ]
 

@@ -4,6 +4,7 @@ The same seed draws the same steps. TASKHARBOR_PROPERTY_SEED picks another one, 
 another number of steps for the full runs; both are printed.
 """
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.loading import connect
 from taskharbor.testing.http_server import fresh_http_url
 from taskharbor.testing.servers import fresh_cluster_url, fresh_postgres_url, fresh_redis_url
-from taskharbor.testing.statemachine import hold_to_the_model
+from taskharbor.testing.statemachine import hold_families_to_the_model, hold_to_the_model
 
 SEED = int(os.environ.get("TASKHARBOR_PROPERTY_SEED", "0"))
 STEPS = int(os.environ.get("TASKHARBOR_PROPERTY_STEPS", "50000"))
@@ -71,6 +72,54 @@ def test_a_driver_does_so_twenty_times_as_long(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _hold(name, folder, capsys, seed=SEED + 1, steps=STEPS * 20, least=20)
+
+
+@pytest.mark.timeout(300)
+@every_driver
+def test_families_on_a_driver_are_those_of_the_model(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hold_families(name, folder, capsys, seed=SEED + 7, steps=FEW_STEPS // 5)
+
+
+@pytest.mark.more("thousands of steps a driver")
+@pytest.mark.timeout(1800)
+@every_driver
+def test_families_are_so_with_every_verdict_and_every_refusal(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every row of the table of verdicts, every way to stop, to be released and to be refused."""
+    is_quick = name in SHRINKS
+    steps, least = (STEPS // 10, min(1, STEPS // 50000)) if is_quick else (STEPS // 50, 0)
+    _hold_families(name, folder, capsys, seed=SEED, steps=steps, least=least)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(14400)
+@every_driver
+def test_families_are_so_twenty_times_as_long(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hold_families(name, folder, capsys, seed=SEED + 1, steps=STEPS * 2, least=5)
+
+
+def _hold_families(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str], *, seed: int, steps: int, least: int = 0
+) -> None:
+    def make_driver() -> Driver:
+        return connect(STORES[name](folder))
+
+    if not asyncio.run(_has_workflows(make_driver())):
+        pytest.skip(f"{name} does not declare workflows")
+    met = hold_families_to_the_model(make_driver, steps=steps, seed_number=seed, least=least, shrink=False)
+    with capsys.disabled():
+        print(f"\n{name}: {met['steps']} steps with families, seed {seed}, no difference", flush=True)
+    assert met["steps"] >= steps // 2
+
+
+async def _has_workflows(driver: Driver) -> bool:
+    async with driver:
+        return driver.capabilities.workflows
 
 
 def _hold(

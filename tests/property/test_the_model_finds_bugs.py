@@ -101,7 +101,7 @@ def an_absorbed_idempotency_key_is_forgotten(patch: Patch) -> None:
     patch.setattr(store.Store, "remember", remember)
 
 
-def a_fence_starts_anew_after_a_requeue(patch: Patch) -> None:
+def a_requeue_resets_the_fence(patch: Patch) -> None:
     def requeued(job: JobRecord, *arguments: Any, **options: Any) -> JobRecord:
         return replace(transitions.requeued(job, *arguments, **options), fence=0)
 
@@ -143,7 +143,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_retry_loses_the_cancel,
     nobody_unblocks_after_a_failure,
     an_absorbed_idempotency_key_is_forgotten,
-    a_fence_starts_anew_after_a_requeue,
+    a_requeue_resets_the_fence,
     a_copy_does_not_complete_its_original,
     a_run_has_a_copy_again_when_the_first_has_ended,
     a_slower_worker_takes_a_copy_at_once,

@@ -465,7 +465,7 @@ def _only_a_flag(patch):
 
 
 class LosesSight(TwoSteps):
-    """A cancel that looks where a job stands, waits for its lock, and gives up when it is gone from there."""
+    """A cancel that looks where a job is, waits for its lock, and gives up when it is gone from there."""
 
     async def do_cancel(self, ids, now):
         later = await self._later(ids, now)

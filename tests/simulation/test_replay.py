@@ -48,7 +48,7 @@ def test_different_seeds_give_different_histories() -> None:
 
 
 @pytest.mark.more("up to two hundred worlds")
-def test_a_failing_world_shrinks_and_tells_what_happened(
+def test_a_failing_world_shrinks_and_shows_what_happened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bug = next(bug for bug in BUGS if bug.name.startswith("BUG11"))
