@@ -48,23 +48,23 @@ def measured(
     ends = time.monotonic() + minutes * 60
     registry = harness_of_peers.registry()
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in peers}
-    told = []
+    remarks = []
     for turn in range(rounds):
         for name in peers if turn == 0 else contenders(answers):
             fill_seconds = min(240.0, ends - time.monotonic() - 2 * seconds - SPARE_SECONDS)
             if fill_seconds < 10:
-                told.append(f"- {name}: round {turn + 1} not run, the {minutes:g} minutes were over")
+                remarks.append(f"- {name}: round {turn + 1} not run, the {minutes:g} minutes were over")
                 continue
             options = {"jobs": jobs, "most": most, "seconds": seconds, "fill-seconds": fill_seconds}
             limit = fill_seconds + 2 * seconds + SPARE_SECONDS
             answer = asked(registry[name], harness_of_peers, options, limit)
             print(name, json.dumps(answer), flush=True)
             answers[name].append(answer)
-            told += [f"- {name}{what}" for what in trouble_in(answer)]
+            remarks += [f"- {name}{what}" for what in trouble_in(answer)]
     rows = [row_of(name, of_peer) for name, of_peer in answers.items() if of_peer]
     if any("¹" in row[2] for row in rows):
-        told.append("- ¹ the first jobs only: SQL copied them in the peer's tables up to the full backlog")
-    return "\n".join([table(HEAD, rows), "", *told]).rstrip()
+        remarks.append("- ¹ the first jobs only: SQL copied them in the peer's tables up to the full backlog")
+    return "\n".join([table(HEAD, rows), "", *remarks]).rstrip()
 
 
 def contenders(answers: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -109,9 +109,9 @@ def asked(peer: dict[str, Any], harness: Any, options: dict[str, float], limit: 
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGINT)  # it stops its workers on the way out
             out, _ = child.communicate()
-    said = [line for line in out.splitlines() if line.startswith("RESULT ")]
+    answers = [line for line in out.splitlines() if line.startswith("RESULT ")]
     answer: dict[str, Any] = (
-        json.loads(said[-1][len("RESULT ") :]) if said else {"error": "no answer in time"}
+        json.loads(answers[-1][len("RESULT ") :]) if answers else {"error": "no answer in time"}
     )
     return answer
 

@@ -1,9 +1,12 @@
 """Does a claim get slower by jobs that cannot run? Reserve 100 + settle 100, beside large backlogs.
 
     python bench/bench_growth.py [--drivers memory,sqlite,postgres,redis] [--scale 1.0] [--rounds 40]
+                                 [--looking] [--only-print]
 
 Each backlog has a store of its own; a store without one is measured in turn with it, round by
 round, so that a noisy machine disturbs both alike. The aim is a ratio of at most 1.5.
+--looking asks something else: what does it cost to look at a store of that many jobs? (looking.py)
+For a short look: --scale 0.02 --rounds 5 --only-print.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
+import looking
 from results import table, write_section
 
 from taskharbor.drivers import Driver, connect
@@ -166,13 +170,28 @@ def main() -> int:
         "--scale", type=float, default=1.0, help="size of the backlogs; 1.0 is a million jobs"
     )
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--looking", action="store_true", help="measure questions, not claims")
+    parser.add_argument("--only-print", action="store_true", help="write no section of RESULTS.md")
     args = parser.parse_args()
+    if args.looking:
+        return look_at(args)
     rows = asyncio.run(measure(args.drivers.split(","), args.scale, args.rounds))
     head = ["driver", "beside", "alone, ms", "with it, ms", "ratio", f"≤ {LIMIT}"]
     title = "Cost of jobs that cannot run: reserve 100 + settle 100"
     if args.drivers != DRIVERS:
         title += f", on {args.drivers}"
-    write_section(title, table(head, rows))
+    if not args.only_print:
+        write_section(title, table(head, rows))
+    return 0 if all(row[-1] == "yes" for row in rows) else 1
+
+
+def look_at(args: argparse.Namespace) -> int:
+    names = [name for name in args.drivers.split(",") if name != "memory"]
+    count = int(1_000_000 * args.scale)
+    rows = looking.look(names, count)
+    if not args.only_print:
+        how = f"{count:,} jobs, medians of {looking.CALLS} calls; CPU of client and server together."
+        write_section(f"Looking at many jobs, {', '.join(names)}", f"{how}\n\n{table(looking.HEAD, rows)}")
     return 0 if all(row[-1] == "yes" for row in rows) else 1
 
 

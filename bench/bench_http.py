@@ -1,4 +1,4 @@
-"""The HTTP server beside what it stands on, in one run: how much of it is left over HTTP?
+"""The HTTP server beside its own parts, in one run: how much of it is left over HTTP?
 
     python bench/bench_http.py [--requests 20000] [--batches 50] [--jobs 10000] [--rounds 5]
 
@@ -294,7 +294,7 @@ def compare(args: argparse.Namespace) -> None:
     text = table(["", "beside", "that (µs CPU each)", "over HTTP (µs CPU each)", "left", "of CPU"], rows)
     print(text)
     if args.only is None:
-        write_section("HTTP beside what it stands on", f"{_words(args)}\n{text}")
+        write_section("HTTP beside its own parts", f"{_words(args)}\n{text}")
 
 
 def row(title: str, beside: str, rounds: int, once: Callable[[str], tuple[Figure, Figure]]) -> list[str]:

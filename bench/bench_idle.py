@@ -2,7 +2,7 @@
 
     python bench/bench_idle.py [--seconds 60] [--url sqlite:////tmp/jobs.db]
 
-CPU time, not the clock on the wall: a busy machine tells the same. Aims: at most 0.5 % of a core and
+CPU time, not the clock on the wall: a busy machine shows the same. Aims: at most 0.5 % of a core and
 60 MiB of resident memory on SQLite.
 """
 

@@ -4,7 +4,7 @@ One long drain, in which everything that `--metrics-port` turns on in a worker (
 store) is turned on and off again every few hundred jobs, in the order off, on, on, off: what the machine does
 slowly, it does to both. Counted in CPU time, and compared by the quarter of the stretches that were disturbed
 least. Every second such block stays off throughout and is compared in the same way, which shows what the
-method itself is worth. Promised: less than 5 %. What a scrape costs is told apart: it comes every few
+method itself is worth. Promised: less than 5 %. What a scrape costs is measured apart: it comes every few
 seconds, however many jobs there are.
 
     python bench/bench_metrics.py [blocks]
@@ -136,12 +136,12 @@ def main() -> None:
         rows.append([store, f"{off:.2f}", f"{on:.2f}", cost, noise, "yes" if on <= off * PROMISED else "NO"])
         print(f"{store:8} off {off:6.2f} µs  on {on:6.2f} µs per job  {cost}  (off beside off: {noise})")
     head = ["store", "off, µs of CPU per job", "on, µs of CPU per job", "cost", "off beside off", "≤ 5 %"]
-    said = (
+    summary = (
         f"No-op jobs, {CONCURRENCY} at once; metrics off, on, on, off for {STRETCH:,} jobs each, "
         f"{blocks // 2} times in one drain, and as many times off throughout; the mean of the least "
         f"disturbed quarter of each. A scrape takes {scrape:.1f} ms."
     )
-    write_section("Metrics: cost of a no-op drain", f"{said}\n\n{table(head, rows)}")
+    write_section("Metrics: cost of a no-op drain", f"{summary}\n\n{table(head, rows)}")
 
 
 if __name__ == "__main__":

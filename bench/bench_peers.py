@@ -4,7 +4,7 @@
     python bench/bench_peers.py --store postgres --backlog 1000000 [--minutes 15] [--peers a,b]
 
 Needs the side-by-side benchmark of the peers in the folder named by BENCH_PEERS (by default
-`../shared/bench`); without it there is nothing to compare with, and that is said. Each peer gets a
+`../shared/bench`); without it there is nothing to compare with, and a line says so. Each peer gets a
 virtual environment of its own on the first run.
 Postgres and Valkey come from their wheels, with fsync on where the peers have it on.
 --backlog: only how fast the beginning of a backlog that deep is drained, see backlog.py.
@@ -42,7 +42,7 @@ TITLES = {"sqlite": "SQLite", "postgres": "Postgres", "redis": "Valkey"}
 
 @contextlib.contextmanager
 def servers(store: str) -> Iterator[dict[str, str]]:
-    """Where the peers find their servers; a port that only listens stands for one that nobody asks."""
+    """Where the peers find their servers; where none is needed, a port that only listens."""
     with contextlib.ExitStack() as stack:
         deaf = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
         env = {
@@ -85,14 +85,16 @@ def losses(results: dict) -> str:
     """What failed, was lost or ran twice: a rate without that says little."""
     lines = []
     for peer, scenarios in results["median"].items():
-        for scenario, told in scenarios.items():
-            if "error" in told:
-                lines.append(f"- {peer}, {scenario}: failed ({told['error'].strip().splitlines()[-1][:120]})")
-            elif told.get("executions", told.get("unique")) != told.get("unique"):
-                lines.append(f"- {peer}, {scenario}: {told['executions']} runs of {told['unique']} jobs")
-            elif told.get("foreign_cpu", 0) >= 0.1:
+        for scenario, answer in scenarios.items():
+            if "error" in answer:
                 lines.append(
-                    f"- {peer}, {scenario}: others took {told['foreign_cpu']:.0%} of a core meanwhile"
+                    f"- {peer}, {scenario}: failed ({answer['error'].strip().splitlines()[-1][:120]})"
+                )
+            elif answer.get("executions", answer.get("unique")) != answer.get("unique"):
+                lines.append(f"- {peer}, {scenario}: {answer['executions']} runs of {answer['unique']} jobs")
+            elif answer.get("foreign_cpu", 0) >= 0.1:
+                lines.append(
+                    f"- {peer}, {scenario}: others took {answer['foreign_cpu']:.0%} of a core meanwhile"
                 )
     return "\n".join(lines)
 
@@ -152,10 +154,10 @@ def main() -> None:
         options = ["--repeat", args.repeat, "--drain-n", args.drain_n, "--scenarios", args.scenarios]
         run(["--peers", peers, "--out", out, *options], env)
         text = run(["--table", out], env)
-        told = losses(json.loads(Path(out).read_text()))
+        lost = losses(json.loads(Path(out).read_text()))
     count = f"{int(args.drain_n):,}"
     how = f"Medians of {args.repeat} repeats, {count} jobs a drain; ratios to the fastest that is no ceiling."
-    body = f"{how}\n\n{text}" + (f"\n\n{told}" if told else "")
+    body = f"{how}\n\n{text}" + (f"\n\n{lost}" if lost else "")
     print(body)
     if not args.only_print:
         write_section(f"{TITLES[args.store]} beside its peers", body)

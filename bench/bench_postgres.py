@@ -185,10 +185,10 @@ async def a_snapshot(url: str) -> AsyncIterator[None]:
     await connection.close()
 
 
-# ------------------------------------------------------------------ what stands beside
+# ------------------------------------------------------------------ the backlog beside
 
 
-async def stand_beside(driver: PostgresDriver, scale: float) -> None:
+async def fill_backlog(driver: PostgresDriver, scale: float) -> None:
     """Jobs that cannot run now: scheduled, blocked behind a running key, finished."""
     await filled(driver, int(1_000_000 * scale))
     await drained(driver)
@@ -244,7 +244,7 @@ async def compare(options: argparse.Namespace, server: PostgresServer) -> list[l
             note("exchange 200: beside an open snapshot", await meter.measure(jobs, drained(driver)))
     if options.backlog:
         async with a_store(url) as driver:
-            await stand_beside(driver, options.backlog)
+            await fill_backlog(driver, options.backlog)
             for _ in range(options.rounds):
                 await filled(driver, jobs)
                 note("exchange 200: beside the backlog", await meter.measure(jobs, drained(driver)))

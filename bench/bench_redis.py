@@ -90,12 +90,12 @@ class Meter:
         self._server, self._connection = server, connection
 
     async def measure(self, jobs: int, work: Callable[[], Awaitable[Any]]) -> Cost:
-        commands, scripts = await self._told()
+        commands, scripts = await self._stats()
         gc.collect()
         cpu, mine = self._cpu(), time.process_time()
         await work()
         mine, cpu = time.process_time() - mine, self._cpu() - cpu
-        more_commands, more_scripts = await self._told()
+        more_commands, more_scripts = await self._stats()
         return Cost(jobs, cpu, more_scripts - scripts, mine, more_commands - commands - 1)
 
     def _cpu(self) -> float:
@@ -103,10 +103,10 @@ class Meter:
         threads = Path(f"/proc/{self._server.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
-    async def _told(self) -> tuple[int, float]:
+    async def _stats(self) -> tuple[int, float]:
         """Commands that were carried out so far, from scripts and from connections; seconds in scripts."""
-        told = await self._connection.call(("INFO", "commandstats"), writes=False)
-        lines = [line for line in told.decode().splitlines() if "calls=" in line]
+        stats = await self._connection.call(("INFO", "commandstats"), writes=False)
+        lines = [line for line in stats.decode().splitlines() if "calls=" in line]
         counted = sum(int(_value(line, "calls")) for line in lines)
         return counted, sum(int(_value(line, "usec")) for line in lines if "cmdstat_evalsha:" in line) / 1e6
 
@@ -196,12 +196,12 @@ async def drained(driver: RedisDriver) -> None:
 async def memory(connection: Connection, url: str) -> str:
     """Bytes per job beyond its payload: while it waits, while it runs, when it is completed."""
     await connection.call(("FLUSHALL",))
-    told = []
+    sizes = []
     async with RedisDriver.from_url(url) as driver:
         empty = await driver.stored_bytes()
 
         async def note() -> None:
-            told.append(round((await driver.stored_bytes() - empty) / MEMORY_JOBS - len(PAYLOAD)))
+            sizes.append(round((await driver.stored_bytes() - empty) / MEMORY_JOBS - len(PAYLOAD)))
 
         await driver.enqueue(new_jobs(MEMORY_JOBS))
         await note()
@@ -211,7 +211,7 @@ async def memory(connection: Connection, url: str) -> str:
         for first in range(0, len(jobs), BATCH):
             await driver.settle([Ack(job.lease) for job in jobs[first : first + BATCH]])
         await note()
-    waiting, running, over = told
+    waiting, running, over = sizes
     return (
         f"Memory beyond the payload of a plain job (`MEMORY USAGE`, all keys, {MEMORY_JOBS:,} jobs): "
         f"{waiting} bytes while it waits, {running} while it runs, {over} completed and kept."

@@ -110,9 +110,9 @@ async def slots(names: list[str], count: int) -> None:
             jobs = await done(url, driver, count, "even")
             whole = time.perf_counter() - began
         rate = count / makespan(jobs)
-        said = "yes" if rate / ideal >= AIM else "no"
+        verdict = "yes" if rate / ideal >= AIM else "no"
         rows.append(
-            [name, f"{rate:.2f}", f"{rate / ideal:.1%}", f"{makespan(jobs):.1f}", f"{whole:.1f}", said]
+            [name, f"{rate:.2f}", f"{rate / ideal:.1%}", f"{makespan(jobs):.1f}", f"{whole:.1f}", verdict]
         )
         print(*rows[-1], flush=True)
     text = (
@@ -131,8 +131,8 @@ async def speculation(names: list[str], count: int) -> None:
         gain = plain[1] / guarded[1]
         for what, (p50, p99, longest, span, copies) in (("without", plain), ("with", guarded)):
             figures = [f"{value:.1f}" for value in (p50, p99, longest, span)]
-            said = f"{gain:.1f}× less" if what == "with" else ""
-            rows.append([name, what, *figures, str(copies), said])
+            gained = f"{gain:.1f}× less" if what == "with" else ""
+            rows.append([name, what, *figures, str(copies), gained])
             print(*rows[-1], flush=True)
     text = (
         f"{count:,} jobs of {SECONDS:g} s, of whose runs, copies included, one in {SLOW_ONE_IN} takes "
@@ -157,12 +157,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--uneven", type=int, default=1000)
     parser.add_argument("--only", choices=["slots", "speculation"])
-    told = parser.parse_args()
-    names = told.stores.split(",")
-    if told.only != "speculation":
-        asyncio.run(slots(names, told.jobs))
-    if told.only != "slots":
-        asyncio.run(speculation(names, told.uneven))
+    options = parser.parse_args()
+    names = options.stores.split(",")
+    if options.only != "speculation":
+        asyncio.run(slots(names, options.jobs))
+    if options.only != "slots":
+        asyncio.run(speculation(names, options.uneven))
 
 
 if __name__ == "__main__":

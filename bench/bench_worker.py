@@ -2,7 +2,7 @@
 
 No-op jobs on the memory store, three ways in one run: the driver alone (settle and claim in a
 loop), the whole worker, and a bare "task per job + json.loads + asyncio.timeout" for scale. Counted
-in CPU time, so that a busy machine tells the same; one process does nothing but this.
+in CPU time, so that a busy machine shows the same; one process does nothing but this.
 
     python bench/bench_worker.py [--jobs 20000]
 """

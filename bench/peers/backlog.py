@@ -89,13 +89,13 @@ def main() -> None:
     parser.add_argument("--fill-seconds", type=float, default=240)
     args = parser.parse_args()
     adapter: _base.Adapter = importlib.import_module(args.module).ADAPTER
-    told: dict = {}
+    answer: dict = {}
     try:
-        told |= filled(adapter, args.module, args.jobs, args.fill_seconds)
-        told["drains"] = [drained(adapter, procs, args.most, args.seconds) for procs in (1, 2)]
+        answer |= filled(adapter, args.module, args.jobs, args.fill_seconds)
+        answer["drains"] = [drained(adapter, procs, args.most, args.seconds) for procs in (1, 2)]
     except Exception as error:  # noqa: BLE001 - what a peer cannot do is part of the result
-        told["error"] = f"{type(error).__name__}: {error}"[:1500]
-    print("RESULT " + json.dumps(told), flush=True)
+        answer["error"] = f"{type(error).__name__}: {error}"[:1500]
+    print("RESULT " + json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

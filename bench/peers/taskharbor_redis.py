@@ -80,7 +80,7 @@ class TaskHarborRedis(_base.Adapter):
         return [sys.executable, "-m", "taskharbor", "worker", "taskharbor_redis:harbor", "-c", CONCURRENCY]
 
     def remaining(self) -> int:
-        # Waiting and running jobs stand on one shelf of the list.
+        # Waiting and running jobs are in one section of the list.
         return int(_base.redis_command("ZCOUNT", "{taskharbor}:q:default:list", 0, f"({2**50}"))
 
 

@@ -1,0 +1,56 @@
+"""TaskHarbor as one of the queues of flow_peers.py: a group with `then`, a chain."""
+
+import asyncio
+
+from flow_base import CHILD_SECONDS, URL, exec_worker, line_of, main
+
+from taskharbor import Harbor
+
+SETTINGS = "worker -c 100, defaults else: leases, heartbeats, results kept"
+harbor = Harbor(URL)
+
+
+@harbor.task(name="child")
+async def child(run: int, number: int) -> dict[str, int]:
+    if CHILD_SECONDS:
+        await asyncio.sleep(CHILD_SECONDS)
+    line_of(run, f"child {number}")
+    return {"number": number}
+
+
+@harbor.task(name="callback")
+async def callback(run: int) -> None:
+    line_of(run, "callback")
+
+
+@harbor.task(name="link")
+async def link(before: list[int]) -> list[int]:
+    run, number = before
+    line_of(run, f"child {number}")
+    return [run, number + 1]
+
+
+@harbor.task(name="last")
+async def last(before: list[int]) -> None:
+    line_of(before[0], "callback")
+
+
+def group(run: int, children: int) -> None:
+    harbor.group([child.call(run, number) for number in range(children)], then=callback.call(run)).enqueue()
+
+
+def links(run: int, count: int) -> None:
+    harbor.chain(link.call([run, 0]), *(link for _ in range(count - 1)), last).enqueue()
+
+
+def worker() -> None:
+    flags = ["-c", "100", "--log-level", "warning"]
+    exec_worker("-m", "taskharbor", "worker", "flow_taskharbor:harbor", *flags)
+
+
+if __name__ == "__main__":
+    if URL.startswith("postgres"):
+        from taskharbor.testing.servers.postgres import migrate_blocking
+
+        migrate_blocking(URL)
+    main(worker, group=group, chain=links)
