@@ -3,7 +3,7 @@
 #   make test ARGS='-k lease -x'        hands ARGS to pytest (or to the demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-frameworks test-more test-long chaos coverage mutants check fix bench pictures alerts constraints docs surface release clean
+.PHONY: help env demo test test-fast test-frameworks test-more test-long chaos coverage mutants check fix bench pictures alerts manifests constraints docs surface release clean
 
 export PYTHON
 ARGS ?=
@@ -71,8 +71,10 @@ check: env  ## Check format, lint, types and import direction
 	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports --no-logo
 
-fix: env  ## Format, repair what the linter can repair, list the tests of each folder
+fix: env  ## Format, repair what the linter can repair, write what follows from other files
 	@$(python) tools/list_tests.py
+	@$(python) tools/drawings.py
+	@$(python) -m tools.generated
 	@$(python) -m ruff check --fix
 	@$(python) -m ruff format
 
@@ -81,14 +83,18 @@ bench: env  ## Run the benchmarks in bench/
 	    echo "== $$file"; $(python) "$$file" $(ARGS); \
 	done
 
-pictures: env  ## Draw the pictures of the dashboard again: for the docs, and for the tests to compare with
+pictures: env  ## Draw the pictures of dashboard and terminal again: for the docs, and for the tests to compare with
 	@$(python) tools/browser.py --fetch >/dev/null
 	@$(python) tools/pictures.py
+	@$(python) tools/terminal_pictures.py
 
 alerts:  ## Check the alert rules and run their tests (needs promtool)
 	@command -v promtool >/dev/null || { echo "promtool is missing: it comes with Prometheus"; exit 1; }
 	@promtool check rules deploy/prometheus/alerts.yml
 	@promtool test rules deploy/prometheus/alerts_test.yml
+
+manifests: env  ## Check the files for Kubernetes against its own schemas
+	@$(python) tools/manifests.py
 
 constraints:  ## Renew constraints.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }

@@ -62,9 +62,9 @@ class Cuda:
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
         if code:
-            said = ctypes.c_char_p()
-            self._library.cuGetErrorName(code, ctypes.byref(said))
-            raise CudaError(f"{name}: {(said.value or b'error').decode()} ({code})")
+            name_of = ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(name_of))
+            raise CudaError(f"{name}: {(name_of.value or b'error').decode()} ({code})")
 
     def allocated(self, size: int) -> ctypes.c_uint64:
         address = ctypes.c_uint64()
@@ -108,7 +108,7 @@ def computed(ordinal: int = 0) -> float:
     return float(back.value)
 
 
-def told(ctx: JobContext) -> dict[str, Any]:
+def where_it_ran(ctx: JobContext) -> dict[str, Any]:
     gpu = ctx.gpu
     facts = None
     if gpu is not None:
@@ -127,20 +127,20 @@ def told(ctx: JobContext) -> dict[str, Any]:
 
 @harbor.task(requires="gpu", run_in="process")
 def in_process(ctx: JobContext) -> dict[str, Any]:
-    said = {**told(ctx), "product": computed()}
+    result = {**where_it_ran(ctx), "product": computed()}
     time.sleep(0.2)
-    return {**said, "ended": time.monotonic()}
+    return {**result, "ended": time.monotonic()}
 
 
 @harbor.task(requires="gpu", run_in="thread")
 def in_thread(ctx: JobContext) -> dict[str, Any]:
     ordinal = ctx.gpu.ordinal if ctx.gpu else 0
-    return {**told(ctx), "product": computed(ordinal or 0), "ended": time.monotonic()}
+    return {**where_it_ran(ctx), "product": computed(ordinal or 0), "ended": time.monotonic()}
 
 
 @harbor.task(run_in="process")
 def without(ctx: JobContext) -> dict[str, Any]:
-    return {**told(ctx), "ended": time.monotonic()}
+    return {**where_it_ran(ctx), "ended": time.monotonic()}
 
 
 # ------------------------------------------------------------------ what goes wrong, and what comes after it

@@ -8,7 +8,7 @@
     python tools/mutants.py --write            write docs/operations/mutation-results.md from what is known
 
 What was killed once is not run again while its file is unchanged; --again forgets that. The mutants that
-no test can tell from the original are listed, each with its reason, in tools/mutation/equivalent.toml; one
+no test can distinguish from the original are listed in tools/mutation/equivalent.toml with their reasons; one
 that has survived once is not run again either.
 Needs Python 3.12.
 """
@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 from mutation.changes import ROOT, Mutant
-from mutation.report import Account, reason_for, told, write
+from mutation.report import Account, reason_for, summary, write
 from mutation.suites import SUITES, Suite
 
 _FOLDER = ROOT / "build" / "mutants"
@@ -31,7 +31,7 @@ _FOLDER = ROOT / "build" / "mutants"
 
 def main() -> int:
     if sys.version_info < (3, 12):
-        sys.exit("make mutants needs Python 3.12: older ones cannot say cheaply which test runs which line")
+        sys.exit("make mutants needs Python 3.12: older ones cannot see cheaply which test runs which line")
     options = _options()
     everything = {suite: suite.mutants() for suite in SUITES.values()}
     chosen = _chosen(everything, options)
@@ -47,7 +47,7 @@ def main() -> int:
                 _judge(suite, wanted, is_narrow=options.narrow)
     known = _known()
     account = Account(everything, chosen, {one: known.get(one.stamp, "") for one in chosen}, options.seed)
-    print(told(account))
+    print(summary(account))
     if options.write:
         write(account)
     return 0 if account.is_good else 1
@@ -64,7 +64,7 @@ def _chosen(everything: dict[Suite, list[Mutant]], options: argparse.Namespace) 
 
 
 def _lot(mutant: Mutant, seed: int) -> bytes:
-    """Its place in the draw, by what it is and not by where it stands: edits elsewhere redraw nothing."""
+    """Its place in the draw, by what it is and not by where it is: edits elsewhere redraw nothing."""
     name = f"{seed} {mutant.path} {mutant.function and mutant.function[0]} {mutant.before} {mutant.after}"
     return hashlib.sha256(name.encode()).digest()
 
@@ -90,7 +90,7 @@ def _judge(suite: Suite, mutants: list[Mutant], *, is_narrow: bool) -> None:
 
 
 def _is_settled(mutant: Mutant, verdict: str) -> bool:
-    """Whether another run can tell nothing new: it was killed, or survived as somebody said it must."""
+    """Whether another run brings nothing new: it was killed, or survived as its written reason says."""
     return verdict.startswith("killed") or (verdict == "survived" and reason_for(mutant) is not None)
 
 

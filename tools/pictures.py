@@ -39,6 +39,8 @@ PLACES = {
     "workers": "workers",
 }
 """The pages that are drawn, by the name of their picture."""
+COMPARED = ["jobs", "workers"]
+"""Those that are the same in every run: on the others a retry may fall into another simulated minute."""
 FORMS = [(1440, "light"), (390, "dark")]
 SHOWN = ["overview", "job", "failures"]
 """Those that README and docs show, wide, in both themes."""
@@ -51,7 +53,7 @@ def main() -> None:
     for folder in (GOLDENS, DOCS):
         folder.mkdir(exist_ok=True)
     with dashboard() as url, drawing(found) as chromium:
-        for name in PLACES:
+        for name in COMPARED:
             for width, theme in FORMS:
                 write(GOLDENS / f"{name}-{theme}-{width}.png", drawn(chromium, url, name, width, theme))
         for name in SHOWN:
@@ -66,7 +68,7 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def dashboard() -> Iterator[str]:
-    """The address of a server with the scene in its store; its time stands still."""
+    """The address of a server with the scene in its store and a fixed clock."""
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/jobs.db"
         clock = asyncio.run(scene.build(store))
@@ -88,7 +90,7 @@ def drawing(found: browser.Found) -> Iterator[Any]:
 
 
 def drawn(chromium: Any, url: str, name: str, width: int, theme: str, *, whole: bool = False) -> bytes:
-    """The picture of a page. The browser's clock stands still, too, but for the moments that a page needs."""
+    """The picture of a page. The browser's clock is fixed, too, but for the moments that a page needs."""
     context = chromium.new_context(
         viewport={"width": width, "height": HEIGHT},
         color_scheme=theme,

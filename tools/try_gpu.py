@@ -61,12 +61,12 @@ class Trial:
         """Run a worker until its queue is empty. By default it has the first device, so one slot."""
         process = self.start("--burst", *(flags or ("--kind", "gpu", "--gpus", "0")))
         try:
-            said, _ = process.communicate(timeout=SLOW_SECONDS)
+            output, _ = process.communicate(timeout=SLOW_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            said, _ = process.communicate()
+            output, _ = process.communicate()
             self.see("the worker ends", False, f"it still ran after {SLOW_SECONDS:g} s")
-        self.log += said
+        self.log += output
         return process.returncode
 
     def see(self, what: str, holds: bool, seen: object = "") -> None:
@@ -105,7 +105,7 @@ def devices(trial: Trial, tasks: Any) -> None:
     trial.see("its facts are known", bool(facts["name"]) and facts["memory"] > GIB, facts["name"])
     trial.see("no device had two jobs at once", alone, f"{len({one['gpu']['id'] for one in processes})} used")
     trial.see("products are right", all(one["product"] == 512.0 for one in [*processes, thread]))
-    trial.see("a thread handler is told its device", thread["gpu"]["ordinal"] is not None)
+    trial.see("a thread handler gets its device", thread["gpu"]["ordinal"] is not None)
     trial.see("a job without a device sees none", plain["devices_seen"] == 0 and plain["gpu"] is None)
     code = trial.work("--kind", "gpu", "--gpus", "99")
     trial.see(
@@ -148,7 +148,7 @@ def broken_unnoticed(trial: Trial, tasks: Any) -> None:
     pids = [one["pid"] for one in results_of(after)]
     trial.see("a job that returns with a broken device takes none along", pid not in pids, [pid, *pids])
     trial.see(
-        "the log tells", "its GPU context is broken" in trial.log, _line(trial.log, "context is broken")
+        "the log shows", "its GPU context is broken" in trial.log, _line(trial.log, "context is broken")
     )
 
 
@@ -201,8 +201,8 @@ def killed_worker(trial: Trial, tasks: Any) -> None:
     finally:
         worker.send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        said, _ = worker.communicate()
-        trial.log += said
+        output, _ = worker.communicate()
+        trial.log += output
     freed = _wait(lambda: used_memory() <= held - 4 * GIB, SLOW_SECONDS)
     seconds = time.monotonic() - killed
     trial.see(
@@ -227,7 +227,7 @@ TRIALS: list[Callable[[Trial, Any], None]] = [
 
 
 def used_memory() -> int:
-    """Bytes that are taken on the first device, as the driver tells it."""
+    """Bytes that are taken on the first device, as the driver reports it."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -262,7 +262,7 @@ def tried(run: Callable[[Trial, Any], None], folder: Path, tasks: Any) -> Trial:
     began = time.monotonic()
     try:
         run(trial, tasks)
-    except Exception as error:  # noqa: BLE001 - told as a row; the other trials go on
+    except Exception as error:  # noqa: BLE001 - shown as a row; the other trials go on
         trial.see("it can be tried", False, f"{type(error).__name__}: {error}")
         trial.log += traceback.format_exc()
     print(f"{trial.name}: {time.monotonic() - began:.0f} s", flush=True)

@@ -1,7 +1,7 @@
 """The libraries of the dashboard: fetched once, kept in the repository, checked by their hashes.
 
     python tools/vendor.py            check the files against vendor.lock.json
-    python tools/vendor.py --fetch    fetch them again and write both
+    python tools/vendor.py --fetch    fetch them again and write both, and the SBOM that the wheel carries
 
 A bare import (`from "preact"`) becomes a relative one: an import map would need an inline script, which the
 content security policy of the pages forbids.
@@ -9,6 +9,7 @@ content security policy of the pages forbids.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -22,6 +23,7 @@ import npm
 
 FOLDER = Path(__file__).parents[1] / "src/taskharbor/web/ui/vendor"
 LOCK = FOLDER / "vendor.lock.json"
+SBOM = Path(__file__).with_name("vendor.cdx.json")
 _SOURCE_MAP = re.compile(rb"\n?//# sourceMappingURL=\S+\s*$")
 
 
@@ -75,6 +77,7 @@ def renew() -> None:
             archive = npm.fetch(package.name, package.version, package.sha512, Path(folder))
             entries += written(package, archive)
     LOCK.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
+    SBOM.write_text(sbom(), "utf-8")
 
 
 def written(package: Package, archive: Path) -> list[dict[str, str]]:
@@ -106,6 +109,23 @@ def rewritten(data: bytes) -> bytes:
     return _SOURCE_MAP.sub(b"\n", data.replace(b'from"preact"', b'from"./preact.js"'))
 
 
+def sbom() -> str:
+    """The packages as CycloneDX, for the folder `sboms` of the wheel (PEP 770)."""
+    components = [
+        {
+            "type": "library",
+            "name": package.name,
+            "version": package.version,
+            "purl": f"pkg:npm/{package.name}@{package.version}",
+            "licenses": [{"license": {"id": package.license}}],
+            "hashes": [{"alg": "SHA-512", "content": base64.b64decode(package.sha512).hex()}],
+        }
+        for package in PACKAGES
+    ]
+    whole = {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components}
+    return json.dumps(whole, indent=2) + "\n"
+
+
 def differences() -> list[str]:
     """What does not fit together: files, the lock, and the packages above."""
     locked = {entry["file"]: entry for entry in json.loads(LOCK.read_text("utf-8"))}
@@ -122,6 +142,8 @@ def differences() -> list[str]:
             wrong.append(f"{name}: the lock has {entry['version']}, tools/vendor.py {package.version}")
         if hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() != entry["sha256"]:
             wrong.append(f"{name} was changed: its sha256 is not the one in the lock")
+    if SBOM.read_text("utf-8") != sbom():
+        wrong.append(f"{SBOM.name} is not what tools/vendor.py makes")
     return wrong
 
 

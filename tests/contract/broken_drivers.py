@@ -107,3 +107,15 @@ class TwoStepClaimDriver(_Changed):
         settled = await self.do_settle(settlements, now) if settlements else []
         claimed = await self.do_reserve(claim, now)
         return Exchanged(settled, claimed.jobs, given_up=claimed.given_up)
+
+
+class PrunesChildrenDriver(_Changed):
+    """Prunes a child by its own age, although its root still lives."""
+
+    async def do_prune(self, limit: int, now: datetime | None) -> int:
+        with self._step(now) as store:
+            children = [job for job in store.jobs.values() if job.bonds is not None and job.bonds.parent]
+            for job in children:
+                if job.finished_at is not None and store.now - job.finished_at >= timedelta(hours=1):
+                    store.drop(job)
+        return await super().do_prune(limit, now)

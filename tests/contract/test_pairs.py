@@ -96,7 +96,8 @@ def deadlocks(url: str) -> int:
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
         for _ in range(100):  # a session reports what it has counted when it ends
             [(open_sessions, counted)] = connection.execute(
-                "select (select count(*) from pg_stat_activity where application_name = 'taskharbor'),"
+                "select (select count(*) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'taskharbor'),"
                 " (select deadlocks from pg_stat_database where datname = current_database())"
             ).fetchall()
             if not open_sessions:

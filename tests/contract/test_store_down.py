@@ -1,4 +1,4 @@
-"""A store that cannot answer for now is told apart from a lost lease, wherever the store is outside."""
+"""A store that cannot answer for now is never taken for a lost lease, wherever the store is outside."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator

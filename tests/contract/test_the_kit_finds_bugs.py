@@ -41,6 +41,7 @@ MUST_FAIL = {
         "test_a_cancel_and_a_claim_at_once_agree",
         "test_tasks_of_one_loop_over_several_handles_share_out_alike",
     ],
+    "prunes_children": ["test_a_child_is_pruned_with_its_root_and_before_it"],
     "toy_least_urgent_first": [
         "test_the_more_urgent_job_comes_first",
         "test_priority_then_eligibility_then_place",
@@ -52,6 +53,7 @@ NOT_TOUCHED = {
     "owner_guard": "test_claims_side_by_side_never_pass_the_limit",
     "no_expiry_check": "test_another_token_acknowledges_nothing",
     "two_step_claim": "test_an_expired_lease_is_never_revived",
+    "prunes_children": "test_another_token_acknowledges_nothing",
     "toy_least_urgent_first": "test_one_job_has_one_winner",
     "toy_claims_wakeups_it_has_not": "test_the_more_urgent_job_comes_first",
 }
@@ -92,6 +94,7 @@ DRIVERS = {
     "owner_guard": broken_drivers.OwnerGuardDriver,
     "no_expiry_check": broken_drivers.NoExpiryCheckDriver,
     "two_step_claim": broken_drivers.TwoStepClaimDriver,
+    "prunes_children": broken_drivers.PrunesChildrenDriver,
     "toy_least_urgent_first": LeastUrgentFirst,
     "toy_claims_wakeups_it_has_not": ClaimsWakeupsItHasNot,
 }

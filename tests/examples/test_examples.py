@@ -1,4 +1,4 @@
-"""Every example runs as it stands, and prints what its last comment says."""
+"""Every example runs as it is, and prints what its last comment says."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def ran(script, folder):
 
 
 def promised(script: Path) -> list[str]:
-    """What stands behind `# Prints:` at the end of a script."""
+    """What follows `# Prints:` at the end of a script."""
     _, mark, rest = script.read_text("utf-8").rpartition("# Prints:\n")
     assert mark, f"{script.name} does not say what it prints"
     return [line.removeprefix("#   ") for line in rest.splitlines()]

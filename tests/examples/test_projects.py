@@ -56,10 +56,10 @@ def test_the_tests_on_the_page_about_testing_pass(tmp_path: Path) -> None:
         "no:cacheprovider",
     )
 
-    told = run("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "pytest", "-q", *plugins, folder=tmp_path)
+    output = run("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "pytest", "-q", *plugins, folder=tmp_path)
 
     tests = (tmp_path / "test_app.py").read_text().count("def test_")
-    assert f"{tests} passed" in told
+    assert f"{tests} passed" in output
     assert not (tmp_path / "production.db").exists()
 
 
@@ -71,7 +71,7 @@ def test_the_project_on_the_page_about_several_modules_works(tmp_path: Path) -> 
     enqueue, worker, look = commands.splitlines()
 
     run("sh", "-c", enqueue, folder=tmp_path)
-    told = run("sh", "-c", worker, folder=tmp_path)
+    output = run("sh", "-c", worker, folder=tmp_path)
 
-    assert "runs 2 tasks: report, send" in told
+    assert "runs 2 tasks: report, send" in output
     assert run("sh", "-c", look, folder=tmp_path).count("completed") == 2

@@ -78,3 +78,18 @@ async def test_a_job_passes_through_the_listed_files(store: str, tmp_path: Path)
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"])
 def test_the_way_of_a_job_is_short(store: str) -> None:
     assert len(way_on(store)) <= MOST_FILES
+
+
+def test_every_file_that_a_comment_names_exists() -> None:
+    """`model/retry.py`, `exchange.lua` and the like in docstrings and comments, by the end of their path."""
+    files = [*(ROOT / "src").rglob("*.*"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
+    known = {f"/{file.relative_to(ROOT)}" for file in files}
+    known |= {"/app/mail/smtp.py", "/tests/test_conformance.py"}  # examples: files of a user's own program
+    dead = [
+        f"{module.relative_to(ROOT)}: {name}"
+        for module in (ROOT / "src/taskharbor").rglob("*.py")
+        for name in re.findall(r"(?<![\w/.{<-])(?:\w+/)+\w+\.(?:py|sql|lua)\b", module.read_text("utf-8"))
+        if not any(path.endswith(f"/{name}") for path in known)
+    ]
+
+    assert not dead

@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "operations" / "guarantees.md"
 KIT = ROOT / "src" / "taskharbor" / "testing" / "conformance"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 KIT_TOPICS = re.compile(r"kit's ((?:`\w+`(?:, | and )?)+)")
-ELSEWHERE = ("the same", "every chaos case")  # which stand in another line, with their link
+ELSEWHERE = ("the same", "every chaos case")  # which are in another line, with their link
 
 
 def rows() -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ import pytest
 
 from taskharbor.drivers.messages import MAX_PAGE
 from taskharbor.model import checks, codec, text, transitions
+from taskharbor.model.job import JobRecord
 from taskharbor.model.worker_options import MAX_HELD
 from taskharbor.web.api.schemas import MAX_JOBS
 
@@ -22,7 +23,7 @@ def test_the_first_page_leads_to_every_other():
     linked = set(re.findall(r"\]\(([^)#:]+\.md)\)", index))
 
     decisions = {page for page in pages if page.startswith("decisions/")} - {"decisions/README.md"}
-    assert pages - linked - decisions - {"README.md"} == set()
+    assert pages - linked - decisions - {"README.md", "home.md"} == set()
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
@@ -33,11 +34,20 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_extra_has_its_row():
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
     rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "reference/extras.md").read_text("utf-8"), re.MULTILINE)
 
-    assert set(rows) == set(told["project"]["optional-dependencies"])
+    assert set(rows) == set(project["project"]["optional-dependencies"])
+
+
+def test_every_field_of_a_job_is_explained():
+    page = (DOCS / "reference/job-record.md").read_text("utf-8")
+
+    explained = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))
+
+    assert sorted(explained) == sorted(JobRecord.__struct_fields__)
+    assert f"the last {transitions.HISTORY_LENGTH} attempts" in page
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_the_wheel_holds_every_file_of_the_package_with_its_sql_and_lua(tmp_path
     packed = set(zipfile.ZipFile(wheel).namelist())
 
     assert wanted_in_wheel() - packed == set()
+    assert [name for name in packed if re.search(r"\.dist-info/sboms/vendor\.cdx\.json$", name)]
 
 
 def test_the_sdist_holds_everything_that_its_tests_read(tmp_path: Path) -> None:
@@ -85,7 +86,11 @@ def test_the_sdist_holds_everything_that_its_tests_read(tmp_path: Path) -> None:
         packed = {name.partition("/")[2] for name in archive.getnames()}
 
     wanted = {path.relative_to(ROOT).as_posix() for path in repository_files()}
-    assert {name for name in wanted - packed if not name.startswith((".git", ".editorconfig"))} == set()
+    assert {
+        name
+        for name in wanted - packed
+        if not name.startswith((".gitignore", ".gitattributes", ".editorconfig"))
+    } == set()
 
 
 def test_an_installation_brings_nothing_that_nobody_uses() -> None:

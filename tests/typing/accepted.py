@@ -31,7 +31,7 @@ from taskharbor.drivers import connect
 from taskharbor.integrations.asgi import lifespan, use
 from taskharbor.integrations.flask import FlaskHarbor
 from taskharbor.testing import InlineHarbor, SimulatedClock, assert_enqueued, drain
-from taskharbor.types import Counts, Driver
+from taskharbor.types import Call, Counts, Driver, Node, Workflow
 
 harbor = Harbor("memory://", retry=RetryPolicy(max_attempts=3))
 
@@ -82,7 +82,7 @@ def blocking() -> None:
     assert_type(send_welcome.enqueue(7, address=Address("High Street")), JobHandle[str])
     assert_type(with_context.enqueue(user_id=7), JobHandle[bool])
     assert_type(async_with_context.enqueue(7).result(), datetime)
-    assert_type(add.call(1), JobRequest)
+    assert_type(add.call(1), Call[int])
     assert_type(nightly.enqueue(1).state, JobState)
     handles = harbor.enqueue_many([add.call(1), send_welcome.call(user_id=7)])
     assert_type(handles, list[JobHandle[Any]])
@@ -94,6 +94,22 @@ def blocking() -> None:
     harbor.worker(
         lease="1m", heartbeat=timedelta(seconds=5), unknown_types="fail", sweep_every="2s", gpus="all"
     )
+
+
+def workflows() -> None:
+    assert_type(harbor.chain(add.call(1), with_context).enqueue(), JobHandle[bool])
+    assert_type(harbor.chain(add.call(1), add, send_welcome), Workflow[str])
+    assert_type(harbor.group([add.call(n) for n in (1, 2)]).enqueue().result(timeout=1), list[int])
+    assert_type(harbor.group([add.call(1)], then=send_welcome.call(7), tolerate=1), Workflow[str])
+    flow = harbor.workflow("order", deadline="2h", queue="mail")
+    first = flow.add(add.call(1), name="first", optional=True)
+    assert_type(first, Node[int])
+    assert_type(first.out, int)
+    flow.add(add.call(1, first.out), after=[first, "first"], when="over")
+    assert_type(flow.add(harbor.chain(add.call(1))), Node[int])
+    assert_type(harbor.map(add, range(10), tolerate=None), JobHandle[list[int]])
+    for child in flow.enqueue().children(JobState.FAILED):
+        child.send("approval", {"by": "me"})
 
 
 async def in_async_code() -> None:

@@ -30,6 +30,7 @@ FROM_PYTHON = {
         "Concatenate",
         "Coroutine",
         "Iterable",
+        "Iterator",
         "Literal",
         "Logger",
         "LoggerAdapter",
@@ -53,7 +54,7 @@ SPELLED_OUT = {
         "TaskMaker",
         "UnknownTypes",
     ),
-    *("HarborWorkerKeywords", "WorkerKeywords"),
+    *("HarborWorkerKeywords", "NodeKeywords", "WorkerKeywords"),
 }
 
 

@@ -1,1 +1,1 @@
-"""Mutation testing, in parts: what may be changed, which tests judge it, how they are run, what is told."""
+"""Mutation testing, in parts: what may be changed, which tests judge it, how they run, the report."""

@@ -161,7 +161,7 @@ def _copied(node: ast.AST) -> ast.AST:
 
 
 def _left_alone(tree: ast.AST) -> set[ast.AST]:
-    """What no test can tell apart: `frozen=True`, `strict=True` and their like, annotations, log lines."""
+    """What no test can distinguish: `frozen=True`, `strict=True` and their like, annotations, log lines."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""What the mutants came to: for the terminal, and for docs/operations/mutation-results.md."""
+"""The results of the mutants: for the terminal, and for docs/operations/mutation-results.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def percent(account: Account, mutants: list[Mutant]) -> float:
     return 100 * killed / max(len(mutants), 1)
 
 
-def told(account: Account) -> str:
+def summary(account: Account) -> str:
     """A few lines for the terminal."""
     run, critical = account.run, [mutant for mutant in account.run if mutant.is_critical]
     lines = [f"SURVIVED {mutant.name}  ({account.verdicts[mutant]})" for mutant in account.open_survivors]
@@ -78,7 +78,7 @@ def write(account: Account) -> None:
 
 
 def reason_for(mutant: Mutant) -> str | None:
-    """Why no test can tell this mutant from the original, if somebody has said so."""
+    """Why no test can distinguish this mutant from the original, if a reason is written."""
     function = mutant.function[0] if mutant.function else ""
     this = (mutant.path, function, mutant.before, mutant.after)
     for entry in _EXPLAINED:

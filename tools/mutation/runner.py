@@ -172,7 +172,8 @@ class Reach:
         watch = _Watch(self._suite.paths)
         todo = [first, *(item for item in unknown if item is not first)]
         # The last one is followed by another too: what it has opened must be closed before the first fork.
-        other = next(item for item in self._items.values() if item is not todo[-1])
+        # Where only one test judges, nothing follows, and pytest closes everything.
+        other = next((item for item in self._items.values() if item is not todo[-1]), None)
         for item, following in zip(todo, [*todo[1:], other], strict=True):
             before, found = time.monotonic(), watch.begin()
             self._runner.failure = None
@@ -224,13 +225,13 @@ class Reach:
         ]
 
     def _using(self, mutant: Mutant, names: list[str]) -> list[str]:
-        """The tests that reach a line of Python which names this file of SQL or Lua; all, if none does.
+        """The tests that reach a line of Python which names this statement or script; all, if none does.
 
         A function of Postgres is also called by other functions, so all are asked.
         """
         if "functions" in Path(mutant.path).parts:
             return names
-        quoted = f'"{Path(mutant.path).stem}"'
+        quoted = f'"{_statement_of(mutant)}"'
         lines = {path: _lines_with(quoted, path) for path in self._suite.paths if path.endswith(".py")}
         reached = [
             name
@@ -242,6 +243,13 @@ class Reach:
             )
         ]
         return reached or names
+
+
+def _statement_of(mutant: Mutant) -> str:
+    """The name by which Python calls what is changed: that of its block, else of its file."""
+    lines = (PACKAGE / mutant.path).read_text("utf-8").splitlines()[: mutant.line]
+    blocks = [line.removeprefix("-- name: ").strip() for line in lines if line.startswith("-- name: ")]
+    return blocks[-1] if blocks else Path(mutant.path).stem
 
 
 def _judges_of(mutant: Mutant) -> tuple[str, ...] | None:
@@ -351,7 +359,7 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 def _change_text(mutant: Mutant) -> None:
-    """Have the file read again, with the change in it, by whoever keeps its text."""
+    """Have the file read again, with the change in it, by the module that keeps its text."""
     changed, file, read = mutated_text(mutant), PACKAGE / mutant.path, Path.read_text
 
     def read_text(self: Path, *args: Any, **kwargs: Any) -> str:

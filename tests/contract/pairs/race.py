@@ -67,10 +67,10 @@ class Race:
         counts = (await self._driver.count([site.queue], now=site.now)).get(site.queue, Counts())
         order = SerialOrder(site.queue, Ending(records, counts, site.queue, self._now()), site.moment)
         if not order.exists(site.model, answers, site.last_at):
-            told = "\n".join(
+            lines = "\n".join(
                 f"  {one.call.verb}: {one.answer} ({one.sent:.6f} to {one.got:.6f})" for one in answers
             )
-            raise AssertionError(f"no order of the calls explains\n{told}\n  {counts}\n  {records}")
+            raise AssertionError(f"no order of the calls explains\n{lines}\n  {counts}\n  {records}")
 
     def _now(self) -> datetime:
         return AT_LAST if self._is_given else SystemClock().now()
@@ -110,7 +110,9 @@ class Race:
         jobs: list[JobRecord] = []
         cursor = None
         while True:
-            page = await self._driver.find(Query(limit=1000, cursor=cursor), now=now)
+            page = await self._driver.find(
+                Query(limit=200, cursor=cursor), now=now
+            )  # quick on a busy machine, too
             jobs += page.jobs
             cursor = page.next_cursor
             if cursor is None:

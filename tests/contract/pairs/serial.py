@@ -1,6 +1,6 @@
 """Is there an order, call after call, in which the model gives the same answers and the same records?
 
-That is all that callers at the same time are promised: whoever was first, everything looks as if each call
+That is all that callers at the same time are promised: in whatever order, everything looks as if each call
 had been made alone. A call that was answered before another was sent comes before it.
 
 Where a store may pass over a job that another call has locked this moment (claims, sweeps, prunes), an answer

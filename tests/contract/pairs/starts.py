@@ -1,4 +1,4 @@
-"""How a job is when two verbs meet on it: every state that a verb can tell apart, on a queue of its own.
+"""How a job is when two verbs meet on it: every state that a verb can distinguish, on a queue of its own.
 
 What is done to the store is done to the reference model beside it.
 """
@@ -118,7 +118,7 @@ class Site:
 
 
 async def unborn(site: Site) -> None:
-    """Whoever enqueues it first creates it."""
+    """The first enqueue creates it."""
     site.new(idempotency_key=ONCE)
 
 

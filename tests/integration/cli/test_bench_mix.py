@@ -81,14 +81,14 @@ def test_ctrl_c_stops_the_workers_and_cleans_up(taskharbor: Command) -> None:
         while not _has_ended(taskharbor):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=90)
+        _, errors = process.communicate(timeout=90)
     finally:
         process.kill()
         process.wait()
 
     assert process.returncode == 130
-    assert "interrupted" in told
-    assert "Traceback" not in told
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
     assert taskharbor("queues", "list", "--json").json["items"] == []
     assert taskharbor("workers", "list", "--json").json["items"] == []
 

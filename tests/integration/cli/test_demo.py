@@ -18,9 +18,9 @@ def test_the_demo_accounts_for_every_job(taskharbor: Command, tmp_path: Path) ->
     account = json.loads(answer.out)
     assert answer.code == 0, answer.err
     assert account["is_balanced"] is True
-    assert sum(account["results"].values()) == account["requests"] == 60
+    assert sum(account["results"].values()) == account["requests"] == 66
     assert sum(account["states"].values()) == account["jobs"] == account["stored"]
-    assert account["states"] == {"completed": 47, "failed": 5, "cancelled": 4}
+    assert account["states"] == {"completed": 53, "failed": 5, "cancelled": 4}
     assert account["results"]["updated"] == 4
     assert account["retries"] >= 12
     assert account["stalls"] >= 3

@@ -73,7 +73,7 @@ def test_bench_runs_on_the_file(taskharbor: Command) -> None:
     assert taskharbor("queues", "list", "--json").json["items"] == []
 
 
-def test_a_store_that_cannot_be_opened_is_told_by_its_exit_code(taskharbor: Command) -> None:
+def test_a_store_that_cannot_be_opened_has_its_own_exit_code(taskharbor: Command) -> None:
     (taskharbor.folder / "broken.db").write_bytes(b"this is no database at all, but long enough" * 100)
 
     answer = taskharbor("jobs", "list", "--url", "sqlite:///broken.db")

@@ -159,7 +159,7 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "shown"),
     [
         ("doctor", ["LEVEL", "CHECK", "FOUND", "fix: taskharbor dlq list --queue billing-reminders", "warn"]),
         ("jobs list", ["TYPE", "STATE", "TRY", "billing.invoices.", "billing-reminders", "failed", "1/1"]),
@@ -170,19 +170,19 @@ def busy(busy_folder: Path, tmp_path: Path) -> Command:
         ("tokens list", ["ROLE", "viewer", "for the people on call"]),
         ("migrate status", ["up to date"]),
         ("bench -n 10", ["JOBS/S", "one by one"]),
-        ("bench --mix -n 40", ["P99", "JOBS/S", "child", "2 failed"]),  # the last stands beside the bar
+        ("bench --mix -n 40", ["P99", "JOBS/S", "child", "2 failed"]),  # the last is beside the bar
         ("config show", ["SETTING", "worker.concurrency", "SOURCE"]),
         ("top --once", ["QUEUES", "WORKERS", "FAILURES"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_table_fits_the_terminal_and_loses_nothing(
-    busy: Command, columns: int, words: str, told: list[str]
+    busy: Command, columns: int, words: str, shown: list[str]
 ) -> None:
     terminal = Terminal(busy, *words.split(), columns=columns)
 
     assert terminal.end() == 0, terminal.text
     lines = terminal.text.replace("\r", "").split("\n")
-    assert [word for word in told if word not in terminal.text] == []
+    assert [word for word in shown if word not in terminal.text] == []
     assert [line for line in lines if len(line) > columns and "━" not in line] == []  # bars are redrawn
     assert "…" not in terminal.text

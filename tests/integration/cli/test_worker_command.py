@@ -53,7 +53,7 @@ def test_several_processes_run_a_burst_too(taskharbor: Command) -> None:
     assert all(line.startswith("{") for line in worked.err.splitlines())
 
 
-def test_a_broken_app_is_told_once_whatever_the_number_of_processes(taskharbor: Command) -> None:
+def test_a_broken_app_is_reported_once_whatever_the_number_of_processes(taskharbor: Command) -> None:
     (taskharbor.folder / "broken.py").write_text("raise KeyError('no such setting')")
 
     worked = taskharbor("worker", "broken:harbor", "--processes", "2")
@@ -157,7 +157,9 @@ def test_built_in_handlers_need_no_app(taskharbor: Command) -> None:
         (["app:harbor", "--max-memory", "lots"], "is not a size"),
     ],
 )
-def test_what_cannot_work_is_told_before_any_work(taskharbor: Command, args: list[str], words: str) -> None:
+def test_what_cannot_work_is_refused_before_any_work(
+    taskharbor: Command, args: list[str], words: str
+) -> None:
     (taskharbor.folder / "broken.py").write_text("1 / 0\n")
     (taskharbor.folder / "needs_more.py").write_text("import no_such_library\n")
 
@@ -175,10 +177,10 @@ def test_logs_have_three_forms_and_one_line_per_event(taskharbor: Command) -> No
     as_logfmt = taskharbor("worker", "app:harbor", "--burst", "--log-format", "logfmt").err
 
     records = [json.loads(line) for line in as_json.splitlines()]
-    [told] = [record for record in records if record.get("task") == "boom"]
-    assert told["level"] == "error"
-    assert 'raise RuntimeError("no luck")' in told["message"]
-    assert "taskharbor/worker" not in told["message"]
+    [logged] = [record for record in records if record.get("task") == "boom"]
+    assert logged["level"] == "error"
+    assert 'raise RuntimeError("no luck")' in logged["message"]
+    assert "taskharbor/worker" not in logged["message"]
     assert any("task=boom" in line and "outcome=failed" in line for line in as_logfmt.splitlines())
 
 
@@ -223,8 +225,8 @@ def test_the_worker_of_dev_goes_with_it_however_it_ends(taskharbor: Command, num
 
 
 @pytest.mark.timeout(90)
-def test_dev_told_twice_at_once_stops_its_worker_in_order(taskharbor: Command) -> None:
-    """As `timeout` tells it."""
+def test_dev_interrupted_twice_at_once_stops_its_worker_in_order(taskharbor: Command) -> None:
+    """As `timeout` reports it."""
     dev = taskharbor.start("dev", "app:harbor", "--no-scheduler")
     wait_for_line(dev, "serves")
 
@@ -311,7 +313,7 @@ def test_a_variable_and_the_settings_file_include_modules_too(taskharbor: Comman
     assert "'shop.nosuch'" in taskharbor("worker", "shop.harbor", "--include", "shop.nosuch").err
 
 
-def test_a_worker_that_is_told_to_buries_tasks_that_it_does_not_know(taskharbor: Command) -> None:
+def test_a_worker_that_is_set_to_it_buries_tasks_that_it_does_not_know(taskharbor: Command) -> None:
     job_id = taskharbor.put("forgotten")
 
     worked = taskharbor("worker", "app:harbor", "--burst", "--unknown-types", "fail")

@@ -49,16 +49,16 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_the_commit_carries_the_ack_and_its_result(books: Books) -> None:
     lease = await books.taken()
-    told: list[Settled] = []
+    answers: list[Settled] = []
 
-    async with books.driver.transaction(lease, result=b"42", on_settled=told.append) as connection:
+    async with books.driver.transaction(lease, result=b"42", on_settled=answers.append) as connection:
         await ledger.write(connection, lease.job_id, books.url)
         assert await books.state(lease) is JobState.RUNNING
 
     [job] = await books.driver.get([lease.job_id])
     assert job is not None
     assert (job.state, job.result, job.settled_token) == (JobState.COMPLETED, b"42", lease.token)
-    assert [(answer.id, answer.state, answer.version) for answer in told] == [
+    assert [(answer.id, answer.state, answer.version) for answer in answers] == [
         (job.id, JobState.COMPLETED, job.version)
     ]
     assert await ledger.rows(books.url) == {lease.job_id: 1}
@@ -113,7 +113,7 @@ async def test_the_lease_is_asked_for_when_the_block_ends(books: Books) -> None:
     assert await books.state(lease) is JobState.COMPLETED
 
 
-async def test_a_handler_that_commits_by_itself_is_told_so(tmp_path: Path) -> None:
+async def test_a_handler_that_commits_by_itself_gets_an_error_that_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with connect(url) as driver:
         books = Books(url, driver)

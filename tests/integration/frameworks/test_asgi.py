@@ -203,6 +203,7 @@ def test_a_job_of_the_embedded_worker_is_given_back_on_reload(tmp_path: Path) ->
     (tmp_path / "edited.py").write_text("")
     with uvicorn(tmp_path, "--reload") as site:
         eventually(lambda: "Application startup complete" in site.text)
+        eventually(lambda: listens(site))  # a reloader's child does so a little later
         job = site.http.post("/slow").json()
         eventually(lambda: answered(site, job).get("state") == "running")
         (tmp_path / "edited.py").write_text("RELOADED = True")
@@ -210,6 +211,13 @@ def test_a_job_of_the_embedded_worker_is_given_back_on_reload(tmp_path: Path) ->
 
         record = answered(site, job)
     assert record == {"state": "completed", "ended": ["released", "completed"]}
+
+
+def listens(site: Site) -> bool:
+    try:
+        return site.http.get("/").status_code > 0
+    except httpx2.TransportError:
+        return False
 
 
 def answered(site: Site, job: str) -> dict[str, Any]:

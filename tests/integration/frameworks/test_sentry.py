@@ -131,6 +131,7 @@ def as_before() -> Iterator[None]:
         middleware.around_every_enqueue,
         middleware.around_every_attempt,
         middleware.around_every_process_call,
+        middleware.around_every_step,
         sentry_scope.global_event_processors,
     ]
     before = [list(one) for one in lists]
@@ -238,6 +239,23 @@ def test_a_batch_has_one_span_and_every_job_its_trace(sentry: Sentry, harbor: Ha
     publish = sentry.span("queue.publish")
     assert (publish["name"], publish["data"]["messaging.batch.message_count"]) == ("2 tasks", 3)
     assert [span["parent"] for span in sentry.spans("queue.process")] == [publish["id"]] * 3
+
+
+def test_spans_of_a_workflow_carry_its_id_and_steps_are_spans(sentry: Sentry, harbor: Harbor) -> None:
+    @harbor.task
+    def render(ctx: JobContext, number: int) -> str:
+        return ctx.step("draw", str, number)
+
+    sentry.init()
+    with sentry.request():
+        job = harbor.group([render.call(1), render.call(2)]).enqueue()
+    work(harbor)
+
+    spans = [sentry.span("queue.publish"), *sentry.spans("queue.process")]
+    assert [span["data"]["messaging.message.conversation_id"] for span in spans] == [job.id] * 3
+    steps = sentry.spans("queue.step")
+    assert [step["name"] for step in steps] == ["draw", "draw"]
+    assert {step["parent"] for step in steps} == {span["id"] for span in spans[1:]}
 
 
 def test_without_a_request_each_run_is_still_traced(sentry: Sentry, harbor: Harbor) -> None:
@@ -497,8 +515,10 @@ def test_a_process_handler_is_in_the_trace_and_its_error_is_reported(
     [frame] = error["stacktrace"]["frames"]
     assert (frame["function"], frame["context_line"]) == ("divide", "return 1 / number")
     assert event["contexts"]["trace"]["trace_id"] == request.trace_id
-    told = [Envelope.deserialize(path.read_bytes()) for path in tmp_path.glob("*.envelope")]
-    messages: list[Any] = [item.payload.json for one in told for item in one.items if item.type == "event"]
+    envelopes = [Envelope.deserialize(path.read_bytes()) for path in tmp_path.glob("*.envelope")]
+    messages: list[Any] = [
+        item.payload.json for one in envelopes for item in one.items if item.type == "event"
+    ]
     runs = sentry.spans("queue.process")
     assert {one["message"] for one in messages} == {"dividing"}
     assert {one["contexts"]["trace"]["trace_id"] for one in messages} == {request.trace_id}

@@ -1,4 +1,4 @@
-"""What a process tells on its metrics port, read as Prometheus reads it."""
+"""What a process shows on its metrics port, read as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Target:
 def value(scraped: Scraped, name: str, **labels: str) -> float:
     """The sum of everything under this name with these labels; 0 when there is nothing."""
     wanted = set(labels.items())
-    return sum(number for (found, told), number in scraped.items() if found == name and wanted <= told)
+    return sum(number for (found, present), number in scraped.items() if found == name and wanted <= present)
 
 
 def has(scraped: Scraped, name: str) -> bool:

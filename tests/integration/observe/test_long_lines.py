@@ -21,17 +21,17 @@ harbor = Harbor("sqlite:///jobs.db?durability=normal")
 log = logging.getLogger("app")
 
 @harbor.task
-async def tells_much() -> None:
+async def logs_much() -> None:
     log.warning("a" * {SIZE})
     log.warning("see a://b:" + "c" * {SIZE})
-    log.warning("said %s", "word " * {SIZE // 5}, extra={{"more": "a" * {SIZE}}})
+    log.warning("wrote %s", "word " * {SIZE // 5}, extra={{"more": "a" * {SIZE}}})
 
 @harbor.task
 async def beside() -> None:
     await asyncio.sleep(4)
 
 harbor.open()
-for task in (beside, tells_much):
+for task in (beside, logs_much):
     task.enqueue()
 """
 
@@ -46,7 +46,7 @@ def test_a_worker_that_logs_a_word_of_a_megabyte_loses_no_lease(taskharbor: Comm
 
     assert done.code == 0, done.err[-2000:]
     assert len(done.err) > 3 * SIZE
-    assert asyncio.run(how_they_ended(taskharbor)) == [("beside", 1, 0), ("tells_much", 1, 0)]
+    assert asyncio.run(how_they_ended(taskharbor)) == [("beside", 1, 0), ("logs_much", 1, 0)]
 
 
 async def how_they_ended(taskharbor: Command) -> list[tuple[str, int, int]]:

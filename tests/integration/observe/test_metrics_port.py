@@ -51,7 +51,7 @@ def ok(scraped: Scraped, task: str = "send") -> float:
     return value(scraped, "taskharbor_jobs_finished_total", task=task, outcome="completed")
 
 
-def test_a_worker_tells_what_it_does_and_what_the_store_holds(app: Command, free_port: int) -> None:
+def test_a_worker_reports_what_it_does_and_what_the_store_holds(app: Command, free_port: int) -> None:
     for _ in range(20):
         app.put("send", queue="mail")
 
@@ -84,7 +84,7 @@ def test_several_processes_are_one_set_of_numbers_that_outlives_crashed_and_recy
 
     found = target.until(lambda seen: ok(seen) == 23)
 
-    # The one with the crash in it had done nothing that could be lost; recycled ones told everything.
+    # The one with the crash in it had done nothing that could be lost; recycled ones reported everything.
     assert value(found, "taskharbor_worker_process_ends_total", how="recycled") >= 2
     assert value(found, "taskharbor_job_run_seconds_count", task="send") == 23
     totals = [ok(seen) for seen in target.seen]
@@ -93,7 +93,7 @@ def test_several_processes_are_one_set_of_numbers_that_outlives_crashed_and_recy
     assert value(again, "taskharbor_worker_processes") == 2
 
 
-def test_of_two_workers_one_tells_what_the_store_holds(app: Command, free_port: int) -> None:
+def test_of_two_workers_one_reports_what_the_store_holds(app: Command, free_port: int) -> None:
     app.put("send", queue="mail")
     first = start(app, free_port)
     first.until(lambda seen: has(seen, "taskharbor_jobs"))
@@ -107,7 +107,7 @@ def test_of_two_workers_one_tells_what_the_store_holds(app: Command, free_port: 
     assert has(first.scrape(), "taskharbor_jobs")
 
 
-def test_a_scheduler_tells_what_it_fires_and_how_late_it_is(app: Command, free_port: int) -> None:
+def test_a_scheduler_reports_what_it_fires_and_how_late_it_is(app: Command, free_port: int) -> None:
     process = app.start("scheduler", "app:harbor", "--metrics-port", str(free_port))
     target = Target(free_port, process)
 

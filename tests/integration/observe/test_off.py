@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.integration.cli.conftest import Command
 
 _FOREIGN = ("prometheus_client", "opentelemetry", "structlog")
-_TELL = f"""
+_PRINT_MODULES = f"""
 found = [name for name in sys.modules if name.partition(".")[0] in {_FOREIGN!r}]
 found += [name for name in sys.modules if name.startswith("taskharbor.observe.")]
 print(*sorted(found))
@@ -18,7 +18,7 @@ print(*sorted(found))
 
 def imported(code: str, folder: Path) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\n{_TELL}"],
+        [sys.executable, "-c", f"import sys\n{code}\n{_PRINT_MODULES}"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -50,11 +50,11 @@ def test_a_worker_without_a_port_imports_the_logs_alone(taskharbor: Command) -> 
     taskharbor.put("send_welcome", queue="mail", payload=b'{"user_id": 1}')
     code = """
 from taskharbor.cli.main import run
-from taskharbor.events import AttemptsAnswered, AttemptWentWrong, WorkerStopped
+from taskharbor.events import AttemptsAnswered, AttemptWentWrong, DeadlineMissed, WorkerStopped, WorkflowEnded
 assert run(["worker", "app:harbor", "--burst"]) == 0
 import app
-batches = {AttemptWentWrong, AttemptsAnswered, WorkerStopped}
-assert app.harbor.events.heard == batches, 'a job that goes well costs no event of its own'
+rare = {AttemptWentWrong, AttemptsAnswered, DeadlineMissed, WorkerStopped, WorkflowEnded}
+assert app.harbor.events.heard == rare, 'a job that goes well costs no event of its own'
 """
     assert imported(code, taskharbor.folder) == {"taskharbor.observe.logs", "taskharbor.observe.plain_text"}
 

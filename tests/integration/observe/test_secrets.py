@@ -123,26 +123,26 @@ def run_at_debug(app: Command, form: str) -> str:
     return done.out + done.err
 
 
-def check_nothing_is_told(app: Command, said: str) -> None:
-    assert said.count("at work") == 3
-    assert SECRET not in said
+def check_nothing_leaks(app: Command, output: str) -> None:
+    assert output.count("at work") == 3
+    assert SECRET not in output
     settled = tokens(app)
     assert len(settled) >= 7
-    assert [token for token in settled if token in said] == []
+    assert [token for token in settled if token in output] == []
 
 
 @pytest.mark.parametrize("form", ["console", "logfmt"])
-def test_no_line_of_a_whole_run_tells_a_payload_or_a_token(app: Command, form: str) -> None:
-    check_nothing_is_told(app, run_at_debug(app, form))
+def test_no_line_of_a_whole_run_shows_a_payload_or_a_token(app: Command, form: str) -> None:
+    check_nothing_leaks(app, run_at_debug(app, form))
 
 
 def test_wherever_a_handler_runs_its_lines_look_alike_and_name_its_job_and_nothing_secret(
     app: Command,
 ) -> None:
-    said = run_at_debug(app, "json")
+    output = run_at_debug(app, "json")
 
-    check_nothing_is_told(app, said)
-    records = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    check_nothing_leaks(app, output)
+    records = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     at_work = {record["task"]: record for record in records if record["message"] == "at work"}
     assert set(at_work) == {"works", "works_in_thread", "works_in_process"}
     for record in at_work.values():
@@ -152,7 +152,7 @@ def test_wherever_a_handler_runs_its_lines_look_alike_and_name_its_job_and_nothi
         assert (record["queue"], record["attempt"]) == ("default", 1)
 
 
-def test_no_line_tells_the_password_of_a_store_that_cannot_be_reached(taskharbor: Command) -> None:
+def test_no_line_shows_the_password_of_a_store_that_cannot_be_reached(taskharbor: Command) -> None:
     url = f"postgresql://app:{PASSWORD}@127.0.0.1:9/jobs?connect_timeout=1"
     flags = ["--log-format", "json", "--log-level", "debug", "-vv", "--url", url]
 

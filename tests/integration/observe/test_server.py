@@ -31,7 +31,7 @@ def found(text: str) -> dict[str, float]:
     return values
 
 
-async def test_a_server_tells_what_goes_in_and_what_the_store_holds() -> None:
+async def test_a_server_reports_what_goes_in_and_what_the_store_holds() -> None:
     api = Api(metrics=True)
     for _ in range(3):
         await api.put({"type": "send"})
@@ -78,7 +78,7 @@ async def test_the_trace_context_of_a_request_goes_into_its_jobs(api: Api) -> No
         return (await api.harbor.client.aget_record(job_id)).headers
 
     for job_id in (one.json()["id"], *(item["id"] for item in many.json()["items"])):
-        told = await headers_of(job_id)
-        assert (told["traceparent"], told["tracestate"], told["baggage"]) == (PARENT, "a=1", "tenant=blue")
+        kept = await headers_of(job_id)
+        assert (kept["traceparent"], kept["tracestate"], kept["baggage"]) == (PARENT, "a=1", "tenant=blue")
     assert (await headers_of(brought.json()["id"]))["traceparent"] == own["headers"]["traceparent"]  # type: ignore[index]
     assert "traceparent" not in await headers_of(broken.json()["id"])

@@ -1,4 +1,4 @@
-"""The trace context of whoever puts a job in reaches whoever runs it, whatever store lies between."""
+"""The trace context of an enqueue reaches the run of the job, on every store."""
 
 from __future__ import annotations
 

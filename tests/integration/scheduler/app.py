@@ -27,12 +27,12 @@ VISIBLE_AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 async def hold(ctx, job):
-    """Sleeps for as many seconds as its payload says, and tells which process it was."""
+    """Sleeps for as many seconds as its payload says, and returns which process it was."""
     note("started", job.id, copy=job.payload.decode())
     try:
         await asyncio.sleep(float(job.payload or b"0"))
     except asyncio.CancelledError:
-        note("told", job.id, reason=ctx.cancelled.reason)
+        note("stopped", job.id, reason=ctx.cancelled.reason)
         raise
     note("ended", job.id)
     return os.getpid()
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name, so that handler processes can import what stands here.
+    # Under its own name, so that handler processes can import what is here.
     from tests.integration.scheduler import app
 
     app.main()

@@ -38,8 +38,8 @@ class SchedulerHarness(ProcessHarness):
         return self.run("tests.integration.scheduler.app", "worker", json.dumps(options))
 
     def start_scheduler(self, *, ttl: float = 15, dies: str = "") -> subprocess.Popen[bytes]:
-        told = json.dumps({"ttl": ttl, "dies": dies})
-        return self.run("tests.integration.scheduler.app", "scheduler", told)
+        options = json.dumps({"ttl": ttl, "dies": dies})
+        return self.run("tests.integration.scheduler.app", "scheduler", options)
 
     # ------------------------------------------------------------------ here
 

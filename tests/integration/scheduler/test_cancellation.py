@@ -1,4 +1,4 @@
-"""Cancelling, on every store: it reaches whoever runs the job, and is the end in every race."""
+"""Cancelling, on every store: it reaches the worker that runs the job, and is the end in every race."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def cancelled(harness, job_id):
     return answer.result
 
 
-# ------------------------------------------------------------------ it is told at once
+# ------------------------------------------------------------------ the handler is notified at once
 
 
 async def test_a_handle_cancels_a_running_coroutine_without_waiting_for_a_heartbeat(harness):
-    has_begun, told = asyncio.Event(), asyncio.Event()
+    has_begun, notified = asyncio.Event(), asyncio.Event()
 
     async def handler(ctx, job):
         has_begun.set()
@@ -44,14 +44,14 @@ async def test_a_handle_cancels_a_running_coroutine_without_waiting_for_a_heartb
             await asyncio.sleep(3600)
         finally:
             assert ctx.cancelled.reason == "cancel"
-            told.set()
+            notified.set()
 
     async with harness.working(handler, lease=LONG_LEASE):
         job_id = await harness.add()
         await asyncio.wait_for(has_begun.wait(), SLOW)
         handle = await Client(harness.driver).aget(job_id)
         answer = await handle.acancel()
-        await asyncio.wait_for(told.wait(), SLOW)
+        await asyncio.wait_for(notified.wait(), SLOW)
         record = await harness.ended(job_id)
 
     assert answer.result is CancelResult.REQUESTED
@@ -73,11 +73,11 @@ async def test_a_process_handler_is_ended_even_when_it_does_not_listen(harness, 
 
 async def test_a_thread_handler_sees_it(harness):
     has_begun = asyncio.Event()
-    loop, told = asyncio.get_running_loop(), []
+    loop, notified = asyncio.get_running_loop(), []
 
     def handler(ctx, job):
         loop.call_soon_threadsafe(has_begun.set)
-        told.append(ctx.cancelled.wait_blocking(SLOW))
+        notified.append(ctx.cancelled.wait_blocking(SLOW))
 
     async with harness.working(handler, lease=LONG_LEASE):
         job_id = await harness.add()
@@ -85,12 +85,12 @@ async def test_a_thread_handler_sees_it(harness):
         await cancelled(harness, job_id)
         record = await harness.ended(job_id)
 
-    assert (record.state, told) == (JobState.CANCELLED, [True])
+    assert (record.state, notified) == (JobState.CANCELLED, [True])
 
 
 async def test_a_cancel_that_comes_before_the_first_heartbeat_is_not_lost(harness):
     """The heart has a handle of its own, and a store may take its time to open one."""
-    has_begun, told = asyncio.Event(), asyncio.Event()
+    has_begun, notified = asyncio.Event(), asyncio.Event()
     may_open = threading.Event()
     driver = harness.driver.another()
     another = driver.another
@@ -111,7 +111,7 @@ async def test_a_cancel_that_comes_before_the_first_heartbeat_is_not_lost(harnes
         try:
             await asyncio.sleep(3600)
         finally:
-            told.set()
+            notified.set()
 
     driver.another = slow_to_open
     async with working_on(driver, handler, lease=LONG_LEASE, unknown_types="fail"):
@@ -120,7 +120,7 @@ async def test_a_cancel_that_comes_before_the_first_heartbeat_is_not_lost(harnes
         await cancelled(harness, job_id)
         await harness.ended(await harness.add("nothing"))  # hints come in order: that of the cancel is read
         may_open.set()
-        await asyncio.wait_for(told.wait(), SLOW)
+        await asyncio.wait_for(notified.wait(), SLOW)
         assert (await harness.ended(job_id)).state is JobState.CANCELLED
 
 
@@ -133,9 +133,9 @@ async def test_the_command_line_cancels_jobs_in_other_processes(shared_harness):
         await harness.note("started", job_id)
 
     command = [sys.executable, "-m", "taskharbor", "jobs", "cancel", *ids, "--url", harness.url]
-    said = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
 
-    assert said.returncode == 0, said.stderr
+    assert done.returncode == 0, done.stderr
     assert [record.state for record in await harness.all_ended(ids)] == [JobState.CANCELLED] * 2
 
 
@@ -200,7 +200,7 @@ async def overrun(ctx, job):
 
 @pytest.mark.parametrize("handler", [succeed, fail, give_up, overrun])
 async def test_a_cancel_beats_a_settlement_that_is_already_on_its_way(harness, handler):
-    """Whatever the handler came to: a result, a failure with tries left, the last failure, a timeout."""
+    """Whatever the handler's outcome: a result, a failure with tries left, the last failure, a timeout."""
     async with settling(harness, handler) as (on_its_way, may_go_on):
         job_id = await harness.add(timeout=timedelta(seconds=0.1), max_attempts=2)
         await asyncio.wait_for(on_its_way.wait(), SLOW)
@@ -260,7 +260,7 @@ async def test_a_blocked_job_and_a_merged_one_are_cancelled(harness):
     assert (await harness.job(first)).state is JobState.CANCELLED
 
 
-async def test_a_job_whose_worker_died_is_cancelled_by_whoever_finds_it(shared_harness):
+async def test_a_job_whose_worker_died_is_cancelled_by_the_first_that_finds_it(shared_harness):
     harness = shared_harness
     worker = harness.start_worker(lease=1)
     job_id = await harness.add("hold", payload=b"600")
@@ -305,14 +305,14 @@ async def test_many_cancels_race_with_many_ends_and_each_has_one_answer(harness)
 @pytest.mark.long
 async def test_a_cancel_reaches_a_running_handler_within_a_second(harness):
     """The figure itself; on a machine that does nothing else."""
-    has_begun, told_at = asyncio.Event(), []
+    has_begun, notified_at = asyncio.Event(), []
 
     async def handler(ctx, job):
         has_begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            told_at.append(time.monotonic())
+            notified_at.append(time.monotonic())
 
     async with harness.working(handler, lease=LONG_LEASE):
         for _ in range(20):
@@ -322,7 +322,7 @@ async def test_a_cancel_reaches_a_running_handler_within_a_second(harness):
             asked = time.monotonic()
             await cancelled(harness, job_id)
             await harness.ended(job_id)
-            assert told_at[-1] - asked < 1.0
+            assert notified_at[-1] - asked < 1.0
 
 
 @pytest.mark.long

@@ -63,7 +63,7 @@ async def test_paused_throttled_and_narrow_queues_hold_nobody_else_up(harness, g
 
 
 async def test_a_limit_that_is_changed_holds_from_the_next_claim_on(harness):
-    """A marker in another queue tells that a claim has seen the limit: that claim looked at both queues."""
+    """A marker in another queue shows that a claim has seen the limit: that claim looked at both queues."""
     gate = Gate(keeps="work")
     await harness.add_many(8, queue="work")
 

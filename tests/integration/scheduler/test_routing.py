@@ -43,7 +43,7 @@ async def test_a_worker_prefers_its_own_lane_and_then_takes_any(harness, kind, o
     assert [(await harness.job(job_id)).state for job_id in rest] == [JobState.READY] * len(rest)
 
 
-async def test_a_list_of_lanes_is_kept_as_it_is_said(harness):
+async def test_a_list_of_lanes_is_kept_as_given(harness):
     came: list[str] = []
     ids = [await harness.add(requires=lane, payload=lane.encode()) for lane in ("gpu", "cpu", "any")]
 

@@ -109,7 +109,7 @@ async def test_leaders_that_are_killed_at_the_tick_cost_no_tick_and_double_none(
     assert [note["where"] for note in harness.notes("dies")] == places
     died_at = (await harness.driver.info()).at
 
-    for _ in range(2):  # one leads, one stands by
+    for _ in range(2):  # one leads, one waits
         harness.start_scheduler(ttl=0.5)
     async with asyncio.timeout(SLOW):
         while not (ticks := await ticks_of(harness)) or ticks[-1] < died_at + SECOND:

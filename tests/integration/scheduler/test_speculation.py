@@ -39,10 +39,10 @@ async def scheduling(harness):
 
 
 class Straggler:
-    """A handler that starts and takes its time, until it is let go or told to stop."""
+    """A handler that starts and takes its time, until it is let go or asked to stop."""
 
     def __init__(self, *, ignores_the_end: bool = False) -> None:
-        self.has_begun, self.may_end, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.has_begun, self.may_end, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.reason: str | None = None
         self._ignores_the_end = ignores_the_end
 
@@ -52,7 +52,7 @@ class Straggler:
             await self.may_end.wait()
         except asyncio.CancelledError:
             self.reason = ctx.cancelled.reason
-            self.told.set()
+            self.stopped.set()
             if not self._ignores_the_end:
                 raise
         return "by the straggler"
@@ -75,8 +75,8 @@ async def test_a_straggler_is_finished_by_its_copy_and_refused_itself(harness, i
         await straggler.begins()
         async with harness.working(quick, name="fast"), scheduling(harness):
             record = await harness.ended(job_id)
-            await asyncio.wait_for(straggler.told.wait(), SLOW)
-            await harness.until(lambda: lost != [], "the loss to be told")
+            await asyncio.wait_for(straggler.stopped.wait(), SLOW)
+            await harness.until(lambda: lost != [], "the loss to be reported")
 
     assert (record.state, record.result, record.starts) == (JobState.COMPLETED, b'"by the copy"', 1)
     assert (record.attempts, record.stalls) == (0, 0)
@@ -117,7 +117,7 @@ async def test_the_original_that_ends_first_ends_its_copy(harness):
             await copy.begins()
             original.may_end.set()
             record = await harness.ended(job_id)
-            await asyncio.wait_for(copy.told.wait(), SLOW)
+            await asyncio.wait_for(copy.stopped.wait(), SLOW)
 
     assert (record.state, record.result) == (JobState.COMPLETED, b'"by the straggler"')
 
@@ -132,7 +132,7 @@ async def test_a_cancel_ends_both_runs(harness):
             await harness.driver.cancel([job_id])
             record = await harness.ended(job_id)
             for run in (original, copy):
-                await asyncio.wait_for(run.told.wait(), SLOW)
+                await asyncio.wait_for(run.stopped.wait(), SLOW)
 
     assert record.state is JobState.CANCELLED
     assert original.reason == "cancel"
@@ -161,7 +161,7 @@ async def test_a_keyed_job_never_has_a_second_run(harness):
 
 
 async def test_a_slower_worker_leaves_the_copy_to_a_faster_one_although_it_is_idle(harness):
-    """It passes the copy over, for the job that stands behind it, and whoever comes then takes the copy."""
+    """It passes the copy over, for the job behind it, and the next claim takes the copy."""
     straggler = Straggler()
 
     async def slow(ctx, job):

@@ -1,4 +1,4 @@
-"""From a URL to a driver, and what is said when there is none."""
+"""From a URL to a driver, and the error when there is none."""
 
 import pytest
 

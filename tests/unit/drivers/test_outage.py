@@ -39,7 +39,7 @@ async def away(outage, clock, seconds, step=0.05):
         await clock.pass_time(timedelta(seconds=step))
 
 
-async def test_an_outage_is_told_when_it_begins_and_when_it_ends(outage, clock, lines):
+async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(outage, clock, lines):
     await away(outage, clock, 5)
     outage.answered()
     outage.answered()
@@ -50,7 +50,7 @@ async def test_an_outage_is_told_when_it_begins_and_when_it_ends(outage, clock, 
     ]
 
 
-async def test_a_long_one_is_told_now_and_then(outage, clock, lines):
+async def test_a_long_one_is_reported_now_and_then(outage, clock, lines):
     await away(outage, clock, 3600, step=1.0)
 
     first, *reminders = lines()
@@ -64,7 +64,7 @@ async def test_a_long_one_is_told_now_and_then(outage, clock, lines):
     assert "3 in a row" not in "".join(reminders)
 
 
-async def test_a_store_that_comes_and_goes_is_told_once(outage, clock, lines):
+async def test_a_store_that_comes_and_goes_is_reported_once(outage, clock, lines):
     for _ in range(100):
         await away(outage, clock, 0.5, step=0.25)
         outage.answered()
@@ -72,7 +72,7 @@ async def test_a_store_that_comes_and_goes_is_told_once(outage, clock, lines):
     assert len(lines()) == 2
 
 
-async def test_one_that_goes_again_and_stays_away_is_told(outage, clock, lines):
+async def test_one_that_goes_again_and_stays_away_is_reported(outage, clock, lines):
     await away(outage, clock, 1)
     outage.answered()
     await away(outage, clock, 20)
@@ -100,7 +100,7 @@ def test_an_answer_without_an_outage_says_nothing(outage, lines):
         "http://localhost",
     ],
 )
-def test_all_handles_of_a_store_share_what_is_told(url):
+def test_all_handles_of_a_store_share_wakeups(url):
     driver = connect(url)
 
     assert driver.another().outage is driver.outage

@@ -45,7 +45,7 @@ def test_a_url_comes_from_the_caller_then_the_environment_then_the_default(monke
 
     monkeypatch.setenv("TASKHARBOR_URL", "memory://from-the-environment")
     assert store_url(None) == "memory://from-the-environment"
-    assert store_url("memory://said") == "memory://said"
+    assert store_url("memory://given") == "memory://given"
 
 
 def test_a_url_may_be_borrowed_from_another_variable(monkeypatch):
@@ -476,7 +476,7 @@ def test_parameters_may_have_any_name(run_in):
         assert task(self=1, args="a", kwargs=[]) == [1, "a", [], "f"]
 
 
-def test_what_is_no_url_and_no_function_is_told():
+def test_what_is_no_url_and_no_function_is_refused():
     with pytest.raises(ConfigurationError, match="Harbor expects the URL of a store as a string, not 5"):
         Harbor(5)  # type: ignore[arg-type]
     harbor = Harbor("memory://")
@@ -510,7 +510,7 @@ def test_an_update_that_means_nothing_is_refused_before_any_enqueue():
 def nothing_much() -> None: ...
 
 
-def test_a_function_of_main_that_wants_a_process_is_told_why():
+def test_a_function_of_main_that_wants_a_process_is_refused_with_the_reason():
     harbor = Harbor("memory://")
 
     def crunch() -> None: ...
@@ -522,22 +522,22 @@ def test_a_function_of_main_that_wants_a_process_is_told_why():
         harbor.worker().run(until_idle=True)
 
 
-def test_failures_for_good_are_told_to_a_function(harbor):
-    told = []
+def test_failures_for_good_are_passed_to_a_function(harbor):
+    failures = []
 
     @harbor.task(queue="mail", max_attempts=1)
     def boom(n: int) -> None:
         raise RuntimeError("no luck")
 
     @harbor.on_failure("mail-failed")
-    def tell(failed: FailedJob) -> None:
-        told.append(failed)
+    def keep(failed: FailedJob) -> None:
+        failures.append(failed)
 
     harbor.queue("mail").configure(fail_queue="mail-failed")
     job = boom.using(key="k").enqueue(7)
     harbor.worker().run(until_idle=True)
 
-    [failed] = told
+    [failed] = failures
     assert (failed.id, failed.type, failed.queue, failed.key) == (job.id, "boom", "mail", "k")
     assert (failed.payload, failed.error, failed.failure_kind) == (
         b'{"n":7}',
@@ -545,25 +545,25 @@ def test_failures_for_good_are_told_to_a_function(harbor):
         "error",
     )
     assert (failed.attempts, failed.stalls) == (1, 0)
-    assert tell.__name__ == "tell"
+    assert keep.__name__ == "keep"
 
 
 def test_an_async_function_hears_of_failures_too(harbor):
-    told = []
+    failures = []
 
     @harbor.task(max_attempts=1)
     def boom() -> None:
         raise RuntimeError("no luck")
 
     @harbor.on_failure("failed")
-    async def tell(failed: FailedJob) -> None:
-        told.append(failed.type)
+    async def keep(failed: FailedJob) -> None:
+        failures.append(failed.type)
 
     harbor.queue("*").configure(fail_queue="failed")
     boom.enqueue()
     harbor.worker().run(until_idle=True)
 
-    assert told == ["boom"]
+    assert failures == ["boom"]
     with pytest.raises(ConfigurationError, match="goes on a function"):
         harbor.on_failure("failed")("text")
 

@@ -56,7 +56,7 @@ async def _schedules(driver):
         return await driver.schedules()
 
 
-def test_cron_may_stand_below_task_as_well_as_above_it(harbor):
+def test_cron_may_be_written_below_task_as_well_as_above_it(harbor):
     @harbor.cron("0 3 * * *", name="third")
     @harbor.task
     @harbor.cron("0 1 * * *", name="first")
@@ -67,7 +67,7 @@ def test_cron_may_stand_below_task_as_well_as_above_it(harbor):
     assert harbor.schedules.list()[0].schedule.template.payload == b"{}"
 
 
-def test_cron_without_task_is_told_when_it_would_be_stored(harbor):
+def test_cron_without_task_is_refused_when_it_would_be_stored(harbor):
     @harbor.cron("0 1 * * *")
     def forgotten() -> None: ...
 
@@ -79,7 +79,7 @@ def test_cron_without_task_is_told_when_it_would_be_stored(harbor):
         harbor.cron("0 1 * * *")("text")
 
 
-def test_an_interval_may_be_said_instead(harbor):
+def test_an_interval_may_be_given_instead(harbor):
     @harbor.cron(every="15m", name="often")
     @harbor.task
     def task() -> None: ...
@@ -147,7 +147,7 @@ async def _renew(harbor):
         return await harbor.schedules.arenew(driver)
 
 
-def test_a_schedule_can_be_made_without_standing_in_the_code(harbor, clock):
+def test_a_schedule_can_be_made_that_is_not_in_the_code(harbor, clock):
     task = declared(harbor)
 
     entry = harbor.schedules.put("weekly", task.call(days=30), cron="0 4 * * 1", timezone="Europe/Berlin")
@@ -163,7 +163,7 @@ def test_a_schedule_can_be_made_without_standing_in_the_code(harbor, clock):
     )
 
 
-def test_when_it_fires_next_is_told_and_nothing_while_it_is_paused(harbor, clock):
+def test_when_it_fires_next_is_shown_and_nothing_while_it_is_paused(harbor, clock):
     task = declared(harbor)
     harbor.schedules.put("often", task.call(days=1), every="15m")
 
@@ -241,7 +241,7 @@ def test_two_rules_of_one_name_are_refused(harbor):
     assert [schedule.name for schedule in harbor.schedules.declared] == ["again", "clean_up"]
 
 
-def test_another_store_gets_the_schedules_anew(harbor, clock):
+def test_another_store_gets_the_schedules_again(harbor, clock):
     declared(harbor)
     harbor.schedules.store()
 

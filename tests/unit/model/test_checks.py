@@ -281,11 +281,30 @@ def test_a_call_holds_at_most_ten_thousand_jobs():
 
 @pytest.mark.parametrize(
     "fields",
-    [{"id": "x"}, {"payload": "text"}, {"payload": b"x" * 11}, {"headers": {"a": 1}}, {"id": ID.upper()}],
+    [
+        {"id": "x"},
+        {"payload": "text"},
+        {"payload": b"x" * 11},
+        {"headers": {"a": 1}},
+        {"id": ID.upper()},
+        {"priority": 101},
+        {"priority": -101},
+        {"priority": True},
+        {"key": b""},
+        {"key": b"k" * 256},
+        {"key": None, "update": Update()},
+        {"idempotency_key": b""},
+        {"idempotency_key": b"k" * 256},
+        {"delay": timedelta(seconds=-1)},
+        {"delay": checks.MAX_HORIZON + US},
+        {"run_at": NOW + checks.MAX_HORIZON + US},
+        {"run_at": NOW, "delay": timedelta(seconds=1)},
+    ],
     ids=str,
 )
-def test_a_bad_job_behind_one_of_its_like_is_refused(fields):
-    good = job(timeout=timedelta(0))
+@pytest.mark.parametrize("key", [None, b"good"])
+def test_a_bad_job_behind_one_of_its_like_is_refused(fields, key):
+    good = job(timeout=timedelta(0), key=key)
     bad = msgspec.structs.replace(good, **fields)
 
     with pytest.raises(InvalidArgument):
@@ -330,13 +349,13 @@ def test_many_ids_are_looked_at_as_strictly_as_one(odd):
 
 
 @pytest.mark.parametrize(
-    ("span", "least", "said"),
+    ("span", "least", "message"),
     [
         (timedelta(seconds=-1), timedelta(0), "timeout=-1s must not be negative"),
         (timedelta(milliseconds=5), timedelta(seconds=1), "timeout=5ms must be at least 1s"),
         (7, timedelta(0), "timeout=7 must be a timedelta"),
     ],
 )
-def test_a_span_that_cannot_be_is_told_as_people_write_it(span, least, said):
-    with pytest.raises(InvalidArgument, match=f"^{said}$"):
+def test_a_span_that_cannot_be_is_named_as_people_write_it(span, least, message):
+    with pytest.raises(InvalidArgument, match=f"^{message}$"):
         checks.check_span(span, "timeout", least=least)

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskharbor.errors import InvalidArgument
+from taskharbor.errors import ConfigurationError, InvalidArgument
 from taskharbor.model.duration import duration, optional_duration, shown
+from taskharbor.model.limits import RateLimit, check_rate
+from taskharbor.model.outcome import Snooze
+from taskharbor.model.queue import QueueSettings, Retention, check_settings
+from taskharbor.model.retry import RetryPolicy
+from taskharbor.model.speculation import Speculate
+from taskharbor.model.worker_options import WorkerOptions
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("text", "seconds"),
     [
         (timedelta(minutes=2), 120),
         (30, 30),
@@ -33,12 +39,12 @@ from taskharbor.model.duration import duration, optional_duration, shown
         (0, 0),
     ],
 )
-def test_a_duration_may_be_written_in_many_ways(said, seconds):
-    assert duration(said) == timedelta(seconds=seconds)
+def test_a_duration_may_be_written_in_many_ways(text, seconds):
+    assert duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "",
         "s",
@@ -58,9 +64,9 @@ def test_a_duration_may_be_written_in_many_ways(said, seconds):
         "9" * 65,
     ],
 )
-def test_what_says_no_duration_is_refused_with_examples(said):
+def test_what_says_no_duration_is_refused_with_examples(text):
     with pytest.raises(InvalidArgument, match=r"timeout=.*examples: 30s"):
-        duration(said, "timeout")
+        duration(text, "timeout")
 
 
 def test_a_duration_longer_than_any_calendar_is_refused():
@@ -83,3 +89,24 @@ def test_the_shown_form_is_short():
     assert shown(timedelta(milliseconds=250)) == "250ms"
     assert shown(timedelta(0)) == "0s"
     assert shown(timedelta(seconds=-5)) == "-5s"
+
+
+WORKER_SPANS = ("lease", "heartbeat", "grace", "poll", "max_poll", "patience", "report_every")
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((lambda span, name=name: WorkerOptions(**{name: span}), name) for name in WORKER_SPANS),
+        (lambda span: RetryPolicy(base=span), "base"),
+        (lambda span: RetryPolicy(maximum=span), "maximum"),
+        (lambda span: Speculate(after=span), "after"),
+        (lambda span: Snooze(span), "delay"),
+        (lambda span: check_rate(RateLimit(1, span), "rate"), "rate.per"),
+        (lambda span: check_settings(QueueSettings(queue="q", retention=Retention(failed=span))), "failed"),
+    ],
+)
+@pytest.mark.parametrize("span", ["30s", 30, "soon"])
+def test_objects_that_take_timedeltas_alone_say_so(make, name, span):
+    with pytest.raises((ConfigurationError, InvalidArgument), match=f"{name}='?{span}'? must be a timedelta"):
+        make(span)

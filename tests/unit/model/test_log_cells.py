@@ -69,7 +69,7 @@ def test_a_value_is_in_the_bucket_whose_bound_it_does_not_pass():
 
 
 @pytest.mark.parametrize("total", [3, 4, 10, 1000])
-def test_a_sample_stands_for_all(total):
+def test_a_sample_represents_all(total):
     row = Numbers("q", "t")
     row.ran([0.001, 0.5, 70.0], total)
 

@@ -56,7 +56,7 @@ def test_numbers_are_added_up_by_name_and_step():
     assert other.done == [None, None, 7, 0]
 
 
-def test_where_nothing_was_measured_nothing_is_said():
+def test_where_nothing_was_measured_nothing_is_shown():
     [none] = of([])
     [named] = of([], by="queue", names=["mail"])
 

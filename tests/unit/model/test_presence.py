@@ -73,11 +73,11 @@ def test_a_worker_takes_only_what_it_names():
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "lanes"),
+    ("kind", "given", "lanes"),
     [("any", (), ("any",)), ("gpu", (), ("gpu", "any")), ("gpu", ("big", "gpu"), ("big", "gpu"))],
 )
-def test_lanes_follow_from_the_kind_unless_they_are_named(kind, said, lanes):
-    assert lanes_of(WorkerReport(worker_id="w", kind=kind, lanes=said)) == lanes
+def test_lanes_follow_from_the_kind_unless_they_are_named(kind, given, lanes):
+    assert lanes_of(WorkerReport(worker_id="w", kind=kind, lanes=given)) == lanes
 
 
 def test_a_report_goes_on_with_the_average_until_the_last_one_expires():

@@ -82,7 +82,7 @@ def test_the_harbor_is_set_under_a_star():
     check_settings(QueueSettings(queue="*", max_running=0, retention=Retention(failed=None)))
 
 
-def test_unless_told_otherwise_successes_are_kept_for_an_hour_and_the_rest_for_a_fortnight():
+def test_by_default_successes_are_kept_for_an_hour_and_the_rest_for_a_fortnight():
     kept = Retention()
 
     assert [kept.of(state) for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)] == [

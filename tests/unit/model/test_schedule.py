@@ -139,7 +139,7 @@ def test_a_daily_job_fires_once_on_every_day_of_a_year_with_both_changes():
     assert found[-1].isoformat() == "2026-12-31T01:30:00+00:00"
 
 
-def test_an_interval_ticks_on_multiples_of_itself_whoever_asks_when():
+def test_an_interval_ticks_on_multiples_of_itself_whenever_it_is_asked():
     assert first(3, NOW, every=15 * MINUTE) == [
         "2031-04-05T06:15:00+00:00",
         "2031-04-05T06:30:00+00:00",

@@ -49,7 +49,7 @@ def test_only_texts_are_names() -> None:
     assert not any(map(is_secret_name, (None, 1, b"password", ("password",), "")))
 
 
-def test_values_under_secret_names_are_hidden_however_deep_they_stand() -> None:
+def test_values_under_secret_names_are_hidden_however_deep_they_are() -> None:
     value = {"a": [{"pwd": "x", "max_tokens": 5, "b": {"jwt": {"c": 1}}}], "otp": None, "otp2": 1}
 
     assert redacted(value) == {

@@ -53,8 +53,8 @@ def job(worker_id: str) -> JobRecord:
     return replace(record, worker_id=worker_id)
 
 
-def worker(name: str, latency: int | None, **said: object) -> WorkerInfo:
-    report = WorkerReport(worker_id=name, kind="gpu", **said)  # type: ignore[arg-type]
+def worker(name: str, latency: int | None, **fields: object) -> WorkerInfo:
+    report = WorkerReport(worker_id=name, kind="gpu", **fields)  # type: ignore[arg-type]
     spent = None if latency is None else timedelta(seconds=latency)
     return WorkerInfo(report=report, seen_at=NOW, expires_at=NOW, latency=spent, samples=1)
 

@@ -33,6 +33,6 @@ def test_a_cut_falls_between_characters():
     assert safe_text("🐍" * 5, 16) == "🐍" * 3 + "…"
 
 
-@pytest.mark.parametrize(("name", "said"), [("int", "an int"), ("Worker", "a Worker"), ("", "a ")])
-def test_a_name_gets_the_article_it_sounds_with(name, said):
-    assert with_article(name) == said
+@pytest.mark.parametrize(("name", "phrase"), [("int", "an int"), ("Worker", "a Worker"), ("", "a ")])
+def test_a_name_gets_the_article_it_sounds_with(name, phrase):
+    assert with_article(name) == phrase

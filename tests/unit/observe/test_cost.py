@@ -1,7 +1,7 @@
 """What metrics cost a job, counted instead of timed: calls and lines are the same on every machine.
 
 A drain of no-op jobs takes some sixty Python calls a job. The bounds are what was found when this was
-written, and a little more: whoever passes them adds work to every job of everybody with metrics.
+written, and a little more: a change that passes them adds work to every job of everybody with metrics.
 """
 
 from __future__ import annotations

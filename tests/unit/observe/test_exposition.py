@@ -60,7 +60,7 @@ def test_buckets_are_cumulative_and_end_with_everything():
     assert (buckets["0.0005"], buckets["0.025"], buckets["10.0"], buckets["+Inf"]) == (1, 3, 3, 4)
 
 
-def test_whoever_asks_for_openmetrics_gets_it():
+def test_a_scraper_that_asks_for_openmetrics_gets_it():
     page, content_type = Exposition(busy_meter().sample).page("application/openmetrics-text")
 
     assert "openmetrics" in content_type
@@ -77,7 +77,7 @@ def test_the_collector_fits_into_a_registry_of_somebody_else():
         registry.register(TaskHarborCollector(Meter().sample))
 
 
-def test_a_port_answers_until_it_is_stopped_and_a_taken_one_is_told():
+def test_a_port_answers_until_it_is_stopped_and_a_taken_one_is_reported():
     port = free_port()
     stop = Exposition(busy_meter().sample).serve("127.0.0.1", port)
     try:

@@ -18,7 +18,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "taskharbor.json"
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 RULE_TESTS = ROOT / "deploy" / "prometheus" / "alerts_test.yml"
 ALERTS_PAGE = ROOT / "docs" / "operations" / "alerts.md"
-GUIDE = ROOT / "docs" / "guides" / "observing.md"
+METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 _EVERYWHERE = {"instance", "job", "le"}
 _SELECTOR = re.compile(r"(taskharbor_[a-z_]+)(?:\{([^}]*)\})?")
@@ -154,11 +154,11 @@ def test_every_alert_is_whole() -> None:
 
 
 def test_the_tests_of_the_rules_name_rules_that_exist() -> None:
-    said = RULE_TESTS.read_text("utf-8")
-    named = set(re.findall(r"TaskHarbor[A-Za-z]+", said))
+    text = RULE_TESTS.read_text("utf-8")
+    named = set(re.findall(r"TaskHarbor[A-Za-z]+", text))
 
     assert named <= {rule["alert"] for rule in rules()}
-    assert {name for name, _ in _SELECTOR.findall(said)} <= set(ALL)
+    assert {name for name, _ in _SELECTOR.findall(text)} <= set(ALL)
 
 
 def test_the_page_explains_every_alert_and_no_other() -> None:
@@ -173,7 +173,7 @@ def test_the_page_explains_every_alert_and_no_other() -> None:
 
 def test_the_guide_lists_every_metric_with_its_labels() -> None:
     rows = re.findall(
-        r"^\| `(taskharbor_\w+)` \| (\w+) \| ([^|]*) \|", GUIDE.read_text("utf-8"), re.MULTILINE
+        r"^\| `(taskharbor_\w+)` \| (\w+) \| ([^|]*) \|", METRICS_PAGE.read_text("utf-8"), re.MULTILINE
     )
 
     listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}

@@ -1,4 +1,4 @@
-"""Every record knows its job, wherever the handler runs, and no record tells a secret."""
+"""Every record knows its job, wherever the handler runs, and no record shows a secret."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import structlog
 
+from taskharbor.events import DeadlineMissed, EventBus, WorkflowEnded
 from taskharbor.harbor import Harbor
 from taskharbor.middleware import running
+from taskharbor.model.bonds import Family
 from taskharbor.observe.logs import (
     VARIABLE,
     JobLogFilter,
     LogFormat,
     LogLevel,
     StderrHandler,
+    log_attempts,
     log_in_child,
     log_to_stderr,
 )
@@ -40,8 +44,8 @@ def stderr(
     root.setLevel(level)
 
 
-def handled(said: str) -> list[dict[str, object]]:
-    return [record for line in said.splitlines() if (record := json.loads(line))["logger"] == "app"]
+def handled(output: str) -> list[dict[str, object]]:
+    return [record for line in output.splitlines() if (record := json.loads(line))["logger"] == "app"]
 
 
 def test_a_record_of_any_logger_carries_the_job_that_runs(stderr: Callable[[], str]) -> None:
@@ -64,8 +68,8 @@ def test_a_record_of_any_logger_carries_the_job_that_runs(stderr: Callable[[], s
     records = {record["task"]: record for record in handled(stderr())}
     assert set(records) == {"in_loop", "in_thread"}
     for task, record in records.items():
-        told = [record[name] for name in FIELDS]
-        assert told == [ids[str(task)], task, "mail", 1, worker.id]
+        fields = [record[name] for name in FIELDS]
+        assert fields == [ids[str(task)], task, "mail", 1, worker.id]
 
 
 def test_outside_of_a_job_and_after_it_a_record_carries_none(stderr: Callable[[], str]) -> None:
@@ -86,7 +90,7 @@ def test_outside_of_a_job_and_after_it_a_record_carries_none(stderr: Callable[[]
 
 
 @pytest.mark.parametrize("form", list(LogFormat))
-def test_every_format_tells_job_and_attempt(stderr: Callable[[], str], form: LogFormat) -> None:
+def test_every_format_shows_job_and_attempt(stderr: Callable[[], str], form: LogFormat) -> None:
     harbor = Harbor("memory://")
 
     @harbor.task
@@ -165,13 +169,13 @@ def test_structlog_finds_the_job_in_its_context_and_nothing_afterwards() -> None
         ids = {in_loop.enqueue().id, in_thread.enqueue().id}
         harbor.worker(scheduler=False).run(until_idle=True)
 
-    assert {told["taskharbor_job_id"] for told in seen} == ids
-    assert {told["taskharbor_queue"] for told in seen} == {"mail"}
+    assert {record["taskharbor_job_id"] for record in seen} == ids
+    assert {record["taskharbor_queue"] for record in seen} == {"mail"}
     assert structlog.contextvars.get_contextvars() == {}
 
 
 @pytest.mark.parametrize("form", list(LogFormat))
-def test_no_format_shows_a_password_that_stands_in_a_url(stderr: Callable[[], str], form: LogFormat) -> None:
+def test_no_format_shows_a_password_in_a_url(stderr: Callable[[], str], form: LogFormat) -> None:
     log_to_stderr(form, LogLevel.INFO)
 
     logging.getLogger("app").info("connecting to %s", URL, extra={"dsn": URL})
@@ -180,17 +184,17 @@ def test_no_format_shows_a_password_that_stands_in_a_url(stderr: Callable[[], st
     except ConnectionError:
         logging.getLogger("app").exception("no way to %s", URL)
 
-    said = stderr()
-    assert "db.example" in said
-    assert PASSWORD not in said
+    output = stderr()
+    assert "db.example" in output
+    assert PASSWORD not in output
 
 
-def test_a_process_that_is_told_how_to_log_does_so(stderr: Callable[[], str]) -> None:
+def test_a_process_that_is_given_a_log_format_uses_it(stderr: Callable[[], str]) -> None:
     log_to_stderr(LogFormat.LOGFMT, LogLevel.WARNING)
-    told = os.environ[VARIABLE]
+    settings = os.environ[VARIABLE]
     log_to_stderr(LogFormat.CONSOLE, LogLevel.DEBUG)
 
-    log_in_child(told)
+    log_in_child(settings)
     logging.getLogger("app").info("quiet")
     logging.getLogger("app").warning("loud")
 
@@ -203,6 +207,22 @@ def test_a_field_with_a_secret_name_is_hidden(stderr: Callable[[], str], how: Lo
     secret = {"user_pwd": PASSWORD, "request": {"headers": [{"Cookie": PASSWORD}], "max_tokens": 512}}
     logging.getLogger("app").info("login", extra=secret)
 
-    said = stderr()
-    assert PASSWORD not in said
-    assert how is LogFormat.CONSOLE or "512" in said
+    output = stderr()
+    assert PASSWORD not in output
+    assert how is LogFormat.CONSOLE or "512" in output
+
+
+def test_a_workflow_that_is_over_and_a_missed_deadline_have_a_line(stderr: Callable[[], str]) -> None:
+    events = EventBus()
+    log_to_stderr(LogFormat.CONSOLE, LogLevel.INFO)
+    log_attempts(events)
+    about: Any = {"job_id": "j", "queue": "q", "seconds": 1.5}
+    counts = Family(total=3, failed=1, cancelled=1)
+
+    events.emit(WorkflowEnded(**about, type="order", state="failed", counts=counts))
+    events.emit(WorkflowEnded(**about, type="part", state="completed", counts=counts, parent="k"))
+    events.emit(DeadlineMissed(**about, type="approval"))
+
+    failed, late = stderr().splitlines()
+    assert "WARNING workflow order failed after 1.500 s (jobs: 3, failed: 1, cancelled: 1)" in failed
+    assert "WARNING job approval missed its deadline after 1.500 s" in late

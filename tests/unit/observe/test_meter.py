@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from taskharbor import Harbor, JobContext
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.messages import Claim
 from taskharbor.errors import DriverUnavailable, Unrecoverable
@@ -26,6 +27,7 @@ from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
 from taskharbor.observe.metric_names import MAX_SERIES, OTHER, RUN_BUCKETS, WAIT_BUCKETS, Metric
 from taskharbor.observe.store_times import time_store
+from taskharbor.testing import SimulatedClock, drain
 from tests.unit.worker.worker_fixture import WorkerHarness
 
 AT_ONCE = RetryPolicy(base=timedelta(milliseconds=1), jitter=0.0)
@@ -299,7 +301,7 @@ async def test_tasks_can_be_left_out(harness):
     assert sum(sample.curves[metric_names.JOB_WAIT.name]["default", ""].counts) == 2
 
 
-def test_listening_stops_when_told_to_and_costs_nothing_before_and_after():
+def test_listening_stops_on_request_and_costs_nothing_before_and_after():
     bus = EventBus()
     meter = Meter()
     assert bus.heard == frozenset()
@@ -345,7 +347,7 @@ def test_a_sample_does_not_change_when_counting_goes_on():
     assert sum(before.curves[metric_names.STORE_OP.name]["get",].counts) == 1
 
 
-async def test_what_has_not_happened_yet_is_told_as_zero(harness):
+async def test_what_has_not_happened_yet_is_shown_as_zero(harness):
     async def work(ctx, job):
         return None
 
@@ -360,7 +362,7 @@ async def test_what_has_not_happened_yet_is_told_as_zero(harness):
     assert counters[metric_names.JOBS_FINISHED.name]["default", "work", "any", "failed"] == 0
 
 
-async def test_second_runs_are_told_as_zero_where_the_scheduler_starts_them():
+async def test_second_runs_are_shown_as_zero_where_the_scheduler_starts_them():
     """The process of the leading scheduler claims nothing, so no claim of its own brings the zero."""
     meter, bus = Meter(), EventBus()
     meter.listen(bus)
@@ -373,7 +375,7 @@ async def test_second_runs_are_told_as_zero_where_the_scheduler_starts_them():
     assert meter.sample().counters[metric_names.COPIES.name] == {("default", "work"): 1}
 
 
-def test_what_a_scheduler_counts_is_told_as_zero_before_it_happens():
+def test_what_a_scheduler_counts_is_shown_as_zero_before_it_happens():
     meter, bus = Meter(), EventBus()
     meter.listen(bus)
     meter.ask(lambda: {metric_names.SCHEDULE_LAG.name: {("nightly",): 0.0}})
@@ -396,3 +398,47 @@ async def test_entries_that_lost_their_job_are_counted_with_the_call_that_met_th
         await driver.count()
 
     assert meter.sample().counters[metric_names.ORPHANS.name] == {(): 2}
+
+
+def test_workflows_are_counted_as_a_whole() -> None:
+    meter = Meter()
+    with Harbor("memory://", clock=SimulatedClock(), retry=RetryPolicy(max_attempts=1)) as harbor:
+        meter.listen(harbor.events)
+
+        @harbor.task
+        async def works(number: int = 0) -> int:
+            return number
+
+        @harbor.task
+        async def fails() -> None:
+            raise ValueError("no")
+
+        @harbor.task
+        async def asks(ctx: JobContext) -> None:
+            await ctx.astep("once", int)
+            await ctx.asleep("pause", "10s")
+
+        flow = harbor.workflow("order")
+        flow.add(harbor.group([works.call(1), works.call(2)]), name="many")
+        flow.enqueue()
+        harbor.chain(works.call(1), fails, name="broken").enqueue()
+        late = harbor.workflow("late", deadline="1m")
+        late.event("approval", timeout="1h")
+        late.enqueue()
+        asks.enqueue()
+        drain(harbor, within="2m")
+
+    assert counted(meter, metric_names.WORKFLOWS_ENDED) == {
+        ("order", "completed"): 1,
+        ("broken", "failed"): 1,
+        ("late", "failed"): 1,
+    }
+    curves = meter.sample().curves[metric_names.WORKFLOW_SECONDS.name]
+    assert {task: sum(curve.counts) for (task,), curve in curves.items()} == {
+        "order": 1,
+        "broken": 1,
+        "late": 1,
+    }
+    assert counted(meter, metric_names.DEADLINES_MISSED) == {("default", "late"): 1}
+    assert counted(meter, metric_names.PARKS)["default", "asks"] == 1
+    assert counted(meter, metric_names.STEPS) == {("false",): 1, ("true",): 1}

@@ -98,10 +98,10 @@ def test_the_last_words_of_a_process_are_its_newest_numbers():
     end()
 
     with os.fdopen(ear, "rb") as pipe:
-        said = pipe.read()
-    size = int.from_bytes(said[:4], "big")
-    assert len(said) == 4 + size
-    assert decoded(said[4:]).counters[metric_names.LEASES_LOST.name] == {("mail",): 9}
+        data = pipe.read()
+    size = int.from_bytes(data[:4], "big")
+    assert len(data) == 4 + size
+    assert decoded(data[4:]).counters[metric_names.LEASES_LOST.name] == {("mail",): 9}
 
 
 def test_a_supervisor_that_is_gone_stops_nobody():

@@ -40,7 +40,7 @@ async def run_for(one: Scheduler, clock, seconds: int) -> None:
         await clock.pass_time(timedelta(seconds=1))
 
 
-async def test_every_tick_that_becomes_a_job_is_counted_once_whoever_leads(driver, clock):
+async def test_every_tick_that_becomes_a_job_is_counted_once_under_any_leader(driver, clock):
     schedule = Schedule(name="often", template=TEMPLATE, every=timedelta(seconds=10))
     await driver.put_schedule(schedule, now=clock.now())
     first, meter = scheduler(driver, clock)

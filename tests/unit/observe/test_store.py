@@ -10,13 +10,14 @@ import pytest
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.errors import DriverUnavailable
+from taskharbor.model.bonds import Bonds
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NewJob
 from taskharbor.model.queue import QueueSettings
 from taskharbor.model.schedule import Schedule
 from taskharbor.observe import metric_names
 from taskharbor.observe.meter import Meter
-from taskharbor.observe.store_gauges import TTL, StoreGauges
+from taskharbor.observe.store_gauges import TTL, StoreGauges, StoreLook
 from taskharbor.observe.store_times import OPS, time_store
 from tests.unit.worker.worker_fixture import FaultyDriver
 
@@ -90,7 +91,7 @@ def settlement():
     return Ack(Lease(job().id, "t"))
 
 
-async def test_jobs_are_counted_as_they_go_in_whoever_puts_them_there():
+async def test_jobs_are_counted_as_they_go_in_from_any_caller():
     meter = Meter()
     driver = time_store(MemoryDriver(), meter)
     async with driver:
@@ -152,7 +153,7 @@ async def test_a_schedule_in_good_order_or_paused_is_not_late(driver, clock):
     assert set(gauges.values()[metric_names.SCHEDULE_LAG.name].values()) == {0.0}
 
 
-async def test_only_one_of_several_tells_what_the_store_holds(driver, clock):
+async def test_only_one_of_several_reports_what_the_store_holds(driver, clock):
     await driver.enqueue([job(1)])
     all_gauges = [StoreGauges(driver.another(), entropy=Entropy(number)) for number in range(3)]
 
@@ -178,7 +179,7 @@ async def test_when_the_one_that_measured_falls_silent_another_takes_over_and_th
     assert not first.values()
 
 
-async def test_a_store_that_is_away_is_told_once_and_makes_the_values_go_stale(clock, caplog):
+async def test_a_store_that_is_away_is_logged_once_and_makes_the_values_go_stale(clock, caplog):
     driver = FaultyDriver(clock=clock)
     async with driver:
         await driver.enqueue([job(1)])
@@ -196,3 +197,23 @@ async def test_a_store_that_is_away_is_told_once_and_makes_the_values_go_stale(c
 
         assert not gauges.values()
         assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+@pytest.mark.parametrize("is_own_look", [True, False])
+async def test_what_is_owed_to_workflows_is_measured(driver, clock, is_own_look):
+    root = job(0, bonds=Bonds(done_by="children"))
+    kids = [job(number, bonds=Bonds(parent=root.id)) for number in range(1, 451)]
+    await driver.enqueue([root, *kids])
+    await driver.cancel([root.id])
+
+    async def look() -> StoreLook:
+        return StoreLook(clock.now(), [], [], [])
+
+    gauges = StoreGauges(driver.another(), look=None if is_own_look else look)
+    await gauges.run_once()
+    assert gauges.values()[metric_names.CONSEQUENCES.name] == {(): 1.0}
+
+    while (await driver.promote()).count:
+        pass
+    await gauges.run_once()
+    assert gauges.values()[metric_names.CONSEQUENCES.name] == {(): 0.0}

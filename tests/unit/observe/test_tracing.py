@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from taskharbor import middleware
+from taskharbor import JobContext, middleware
 from taskharbor.harbor import Harbor
 from taskharbor.model.checks import MAX_HEADER_BYTES
 from taskharbor.model.outcome import Snooze
@@ -89,13 +89,13 @@ async def test_a_job_has_a_producer_span_and_a_consumer_span_that_links_to_it(tr
         "messaging.message.id": handle.id,
         "taskharbor.task": "send",
     }
-    told = attributes(processed)
-    assert told["messaging.operation.type"] == "process"
-    assert told["messaging.message.id"] == handle.id
-    assert (told["taskharbor.attempt"], told["taskharbor.max_attempts"]) == (1, 5)
-    assert told["taskharbor.outcome"] == "completed"
-    assert told["messaging.client.id"]
-    assert "error.type" not in told
+    shown = attributes(processed)
+    assert shown["messaging.operation.type"] == "process"
+    assert shown["messaging.message.id"] == handle.id
+    assert (shown["taskharbor.attempt"], shown["taskharbor.max_attempts"]) == (1, 5)
+    assert shown["taskharbor.outcome"] == "completed"
+    assert shown["messaging.client.id"]
+    assert "error.type" not in shown
 
 
 async def test_a_parent_instead_of_a_link_is_an_option() -> None:
@@ -289,7 +289,7 @@ async def test_one_job_leaves_no_span_behind_for_the_next(traced: Traced) -> Non
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-async def test_the_messaging_metrics_are_told(traced: Traced) -> None:
+async def test_the_messaging_metrics_are_exported(traced: Traced) -> None:
     @traced.harbor.task
     async def send() -> None: ...
 
@@ -330,3 +330,52 @@ async def test_the_instrumentor_is_found_by_its_entry_point_and_can_be_taken_off
     assert [span.name for span in exporter.get_finished_spans()] == ["send default", "process default"]
     assert not middleware.around_every_enqueue
     assert not middleware.around_every_attempt
+
+
+async def test_the_spans_of_a_workflow_carry_its_id(traced: Traced) -> None:
+    @traced.harbor.task(queue="mail")
+    async def send(number: int) -> int:
+        return number
+
+    @traced.harbor.task(queue="plain")
+    async def alone() -> None:
+        return None
+
+    async with traced.harbor:
+        handle = await traced.harbor.group([send.call(1), send.call(2)], then=send.call(3)).aenqueue()
+        await alone.aenqueue()
+        await traced.work()
+
+    spans = [*traced.spans("create mail"), *traced.spans("process mail")]
+    assert len(spans) == 6
+    assert {attributes(span)["messaging.message.conversation_id"] for span in spans} == {handle.id}
+    assert "messaging.message.conversation_id" not in attributes(traced.span("process plain"))
+    assert "messaging.message.conversation_id" not in attributes(traced.span("send plain"))
+
+
+async def test_a_step_that_runs_is_a_span_within_that_of_its_attempt(traced: Traced) -> None:
+    def render() -> str:
+        return "text"
+
+    @traced.harbor.task(queue="mail")
+    async def publish(ctx: JobContext) -> int:
+        await ctx.astep("render", render)
+        return await ctx.acall(double.call(2))  # runs again from the top: the step is remembered
+
+    @traced.harbor.task(queue="mail")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with traced.harbor:
+        handle = await publish.aenqueue()
+        await traced.work()
+
+    step = traced.span("step render")
+    runs = [span for span in traced.spans("process mail") if attributes(span)["taskharbor.task"] == "publish"]
+    assert step.kind is SpanKind.INTERNAL
+    assert step.parent is not None
+    assert step.parent.span_id == runs[0].context.span_id
+    assert attributes(step)["taskharbor.step"] == "render"
+    [child] = [span for span in traced.spans("process mail") if span not in runs]
+    assert attributes(child)["messaging.message.conversation_id"] == handle.id
+    assert attributes(runs[-1])["messaging.message.conversation_id"] == handle.id

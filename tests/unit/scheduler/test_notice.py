@@ -1,4 +1,4 @@
-"""Jobs that nobody alive would claim are told of, once."""
+"""Jobs that no live worker would claim are reported, once."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ async def worker(driver: Driver, kind: str = "any", types: tuple[str, ...] = ())
     await driver.report_worker(report, ttl=60 * MINUTE, now=driver.clock.now())
 
 
-async def test_a_lane_that_no_worker_offers_is_told_once_until_one_comes_and_goes(
+async def test_a_lane_that_no_worker_offers_is_reported_once_until_one_comes_and_goes(
     driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     await worker(driver, "cpu")
@@ -65,7 +65,7 @@ async def test_a_lane_that_no_worker_offers_is_told_once_until_one_comes_and_goe
 
 
 @pytest.mark.parametrize("types", [("other",), ("other", "another")])
-async def test_a_type_that_no_worker_knows_is_told(
+async def test_a_type_that_no_worker_knows_is_reported(
     driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, types: tuple[str, ...]
 ) -> None:
     await worker(driver, types=types)
@@ -75,7 +75,7 @@ async def test_a_type_that_no_worker_knows_is_told(
     assert await duty.run_once() == 1
 
 
-async def test_nobody_at_all_is_told_in_other_words(
+async def test_a_harbor_without_any_worker_gets_other_words(
     driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     await put(driver)
@@ -86,7 +86,7 @@ async def test_nobody_at_all_is_told_in_other_words(
     assert "no worker is alive to take jobs" in caplog.text
 
 
-async def test_what_has_just_come_what_is_taken_and_what_is_paused_is_not_told(
+async def test_what_has_just_come_what_is_taken_and_what_is_paused_is_not_reported(
     driver: Driver, clock: SimulatedClock, duty: WarnUnclaimed, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

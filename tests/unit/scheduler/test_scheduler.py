@@ -34,7 +34,7 @@ entropy = Entropy(5)
 
 
 class HandClock:
-    """Stands still until a test moves it."""
+    """Does not pass until a test moves it."""
 
     def __init__(self) -> None:
         self.at = START
@@ -412,21 +412,23 @@ async def test_a_leader_that_takes_over_makes_the_same_run_no_second_copy(
     assert await take(driver, "another") == []
 
 
-async def test_what_may_get_a_second_run_is_told_of_before_it_does(driver: Driver, clock: HandClock) -> None:
-    told: list[Event] = []
+async def test_what_may_get_a_second_run_is_announced_before_it_does(
+    driver: Driver, clock: HandClock
+) -> None:
+    seen: list[Event] = []
     bus = EventBus()
-    bus.listen(told.append, SpeculationWatched)
-    bus.listen(told.append, SpeculationStarted)
+    bus.listen(seen.append, SpeculationWatched)
+    bus.listen(seen.append, SpeculationStarted)
     duty = SpeculateOnStragglers(driver, Now(driver, clock), events=bus)
     await straggler(driver)
 
     await duty.run_once()
-    early = [type(event) for event in told]
+    early = [type(event) for event in seen]
     clock.at += 6 * SECOND
     await duty.run_once()
 
     assert early == [SpeculationWatched]
-    assert [type(event) for event in told] == [SpeculationWatched, SpeculationStarted]
+    assert [type(event) for event in seen] == [SpeculationWatched, SpeculationStarted]
 
 
 async def test_the_faster_half_of_the_workers_is_first_to_be_offered_a_copy(
@@ -559,7 +561,7 @@ async def test_more_missed_ticks_than_the_queue_takes_at_once_go_in_parts(
 # ------------------------------------------------------------------ how often
 
 
-async def test_how_often_leases_are_swept_can_be_said(driver, clock):
+async def test_how_often_leases_are_swept_can_be_set(driver, clock):
     swept = []
     events = EventBus()
     events.listen(lambda event: swept.append(clock.monotonic()) if event.duty == "sweep" else None, DutyRan)

@@ -188,7 +188,7 @@ def test_what_the_file_says_becomes_the_defaults_of_a_commands_flags(folder):
 
 
 @pytest.mark.parametrize(
-    ("said", "number"),
+    ("text", "number"),
     [
         (0, 0),
         (512, 512),
@@ -199,24 +199,24 @@ def test_what_the_file_says_becomes_the_defaults_of_a_commands_flags(folder):
         ("2Mi", 2 * 1024**2),
     ],
 )
-def test_sizes_are_written_like_people_write_them(said, number):
-    assert size(said) == number
+def test_sizes_are_written_like_people_write_them(text, number):
+    assert size(text) == number
 
 
-@pytest.mark.parametrize("said", ["", "-1", "1PB", True, -1, None, 1.5])
-def test_what_says_no_size_is_refused(said):
+@pytest.mark.parametrize("text", ["", "-1", "1PB", True, -1, None, 1.5])
+def test_what_says_no_size_is_refused(text):
     with pytest.raises(ValueError, match="a size like"):
-        size(said)
+        size(text)
 
 
-@pytest.mark.parametrize("said", ["1", "true", "YES", "on"])
-def test_yes_is_written_in_many_ways(tmp_path, said):
-    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=said).values.worker.until_idle is True
+@pytest.mark.parametrize("text", ["1", "true", "YES", "on"])
+def test_yes_is_written_in_many_ways(tmp_path, text):
+    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=text).values.worker.until_idle is True
 
 
-@pytest.mark.parametrize("said", ["0", "False", "no", "off", ""])
-def test_and_so_is_no(tmp_path, said):
-    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=said).values.worker.until_idle is False
+@pytest.mark.parametrize("text", ["0", "False", "no", "off", ""])
+def test_and_so_is_no(tmp_path, text):
+    assert load(tmp_path, TASKHARBOR_WORKER_UNTIL_IDLE=text).values.worker.until_idle is False
 
 
 def test_the_page_lists_every_setting_with_its_variable():

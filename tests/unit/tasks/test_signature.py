@@ -244,7 +244,7 @@ def test_a_parameter_annotated_with_the_context_is_filled_in_and_not_sent():
     assert there_and_back(function, 7) == ("the context", 7)
 
 
-def test_the_context_is_found_wherever_it_stands_and_however_it_is_written():
+def test_the_context_is_found_at_any_place_and_however_it_is_written():
     class JobContext: ...
 
     def last(user_id: int, ctx: JobContext):
@@ -333,10 +333,10 @@ def test_what_does_not_fit_a_class_names_the_class():
     signature = Signature(move, "move")
     address = {"street": "s", "number": 1}
 
-    for kwargs, said in (
+    for kwargs, message in (
         ({"to": "here"}, "'to' does not fit Address: Expected `object`, got `str`"),
         ({"to": {"street": "s"}}, "'to' does not fit Address: Object missing required field `number`"),
         ({"to": address, "via": 7}, "'via' does not fit Point: Expected `object | null`, got `int`"),
     ):
-        with pytest.raises(PayloadError, match=re.escape(said)):
+        with pytest.raises(PayloadError, match=re.escape(message)):
             signature.encoded((), kwargs, JSON)

@@ -10,7 +10,7 @@ from taskharbor.errors import InvalidArgument
 from taskharbor.testing.clock import START, SimulatedClock, turn_loop
 
 
-async def test_time_stands_still_until_it_is_moved():
+async def test_time_does_not_pass_until_it_is_moved():
     clock = SimulatedClock()
     sleeping = asyncio.create_task(clock.sleep(10))
 

@@ -251,7 +251,7 @@ def test_drain_jumps_over_delays_and_backoff_until_nothing_is_left(harbor, clock
     assert timedelta(seconds=1.6) <= ran[2] - ran[1] <= timedelta(seconds=2.4)
 
 
-def test_drain_goes_no_further_than_it_is_told(harbor):
+def test_drain_goes_no_further_than_its_limit(harbor):
     @harbor.task
     def task() -> None: ...
 
@@ -341,7 +341,7 @@ def test_without_a_simulated_clock_drain_runs_what_is_due_now():
 # ------------------------------------------------------------------ assertions
 
 
-def test_assert_enqueued_finds_jobs_by_what_is_said_about_them(harbor):
+def test_assert_enqueued_finds_jobs_by_their_fields(harbor):
     @harbor.task
     def task(n: int, address: Address | None = None) -> None: ...
 

@@ -38,7 +38,7 @@ def test_the_token_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from-a-file\n")
 
-    assert address_of("http://host", {"TASKHARBOR_TOKEN": "said"}).token == "said"
+    assert address_of("http://host", {"TASKHARBOR_TOKEN": "given"}).token == "given"
     assert address_of("http://host", {"TASKHARBOR_TOKEN_FILE": str(file)}).token == "from-a-file"
     assert address_of("http://host", {}).token is None
 

@@ -1,4 +1,4 @@
-"""What an answer means: ours, a problem of ours, or the words of somebody who stands in between."""
+"""What an answer means: ours, a problem of ours, or the words of something in between."""
 
 import msgspec
 import pytest
@@ -32,8 +32,8 @@ def answer_of(status: int, body: bytes, kind: str, protocol: str | None = "1") -
 
 
 def problem(status: int, **fields: object) -> ResponseParser:
-    said = {"type": "urn:taskharbor:problem:kind", "detail": "the detail", "request_id": "r-1"} | fields
-    return answer_of(status, msgspec.json.encode(said), PROBLEM)
+    body = {"type": "urn:taskharbor:problem:kind", "detail": "the detail", "request_id": "r-1"} | fields
+    return answer_of(status, msgspec.json.encode(body), PROBLEM)
 
 
 def error_of(response: ResponseParser, address: Address = WHERE) -> TaskHarborError:

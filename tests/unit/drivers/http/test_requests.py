@@ -35,7 +35,7 @@ def test_a_call_that_is_sent_again_says_whom_it_asked_first():
     assert repeat_of("", 0.25) == "? 0.250"
 
 
-def test_a_checkout_that_was_never_installed_has_no_version_to_tell(monkeypatch):
+def test_a_checkout_that_was_never_installed_shows_no_version(monkeypatch):
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 

@@ -132,7 +132,7 @@ class Walk:
 
     async def all_jobs(self) -> list[JobRecord]:
         """Everything, once nothing is owed any more."""
-        while await self.driver.promote(now=self.now):
+        while (await self.driver.promote(now=self.now)).count:
             pass
         jobs: list[JobRecord] = []
         query = Query(limit=1000)

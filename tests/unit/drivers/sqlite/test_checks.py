@@ -1,4 +1,4 @@
-"""What a row can never say is refused by the table itself, whoever writes it."""
+"""What a row can never say is refused by the table itself, for every writer."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""Whoever runs the slower of two runs of a job hears of it at once."""
+"""The worker with the slower of two runs of a job learns it at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskharbor.testing.conformance.wakeups import hint, listening
 
 
 @pytest.mark.parametrize("winner", ["original", "copy"])
-async def test_the_worker_of_the_slower_run_is_told_to_stop(tmp_path, winner):
+async def test_the_worker_of_the_slower_run_is_asked_to_stop(tmp_path, winner):
     async with connect(f"sqlite:///{tmp_path}/jobs.db?durability=normal") as driver:
         original = await running(driver, lease_for=HOUR)
         await driver.speculate(original.id, now=START)
@@ -23,5 +23,5 @@ async def test_the_worker_of_the_slower_run_is_told_to_stop(tmp_path, winner):
         async with listening(driver, worker_id=second.worker_id) as wakeups:
             await settle_one(driver, Ack(first.lease))
 
-            told = await hint(wakeups, lambda wakeup: wakeup.kind is WakeupKind.CANCEL)
-        assert told.job_id == second.id
+            hinted = await hint(wakeups, lambda wakeup: wakeup.kind is WakeupKind.CANCEL)
+        assert hinted.job_id == second.id

@@ -1,4 +1,4 @@
-"""Histories told by hand: short words for events, with one job `a` in queue `q` unless said otherwise."""
+"""Histories written by hand: short words for events, with one job `a` in queue `q` by default."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ LEASE = 30
 _calls = count(1)
 
 
-def facts(**said: Any) -> Facts:
-    return Facts(**{"type": "work", "queue": "q", "digest": "d", "max_attempts": 3, "max_stalls": 3, **said})
+def facts(**fields: Any) -> Facts:
+    return Facts(
+        **{"type": "work", "queue": "q", "digest": "d", "max_attempts": 3, "max_stalls": 3, **fields}
+    )
 
 
-def enqueue(job="a", at=0, *, result="created", version=1, sent="", kind="ok", **said) -> list[HistoryEvent]:
+def enqueue(
+    job="a", at=0, *, result="created", version=1, sent="", kind="ok", **fields
+) -> list[HistoryEvent]:
     call = next(_calls)
-    asked = HistoryEvent(kind="invoke", op="enqueue", job=sent or job, t=at, call=call, facts=facts(**said))
+    asked = HistoryEvent(kind="invoke", op="enqueue", job=sent or job, t=at, call=call, facts=facts(**fields))
     if kind != "ok":
         return [asked, replace(asked, kind=kind, facts=None, result="RateLimited")]
     return [asked, replace(asked, kind="ok", job=job, token=sent, at=at, version=version, result=result)]
@@ -42,12 +46,12 @@ def reserve(at, *granted: HistoryEvent, limit=1, worker="w", **asked) -> list[Hi
         span=LEASE,
         **{"queues": ("q",), "lanes": ("any",), **asked},
     )
-    told = [replace(event, call=call, process=worker) for event in granted]
-    return [claim, *told, replace(claim, kind="ok", at=at, version=len(told))]
+    events = [replace(event, call=call, process=worker) for event in granted]
+    return [claim, *events, replace(claim, kind="ok", at=at, version=len(events))]
 
 
 def grant(
-    job="a", at=10, *, version=2, token="t1", fence=None, until=None, worker="w", **said
+    job="a", at=10, *, version=2, token="t1", fence=None, until=None, worker="w", **fields
 ) -> HistoryEvent:
     return HistoryEvent(
         kind="ok",
@@ -59,10 +63,10 @@ def grant(
         at=at,
         version=version,
         token=token,
-        queue=said.get("queue", "q"),
+        queue=fields.get("queue", "q"),
         until=at + LEASE if until is None else until,
         span=LEASE if until is None else None,
-        facts=facts(**{"starts": 1, "fence": at if fence is None else fence, **said}),
+        facts=facts(**{"starts": 1, "fence": at if fence is None else fence, **fields}),
     )
 
 
@@ -129,7 +133,7 @@ def delete(at, *, job="a") -> HistoryEvent:
     return HistoryEvent(kind="ok", op="delete", job=job, t=at, at=at)
 
 
-def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> HistoryEvent:
+def look(at, state, *, job="a", version=3, until=None, call=0, **fields) -> HistoryEvent:
     return HistoryEvent(
         kind="ok",
         op="look",
@@ -140,7 +144,7 @@ def look(at, state, *, job="a", version=3, until=None, call=0, **said) -> Histor
         state=state,
         until=until,
         call=call,
-        facts=facts(**{"starts": 1, "failure_kind": "error" if state == "failed" else "", **said})
+        facts=facts(**{"starts": 1, "failure_kind": "error" if state == "failed" else "", **fields})
         if state
         else None,
     )
@@ -172,10 +176,10 @@ def speculate(at, *, copy="c", original="a") -> HistoryEvent:
 
 
 def history_of(*parts: HistoryEvent | list[HistoryEvent]) -> list[HistoryEvent]:
-    told: list[HistoryEvent] = []
+    events: list[HistoryEvent] = []
     for part in parts:
-        told += part if isinstance(part, list) else [part]
-    return told
+        events += part if isinstance(part, list) else [part]
+    return events
 
 
 def per(count: int, us: int) -> RateLimit:

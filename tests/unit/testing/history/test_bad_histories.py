@@ -36,7 +36,7 @@ KEYED = {"key": "k"}
 STORED = enqueue()
 RUNNING = history_of(STORED, grant())
 DONE = history_of(RUNNING, end("ack"))
-TOLD = {"type": "taskharbor.failed", "queue": "dead", "about": "a"}
+FAILURE_JOB = {"type": "taskharbor.failed", "queue": "dead", "about": "a"}
 WITH_FAIL_QUEUE = configure(fail_queue="dead")
 
 BAD: list[tuple[str, str, list[HistoryEvent], Terms]] = [
@@ -302,7 +302,7 @@ BAD: list[tuple[str, str, list[HistoryEvent], Terms]] = [
             WITH_FAIL_QUEUE,
             RUNNING,
             end("fail"),
-            look(30, "ready", job="f", version=1, about_digest="x", **TOLD),
+            look(30, "ready", job="f", version=1, about_digest="x", **FAILURE_JOB),
         ),
         EXACT,
     ),

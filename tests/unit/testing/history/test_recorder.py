@@ -37,15 +37,15 @@ def job(number: int = 1, **options) -> NewJob:
 
 
 async def test_every_call_is_written_down_twice() -> None:
-    told: list[HistoryEvent] = []
+    events: list[HistoryEvent] = []
 
-    async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
+    async with Recorded(MemoryDriver(), Recorder("p", events.append)) as driver:
         await driver.enqueue([job()])
         [held] = (await driver.reserve(CLAIM)).jobs
         await driver.settle([Retry(held.lease), Ack(held.lease)])
         await driver.get([ID.format(1), ID.format(2)])
 
-    assert [(event.kind, event.op) for event in told] == [
+    assert [(event.kind, event.op) for event in events] == [
         ("invoke", "enqueue"),
         ("ok", "enqueue"),
         ("invoke", "reserve"),
@@ -60,8 +60,8 @@ async def test_every_call_is_written_down_twice() -> None:
         ("ok", "look"),
         ("ok", "look"),
     ]
-    assert [event.version for event in told if event.kind == "ok"] == [1, 2, 1, 3, 3, 0]
-    assert check(told).is_sound
+    assert [event.version for event in events if event.kind == "ok"] == [1, 2, 1, 3, 3, 0]
+    assert check(events).is_sound
 
 
 class Broken(Relay):
@@ -83,21 +83,21 @@ class Broken(Relay):
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value,
 )
 async def test_a_call_that_raises_is_certainly_not_done_or_unknown(error: BaseException, kind: str) -> None:
-    told: list[HistoryEvent] = []
+    events: list[HistoryEvent] = []
     inner = Broken(MemoryDriver())
     inner.error = error
 
-    async with Recorded(inner, Recorder("p", told.append)) as driver:
+    async with Recorded(inner, Recorder("p", events.append)) as driver:
         with pytest.raises(type(error)):
             await driver.enqueue([job()])
 
-    assert [event.kind for event in told] == ["invoke", kind]
+    assert [event.kind for event in events] == ["invoke", kind]
 
 
-async def test_the_other_verbs_are_told_too() -> None:
-    told: list[HistoryEvent] = []
+async def test_the_other_verbs_are_reported_too() -> None:
+    events: list[HistoryEvent] = []
 
-    async with Recorded(MemoryDriver(), Recorder("p", told.append)) as driver:
+    async with Recorded(MemoryDriver(), Recorder("p", events.append)) as driver:
         await driver.configure_queue(QueueSettings(queue="default", max_running=3))
         driver.enqueue_blocking([job(), job(2, key=b"k")])
         [held, _] = (await driver.reserve(CLAIM)).jobs
@@ -111,7 +111,7 @@ async def test_the_other_verbs_are_told_too() -> None:
         await driver.delete([held.id])
         await driver.reclaim()
 
-    ended = [(event.op, event.kind, event.result) for event in told if event.kind != "invoke"]
+    ended = [(event.op, event.kind, event.result) for event in events if event.kind != "invoke"]
     assert ended == [
         ("configure", "ok", ""),
         ("enqueue", "ok", "created"),
@@ -134,8 +134,8 @@ async def test_the_other_verbs_are_told_too() -> None:
 
 
 async def test_a_real_worker_leaves_a_sound_history() -> None:
-    told: list[HistoryEvent] = []
-    recorder = Recorder("p", told.append)
+    events: list[HistoryEvent] = []
+    recorder = Recorder("p", events.append)
     store = MemoryDriver()
     worker = Worker(Recorded(store, recorder))
     worker.use(recorded_runs(recorder))
@@ -148,7 +148,7 @@ async def test_a_real_worker_leaves_a_sound_history() -> None:
         await worker.arun(until_idle=True)
         await driver.get([ID.format(number) for number in range(1, 6)])
 
-    verdict = check(told, Terms(is_drained=False))
+    verdict = check(events, Terms(is_drained=False))
     assert verdict.is_sound, verdict
     assert verdict.runs >= 5
     assert verdict.jobs == 5
