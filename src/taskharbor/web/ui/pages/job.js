@@ -26,13 +26,14 @@ function Job({ route, api, session }) {
   const id = route.path[0];
   const { data: job, problem, ask } = useAsk(`jobs/${encodeURIComponent(id)}`);
   const why = useAsk(job ? `jobs/${id}/why` : null, {}, { every: job && !isOver(job) ? 5 : 0 });
+  const [gone, lose] = useState(null);
   const again = () => { ask(); why.ask(); };
   useEffect(() => { live.follow([id]); return () => live.follow([]); }, [id]);
-  useEvents("job", (changed) => { if ((changed.asked_id ?? changed.id) === id && changed.version !== job?.version) again(); });
-  useEvents("job_gone", (gone) => { if (gone.id === id) ask(); });
-  if (!job) {
-    if (!problem) return html`<${Loading} rows=${10}/>`;
-    return problem.status === 404 ? html`<${Empty} title="No job has this id" text="It may have been deleted when its time was over, or it is in a queue that your token may not see."
+  useEvents("job", (changed) => { if ((changed.asked_id ?? changed.id) === id && changed.version !== job?.version) { lose(null); again(); } });
+  useEvents("job_gone", (event) => { if (event.id === id) lose(id); });
+  if (!job || gone === id) {
+    if (!problem && gone !== id) return html`<${Loading} rows=${10}/>`;
+    return gone === id || problem.status === 404 ? html`<${Empty} title="No job has this id" text="It may have been deleted when its time was over, or it is in a queue that your token may not see."
       acts=${html`<${Button} href="#/jobs">All jobs<//>`}/>` : html`<${Trouble} problem=${problem} what="The job could not be loaded" onAgain=${ask}/>`;
   }
   const attempts = attemptsOf(job);
