@@ -23,6 +23,14 @@ def go(page, place):
     page.evaluate("place => { location.hash = '#/' + place; }", place)
 
 
+def command(page, text, label):
+    """Run the command of this label; what it offers follows from the newest look, which may be on its way."""
+    page.keyboard.press("Control+k")
+    page.keyboard.type(text)
+    expect(page.locator(".cmd [aria-selected=true]")).to_contain_text(label)
+    page.keyboard.press("Enter")
+
+
 def forget(pages, *statuses):
     """Refusals that the test provoked are no trouble."""
     pages.trouble[:] = [text for text in pages.trouble if not any(status in text for status in statuses)]

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.steps import calm
+from tests.browser.steps import calm, command
 
 
 def failed_row(page, server, name):
@@ -79,9 +79,7 @@ def test_a_queue_is_paused_from_the_palette_and_runs_again(pages, server):
     page = pages(server.url)
     calm(page)
 
-    page.keyboard.press("Control+k")
-    page.keyboard.type("pause images")
-    page.keyboard.press("Enter")
+    command(page, "pause images", "Pause queue images")
     expect(page.locator(".toast")).to_contain_text("Queue images is paused")
     expect(page.locator("#queues tr", has_text="images")).to_contain_text("paused")
     page.keyboard.press("u")

@@ -11,7 +11,7 @@ from taskharbor.harbor import Harbor
 from taskharbor.testing import SimulatedClock
 from taskharbor.web.app import create_app
 from taskharbor.web.config import ServerConfig
-from tests.browser.steps import calm
+from tests.browser.steps import calm, command, toast
 from tests.integration.http.api import served
 
 AWAY = {
@@ -145,9 +145,8 @@ def test_two_viewers_see_what_one_does(pages, server):
     one, other = pages(server.url), pages(server.url)
     calm(other)
 
-    one.keyboard.press("Control+k")
-    one.keyboard.type("pause webhooks")
-    one.keyboard.press("Enter")
+    command(one, "pause webhooks", "Pause queue webhooks")
+    expect(toast(one, "Queue webhooks is paused")).to_be_visible()
     expect(other.locator("#queues tr", has_text="webhooks")).to_contain_text("paused")
     one.keyboard.press("u")
 
@@ -188,9 +187,7 @@ def test_a_hidden_page_closes_its_stream_and_catches_up(pages, server):
     other.evaluate("fetch('../api/queues/exports/pause', {method: 'POST'})")
     page.evaluate(hide, False)
     calm(page)
-    page.keyboard.press("Control+k")
-    page.keyboard.type("resume exports")
-    page.keyboard.press("Enter")
+    command(page, "resume exports", "Resume queue exports")
 
     expect(page.locator(".toast")).to_contain_text("Queue exports runs again")
     assert len(streams) == 1

@@ -2,7 +2,7 @@
 
 import { may, pauseQueue, resumeQueue } from "../deeds.js";
 import { KEY_LIST } from "../keys.js";
-import { live } from "../live.js";
+import { live, useBoard } from "../live.js";
 import { nextDensity, nextTheme } from "../prefs.js";
 import { go, href } from "../route.js";
 import { Dialog } from "./dialog.js";
@@ -52,6 +52,7 @@ export function Palette({ session, onClose, onKeys }) {
   const [at, move] = useState(0);
   const field = useRef(null);
   useLayoutEffect(() => field.current.focus(), []);
+  useBoard(); // queues may be paused, or appear, while it is open
   const searching = text.trim() ? [[`Search jobs for “${text.trim()}”`, () => go(href("jobs", [], { q: text.trim() })), "", "search"]] : [];
   const found = [...matching(everything(session, onKeys), text), ...searching];
   const chosen = Math.min(at, found.length - 1);
@@ -75,7 +76,7 @@ export function Palette({ session, onClose, onKeys }) {
 }
 
 export const KeysDialog = ({ onClose }) => html`<${Dialog} label="Keyboard shortcuts" className="keysbox" onClose=${onClose}>
-  <div class="sub"><h2>Keys</h2><span class="dim">the same in <code>taskharbor top</code></span><span class="end"></span>
+  <div class="sub"><h2>Keys</h2><span class="end"></span>
     <button class="btn" type="button" onClick=${onClose}>Close</button></div>
   <ul class="keys">${KEY_LIST.map(([keys, what]) => html`<li key=${keys}><span>${keys.split(" ").map((key) => html`<kbd key=${key}>${key}</kbd>`)}</span>
     <span class="soft">${what}</span></li>`)}</ul><//>`;
