@@ -81,11 +81,18 @@ def _is_a_day_of_some_month(fields: list[str]) -> bool:
     return True
 
 
+_LONGEST_ZONE = 255
+
+
 def zone(name: str) -> ZoneInfo:
     try:
+        # zoneinfo looks for a package of that name, which takes Python 3.15 the square of the number of dots.
+        if len(name) > _LONGEST_ZONE:
+            raise ZoneInfoNotFoundError
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(f"time zone {name!r} is not known; use a name like Europe/Berlin") from None
+        shown = name if len(name) <= _LONGEST_ZONE else f"{name[:40]}…"
+        raise InvalidArgument(f"time zone {shown!r} is not known; use a name like Europe/Berlin") from None
 
 
 # ------------------------------------------------------------------ changes of the clock

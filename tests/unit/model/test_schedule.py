@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from taskharbor.errors import InvalidArgument
 from taskharbor.model.checks import MAX_HEADER_BYTES
-from taskharbor.model.cron import clock_changes
+from taskharbor.model.cron import clock_changes, zone
 from taskharbor.model.job import NewJob
 from taskharbor.model.schedule import (
     MAX_CATCH_UP,
@@ -343,3 +343,11 @@ def test_a_rule_without_room_is_left_out():
     full = NewJob(id="", type="t", headers={"a": "x" * (MAX_HEADER_BYTES - 40)})
 
     assert list(made_by(rule(every=MINUTE, template=full))) == ["a", "taskharbor-schedule"]
+
+
+@pytest.mark.parametrize("name", ["Mars/Base", "a." * 1_000_000])
+def test_a_time_zone_that_does_not_exist_is_refused_however_long_its_name_is(name):
+    with pytest.raises(InvalidArgument, match="is not known; use a name like") as refused:
+        zone(name)
+
+    assert len(str(refused.value)) < 120
