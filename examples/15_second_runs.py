@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from taskharbor import Harbor, JobContext, Speculate
 
-logging.getLogger("taskharbor").setLevel(logging.ERROR)  # the slow run is told that it has lost
+logging.getLogger("taskharbor").setLevel(logging.ERROR)  # the slow run is stopped with a warning
 harbor = Harbor("sqlite:///second_runs.db")
 runs: list[str] = []
 

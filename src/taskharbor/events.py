@@ -315,8 +315,8 @@ class JobsClaimed(EventBatch, frozen=True, kw_only=True):
 class AttemptsAnswered(EventBatch, frozen=True, kw_only=True):
     """The store has answered these settlements, one answer each: Settled, or the lease error.
 
-    A job has its `record`; `attempt` with `started` (None if its handler never ran) and `ended`, by the
-    monotonic clock; `end` with the `outcome` of the handler and the settlement, `value`.
+    A job has its `record`. Its `attempt` has `started` (None if its handler never ran) and `ended`, by the
+    monotonic clock. Its `end` has the `outcome` of the handler and the settlement, `value`.
     """
 
     jobs: Sequence[Any]

@@ -1,14 +1,13 @@
 """The documentation site has every page of docs/ and every public name."""
 
-import re
 from pathlib import Path
 from typing import Any
 
-import griffe
 import pytest
 import yaml
 
 import taskharbor
+from tests.surface.public_docs import public_docs
 from tools import docs
 
 ROOT = Path(__file__).parents[2]
@@ -40,22 +39,14 @@ def test_every_public_name_is_on_a_page_of_the_api() -> None:
     assert set(taskharbor.__all__) - {"__version__"} - own_pages <= shown
 
 
-def documented() -> tuple[dict[str, bool], set[str]]:
-    """Every public class and function by its path, with whether it has a docstring."""
-    package = griffe.load("taskharbor", search_paths=[ROOT / "src"], resolve_aliases=True)
-    lines = (ROOT / "tests/surface/public_api.txt").read_text("utf-8").splitlines()
-    paths = {found[1] for line in lines if (found := re.match(r"(?:class|def) taskharbor\.([\w.]+)", line))}
-    return {path: package[path].docstring is not None for path in paths}, paths
-
-
 def test_every_public_class_and_function_has_a_docstring() -> None:
-    found, paths = documented()
+    found = public_docs()
 
     def is_twin(path: str) -> bool:  # the first words of its page explain them all
         before, _, name = path.rpartition(".")
-        return name.startswith("a") and f"{before}.{name[1:]}" in paths
+        return name.startswith("a") and f"{before}.{name[1:]}" in found
 
-    missing = [path for path, has_text in found.items() if not has_text and not path.endswith("__init__")]
+    missing = [path for path, text in found.items() if text is None and not path.endswith("__init__")]
     assert sorted(path for path in missing if not is_twin(path)) == []
 
 

@@ -133,7 +133,7 @@ class Stopping(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     """Cancelled at once."""
     running: int
-    """Their workers are told to stop them."""
+    """Their workers are notified to stop them."""
     below: int
     """Open jobs further down."""
     spared: tuple[str, ...]

@@ -54,7 +54,7 @@ NO_OPTIONS = NodeOptions()
 
 
 class Node(Generic[R]):
-    """One job of a workflow. `out` stands for its result."""
+    """One job of a workflow. `out` is its result, as an argument of other nodes."""
 
     __slots__ = ("after", "bonds", "flow", "name", "request")
 

@@ -192,11 +192,11 @@ class Driver(OneJobForms, DriverSteps):
     ) -> list[Enqueued]:
         """Store each job as ready, scheduled or blocked: all of one call, or nothing.
 
-        Looked at in this order: a known id, or a known idempotency key of its queue, answers
-        `duplicate` and changes nothing; a key that waits or is blocked absorbs the job by its
-        `update` flags (`updated`); a key that runs makes it the blocked job of that key
-        (`blocked`); otherwise it is `created`. Jobs of one call apply in list order. The id of an
-        absorbed job stays known as an alias of the job that absorbed it.
+        Looked at in this order: a known id, or a known idempotency key of its queue, answers `duplicate` and
+        changes nothing. A key that waits or is blocked absorbs the job by its `update` flags: `updated`. A
+        key that runs makes it the blocked job of that key: `blocked`. Otherwise it is `created`. Jobs of one
+        call apply in list order. The id of an absorbed job stays known as an alias of the job that absorbed
+        it.
 
         Bonds (capability `workflows`): a child of a parent that is `duplicate` in this call is so too. A job
         that waits for others answers `blocked`. Children are counted at their parent in the same step; a
@@ -289,13 +289,13 @@ class Driver(OneJobForms, DriverSteps):
     async def reserve(self, claim: Claim, *, now: datetime | None = None) -> Claimed:
         """Hand out up to `claim.limit` jobs, each under a fresh lease; maybe none.
 
-        In one step: reclaims up to 100 of the oldest expiries of the claimed queues, promotes what
-        is due, honours pause, execute rates and max_running of queue and harbor, and picks. The
-        order is: queues as listed, within a queue lanes as listed, within a lane priority
-        descending, then `run_at` (else `created_at`), then `seq`. Never a job with a valid lease.
-        A speculative copy only while its original runs, never for the worker that runs that one,
-        or ran it when the copy was made, and during its head start not for the slower ones. A gate
-        that says no changes no counter; a rate is spent only for jobs handed out.
+        One step reclaims up to 100 of the oldest expiries of the claimed queues, promotes what is due, and
+        picks. It honours pause, execute rates and max_running of queue and harbor. The order is: queues as
+        listed, within a queue lanes as listed, within a lane priority descending, then `run_at` (else
+        `created_at`), then `seq`. Never a job with a valid lease. A speculative copy only while its original
+        runs, and never for the worker that runs that one, or ran it when the copy was made. The slower
+        workers do not get it during its head start. A gate that says no changes no counter; a rate is spent
+        only for jobs handed out.
 
         A handed-out job has a new token, a fence above all its earlier ones, `starts` + 1, no
         progress and no settled_token. `given_up` has the jobs that ended here because their stalls
@@ -337,14 +337,14 @@ class Driver(OneJobForms, DriverSteps):
         counted; without a delay its run_at and so its place stay. A cancel request beats all of
         them: the state is `cancelled`, no attempt or stall is counted, no result kept.
 
-        In the same step the job blocked behind the same key is released when the running one is
-        over, or merged into it when it waits again; the copy of a job ends with it, and the Ack of
-        a copy completes its original. `settled_token` remembers the token, so that a repeat after a
-        lost reply, answered JobNotInflight, can be distinguished from a loss. The history keeps the last
-        ten attempts that were not a first-try success.
+        In the same step the job blocked behind the same key is released if the running one is over. If that
+        waits again, the two are merged. The copy of a job ends with it, and the Ack of a copy completes its
+        original. `settled_token` remembers the token, so that a repeat after a lost reply, answered
+        JobNotInflight, can be distinguished from a loss. The history keeps the last ten attempts that were
+        not a first-try success.
 
-        Park (capability `workflows`) → blocked until the named children are over, or scheduled by its delay,
-        or ready if they are over already; BrokenBond for a job that is not its child. A parent whose own work
+        Park (capability `workflows`) → blocked until the named children are over, or scheduled by its delay.
+        If they are over already → ready. BrokenBond for a job that is not its child. A parent whose own work
         ends while children are open is `blocked` until they are over. Consequences for other jobs come behind
         all items of a call.
         """
@@ -405,10 +405,10 @@ class Driver(OneJobForms, DriverSteps):
     ) -> AbstractAsyncContextManager[Any]:
         """A transaction of the store for the caller's own writes, whose commit carries the Ack of a lease.
 
-        Both happen, or neither (capability `tx`). The block gets a connection with the transaction
-        begun, and leaves BEGIN, COMMIT and ROLLBACK alone. When it ends, the lease is asked for, the
-        job is settled and everything is committed; when it raises, all is undone and the lease
-        stays as it was. `on_settled` hears the answer once it is committed.
+        Both happen, or neither (capability `tx`). The block gets a connection with the transaction begun, and
+        leaves BEGIN, COMMIT and ROLLBACK alone. When it ends, the lease is checked, the job is settled and
+        everything is committed. When it raises, all is undone and the lease stays as it was. `on_settled`
+        gets the answer once it is committed.
 
         Raises:
             LeaseLost: the lease no longer holds; everything was undone.
@@ -427,10 +427,10 @@ class Driver(OneJobForms, DriverSteps):
     async def reclaim(self, limit: int = 100, *, now: datetime | None = None) -> list[Reclaimed]:
         """Deal with up to `limit` expired leases of all queues, oldest first.
 
-        Each is handled exactly once however many sweepers there are: cancel requested →
-        cancelled; stalls + 1 ≥ max_stalls > 0 → failed, kind `stalled`; a job blocked behind its
-        key → merged; otherwise ready with run_at emptied. Attempts are left alone. Of what is owed to
-        families it carries out what follows from these leases; claims and `promote` do the rest.
+        Each is handled exactly once however many sweepers there are. Cancel requested → cancelled. stalls + 1
+        ≥ max_stalls > 0 → failed, kind `stalled`. A job blocked behind its key → merged. Otherwise ready with
+        run_at emptied. Attempts are left alone. Of what is owed to families it carries out what follows from
+        these leases; claims and `promote` do the rest.
         """
         now = self._check(now)
         check_count(limit, "limit", least=1, most=MAX_BATCH)
@@ -489,12 +489,11 @@ class Driver(OneJobForms, DriverSteps):
     ) -> list[Requeued | JobNotFound | ConflictError]:
         """Completed, failed and cancelled jobs wait again, each for itself.
 
-        Id and history stay, and the fence goes on rising.
-        run_at is `now` unless given, so that a replay does not jump the queue. Clears lease,
-        cancel request, result, progress and finished_at; with `reset_counts` also attempts,
-        stalls and the last error. A keyed job whose key runs becomes blocked; one whose key
-        waits or is blocked is refused with DuplicateJob; one that is not over with NotAllowedInState.
-        With `queue`, a job of another queue is refused with WrongQueue.
+        Id and history stay, and the fence goes on rising. run_at is `now` unless given, so that a replay does
+        not jump the queue. Clears lease, cancel request, result, progress and finished_at; with
+        `reset_counts` also attempts, stalls and the last error. A keyed job whose key runs becomes blocked;
+        one whose key waits or is blocked is refused with DuplicateJob. One that is not over is refused with
+        NotAllowedInState. With `queue`, a job of another queue is refused with WrongQueue.
         """
         now = self._check(now)
         check_ids(ids)
@@ -543,11 +542,11 @@ class Driver(OneJobForms, DriverSteps):
     ) -> Speculated | JobNotFound | ConflictError:
         """Start one copy of a running job for another worker; see `settle` for which run wins.
 
-        Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a
-        copy, one copy still lives, or this run (the claim that holds now) already had one, however
-        that ended. The copy has its original's position in the queue. Workers in `head_start.slower`
-        cannot claim the copy until `head_start.span` has passed. Copies count against max_running and
-        execute rates, not against enqueue rates; find and count do not show them.
+        Refused with NotAllowedInState: not running, its lease is over, cancelled, keyed, itself a copy, or
+        one copy still lives. Also refused if this run (the claim that holds now) already had one, however
+        that ended. The copy has its original's position in the queue. Workers in `head_start.slower` cannot
+        claim the copy until `head_start.span` has passed. Copies count against max_running and execute rates,
+        not against enqueue rates; find and count do not show them.
         """
         now = self._check(now)
         check_id(job_id)
@@ -585,9 +584,9 @@ class Driver(OneJobForms, DriverSteps):
     async def find(self, query: Query, *, now: datetime | None = None) -> Page:
         """Jobs by enqueue or by end, page by page. Neither tokens nor settled tokens are listed.
 
-        A job that stays in the listing is seen exactly once however much is added or removed
-        meanwhile. Queue and state are indexed; other filters look at `query.examine` jobs per page, so a
-        page may come back short, with a cursor to go on. Jobs that ended at one instant are in enqueue order.
+        A job that stays in the listing is seen exactly once however much is added or removed meanwhile. Queue
+        and state are indexed. Other filters look at `query.examine` jobs per page: a page may come back
+        short, with a cursor to go on. Jobs that ended at one instant are in enqueue order.
         """
         now = self._check(now)
         check_query(query)
@@ -653,8 +652,8 @@ class Driver(OneJobForms, DriverSteps):
     ) -> RoleLease:
         """Take or keep a role until `now + ttl`, or learn who has it.
 
-        The term is issued by the store: the same while one holder keeps the role without a gap,
-        higher each time it is taken again, never reused.
+        The term is issued by the store and never reused. It stays the same while one holder keeps the role
+        without a gap, and is higher each time the role is taken again.
         """
         now = self._check(now)
         check_name(role, "role")
@@ -671,8 +670,8 @@ class Driver(OneJobForms, DriverSteps):
         return await self.do_release_role(role, holder, now)
 
     def wakeups(self, queues: Sequence[str], worker_id: str) -> Wakeups:
-        """Wake-ups, for as long as they are read (capability `wakeups`): work may be ready in one of
-        these queues, or a job this worker runs was cancelled. They may be lost, merged or wrong;
+        """Wake-ups, for as long as they are read (capability `wakeups`). Work may be ready in one of these
+        queues, or a job this worker runs was cancelled. They may be lost, merged or wrong;
         polling stays correct without them. Close the iterator to stop.
         """
         self._check(None)

@@ -349,7 +349,7 @@ class Harbor(WorkflowMaker):
         Without queues it serves those of its tasks; a task that names none has the default queue. It claims
         jobs of the tasks it knows and leaves the others to other workers; `unknown_types="fail"` takes them
         and sends them to the dead letters. A scheduler runs beside it, which fires schedules and forgets old
-        jobs; `scheduler=False` leaves that to others, and `sweep_every` (2 s) is how often it looks for
+        jobs. `scheduler=False` leaves that to others, and `sweep_every` (2 s) is how often it looks for
         leases that have run out. The other keywords are the fields of `WorkerOptions`.
         """
         from taskharbor.harbor.worker import HarborWorker

@@ -91,8 +91,8 @@ class Schedules:
     async def arenew(self, driver: Driver) -> int:
         """Renew the declarations of this program's schedules. Returns how many were due.
 
-        A rule that was changed meanwhile stays, and one that was deleted stays deleted: this program
-        may be an old one in the middle of a deployment.
+        A rule that was changed meanwhile stays, and one that was deleted stays deleted. This program may be
+        an old one in the middle of a deployment.
         """
         now = self._client._now() or (await driver.info()).at
         stale = [

@@ -23,9 +23,9 @@ _log = logging.getLogger("taskharbor.scheduler")
 class HarborWorker(Worker):
     """A worker with the tasks of a harbor.
 
-    Beside it runs a scheduler, on the same handle, which costs no connection: schedules fire, old jobs are
-    forgotten and stragglers get their copy without another process. Any number of them may run; one leads.
-    A run until idle does without, and so does one in simulated time.
+    Beside it runs a scheduler, on the same handle, which costs no connection. Schedules fire, old jobs are
+    forgotten and stragglers get their copy without another process. Any number of them may run; one leads. A
+    run until idle does without, and so does one in simulated time.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ class WorkflowMaker:
         """One job per item, for any number of items: they are read and stored 1,000 at a time.
 
         Each job gets its item as the first argument. The map is over when all of them are. If this program
-        ends before the last item is stored, the map fails at its deadline; with an idempotency key the same
+        ends before the last item is stored, the map fails at its deadline. With an idempotency key the same
         call goes on where it stopped.
         """
         return self.client._block(

@@ -113,7 +113,7 @@ class EmbeddedWorker:
         chosen = options if isinstance(options, WorkerOptions) else WorkerOptions(grace=EMBEDDED_GRACE)
         if chosen.max_jobs or chosen.max_memory:
             raise ConfigurationError(
-                "max_jobs and max_memory end a worker so that its process is replaced: leave them out for a "
+                "max_jobs and max_memory end a worker so that its process is replaced. Leave them out for a "
                 "worker inside an application, or run `taskharbor worker` beside it"
             )
         self._harbor = harbor

@@ -25,10 +25,10 @@ _log = logging.getLogger("taskharbor.integrations.sqlalchemy")
 def enqueue_after_commit(session: Any, harbor: Harbor | Client, *requests: JobRequest) -> None:
     """Enqueue the jobs of `task.call(...)` right after the session has committed; never if it is undone.
 
-    `session` is a Session, an AsyncSession, or a scope of one. A savepoint that is rolled back, and a
-    session that is closed without a commit, take their jobs with them. The jobs are lost if the process dies
-    between the commit and the enqueue, and if the store fails then: that is logged as an error, for the
-    commit cannot be undone any more.
+    `session` is a Session, an AsyncSession, or a scope of one. A savepoint that is rolled back, and a session
+    that is closed without a commit, take their jobs with them. The jobs are lost if the process dies between
+    the commit and the enqueue, and if the store fails then. The commit cannot be undone any more, so that is
+    logged as an error.
 
     Raises:
         InvalidArgument: this is no session, or a blocking one in a running event loop.
@@ -40,8 +40,8 @@ def enqueue_after_commit(session: Any, harbor: Harbor | Client, *requests: JobRe
     is_async = isinstance(session, AsyncSession | async_scoped_session) or in_greenlet()
     if running_loop() is not None and not is_async:
         raise InvalidArgument(
-            "the commit of a blocking session in a running event loop cannot wait for the store: use an "
-            "AsyncSession, or the session in a thread; nothing will be enqueued"
+            "nothing will be enqueued: the commit of a blocking session in a running event loop cannot wait "
+            "for the store. Use an AsyncSession, or the session in a thread"
         )
     client = harbor.client if isinstance(harbor, Harbor) else harbor
     when_committed(session, lambda: _enqueue(client, requests))

@@ -29,9 +29,9 @@ Stop = Literal["cancel", "stopped", "skipped", "deadline", "failed", "fail_fast"
 class Bonds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a job belongs to others; None in place of it for a plain job.
 
-    `when` says when a job with `after` may run: `success`, all of them completed; `over`, all are over;
-    `failure`, all are over and one did not complete. Otherwise it is skipped. `done_by` says who does its own
-    work: a `worker`; a `call` of `resolve`; or nobody, because it is over with its `children`.
+    `when` says when a job with `after` may run. `success`: all of them completed. `over`: all are over.
+    `failure`: all are over and one did not complete. Otherwise it is skipped. `done_by` says who does its own
+    work: a `worker`, or a `call` of `resolve`. With `children` there is none: it is over with them.
     """
 
     parent: str | None = None

@@ -39,8 +39,8 @@ class Codec(Protocol):
 class JsonCodec:
     """Strict JSON through msgspec: no NaN, no infinity, no lone surrogate, no silent conversion.
 
-    Dataclasses, Structs, attrs, TypedDicts, datetimes, UUIDs, Decimals and enums go in as they are
-    and come back by the type that decode is given. pydantic models go in by their own dump.
+    Dataclasses, Structs, attrs, TypedDicts, datetimes, UUIDs, Decimals and enums go in as they are and come
+    back by the type that decode is given. Models of pydantic go in by their own dump.
     """
 
     name = "json"

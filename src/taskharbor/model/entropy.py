@@ -28,8 +28,8 @@ class Entropy:
     def job_id(self, at: datetime) -> str:
         """A new UUIDv7: unique for ever, and sorted by the microsecond it was made in.
 
-        The bits behind the millisecond hold its fraction, so that the ids of one client arrive in the
-        order of a store's index, which then grows at its end only.
+        The bits behind the millisecond hold its fraction. So the ids of one client arrive in the order of a
+        store's index, which then grows at its end only.
         """
         ms, rest = divmod(micros(at), 1000)
         return _uuid7(ms, self.bytes(8), rest * 4096 // 1000)

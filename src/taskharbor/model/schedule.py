@@ -47,9 +47,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     `template.id` is ignored; each tick gets its own. `paused` left out keeps what is stored.
 
-    `declared`: it is in the code of a program, which owns it and declares it again and again; a schedule that
-    no program has declared for long makes no more jobs (`is_undeclared`). `renews`: only that, a rule that is
-    stored under the name stays as it is, so that old and new code may run side by side.
+    `declared`: it is in the code of a program, which owns it and declares it again and again. A schedule that
+    no program has declared for long makes no more jobs (`is_undeclared`). `renews`: declare it again and
+    change nothing. A rule that is stored under the name stays as it is, so old and new code may run side by
+    side.
     """
 
     name: str

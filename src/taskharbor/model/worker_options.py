@@ -42,10 +42,10 @@ class WorkerOptions:
     at most half of it. `gpus` (`"all"`, `"0,1"`) reserves a device for each job of the gpu lane, and limits
     the slots to the devices. `unknown_types="skip"` claims only jobs that have a handler here, as a rolling
     deployment needs; `"fail"` sends the others to the dead letters. `prefetch` jobs may wait in this process,
-    leased, beyond those that run; by default none, but while jobs are short as many as start within moments.
-    `grace` is how long running jobs may continue after a stop, `patience` how long a handler that was asked
-    to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after its running
-    jobs, so that a supervisor starts a new one; 0 is no limit.
+    leased, beyond those that run. By default there are none, but while jobs are short as many as start within
+    moments. `grace` is how long running jobs may continue after a stop, `patience` how long a handler that
+    was asked to stop may take. `max_jobs` and `max_memory` (bytes) end the worker, after its running jobs, so
+    that a supervisor starts a new one; 0 is no limit.
 
     Raises:
         ConfigurationError: options that cannot work.

@@ -231,7 +231,7 @@ CONSEQUENCES = Metric(
     "taskharbor_consequences_waiting",
     "gauge",
     (),
-    "Consequences of ended jobs for others that wait to be carried out; 1000 stands for more, too.",
+    "Consequences of ended jobs for others that wait to be carried out; 1000 means 1000 or more.",
 )
 
 ALL: dict[str, Metric] = {

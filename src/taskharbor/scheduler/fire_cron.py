@@ -98,8 +98,8 @@ class FireCron:
         if name not in self._held:
             self._held.add(name)
             _log.warning(
-                "schedule %s makes no more jobs: it stood in code, and no program has declared it since %s; "
-                "`taskharbor schedules delete %s` takes it away",
+                "schedule %s makes no more jobs: no program has declared it since %s, although it comes from "
+                "code; `taskharbor schedules delete %s` deletes it",
                 name,
                 entry.declared_at,
                 name,

@@ -21,9 +21,9 @@ R = TypeVar("R")
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A job as it is asked for: a type, a payload of any value, and options.
 
-    What is left out gets its default when the job is made: the client's default queue, no time
-    limit, as many attempts as the worker's policy allows, three stalls. Durations may be a
-    timedelta, a number of seconds, or a text like `30s`.
+    What is left out gets its default when the job is made. That is the client's default queue, no time limit,
+    three stalls, and as many attempts as the worker's policy allows. Durations may be a timedelta, a number
+    of seconds, or a text like `30s`.
     """
 
     type: str

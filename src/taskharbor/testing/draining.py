@@ -28,11 +28,11 @@ def drain(
 ) -> list[AttemptFinished]:
     """Run jobs with a real worker until nothing is due; answers every attempt, in order.
 
-    When the harbor has a SimulatedClock, the clock jumps to whatever is waited for next, a delay, a
-    backoff or a deadline of a workflow, until nothing is waited for any more. It moves on while a handler
+    When the harbor has a SimulatedClock, the clock jumps to what is waited for next: a delay, a backoff or a
+    deadline of a workflow. It does so until nothing is waited for any more. It moves on while a handler
     sleeps on it. `within` bounds how far it may go. `expire_leases` lets it jump to the end of leases, too,
-    as if their workers had died. Schedules fire when their ticks come; since that never ends, the clock
-    jumps to their ticks only with `within`.
+    as if their workers had died. Schedules fire when their ticks come; since that never ends, the clock jumps
+    to their ticks only with `within`.
 
     Raises:
         AssertionError: more than `max_attempts` attempts, as by a job that snoozes for ever; or a

@@ -35,10 +35,10 @@ def run_inline(harbor: Harbor, *, raises: bool = True, clock: Clock | None = Non
 class InlineHarbor(Harbor):
     """Enqueueing stores the job, runs everything that is due with a real worker, and returns.
 
-    So arguments and results are encoded and decoded as in production, retries are scheduled, and
-    jobs that a handler enqueues run within it. Jobs with a delay wait, as they would. With `raises`
-    an error of a handler is raised by the enqueue that ran it, and a job of a task that this harbor
-    does not have is refused: it would only wait.
+    So arguments and results are encoded and decoded as in production, retries are scheduled, and jobs that a
+    handler enqueues run within it. Jobs with a delay wait, as they would. With `raises` an error of a handler
+    is raised by the enqueue that ran it. A job of a task that this harbor does not have is refused: it would
+    only wait.
     """
 
     def __init__(self, url: str = "memory://", *, raises: bool = True, **options: Any) -> None:

@@ -201,9 +201,9 @@ def unbind_structlog(bound: dict[str, Token[Any]]) -> None:
 class JobContext(DurableSteps):
     """One attempt, seen by its handler.
 
-    `attempt` counts from 1. `fence` is a number that only ever grows for a job: store it with your
-    own writes and refuse a lower one, and a stale attempt can overwrite nothing. `gpu` is the device
-    that this job has to itself, on a worker with `gpus`.
+    `attempt` counts from 1. `fence` is a number that only ever grows for a job. Store it with your own writes
+    and refuse a lower one, and a stale attempt can overwrite nothing. `gpu` is the device that this job has
+    to itself, on a worker with `gpus`.
     """
 
     gpu: Gpu | None = None

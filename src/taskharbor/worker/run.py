@@ -347,8 +347,8 @@ class WorkerRun:
         if self.error is None:
             queues = ", ".join(self.options.claimed_queues)
             self.error = ConfigurationError(
-                f"{error}. This worker serves {queues}: let it name the queues that its token is for "
-                "(--queues), or give it a token of the role worker for all of these"
+                f"{error}. This worker serves {queues}. Name the queues of its token with --queues, "
+                "or give it a token of the role worker for all of these"
             )
             self.stop("forbidden", now=True)
 

@@ -118,10 +118,10 @@ class Worker:
         Opens the driver if that has not been done, and then closes it at the end. A SIGTERM stops it
         like `stop()`, unless the program handles that signal itself.
 
-        The event loop is the program's, and so is what asyncio does with a SystemExit or KeyboardInterrupt
-        that a handler raises in a task of its own (TaskGroup, gather): it ends the whole loop. Only `run`,
-        whose loop is the worker's, makes it a failure of that job alone. The same goes for threads of
-        asyncio.to_thread, which keep such a program alive until they end.
+        The event loop is the program's. A handler may raise SystemExit or KeyboardInterrupt in a task of its
+        own (TaskGroup, gather): then asyncio ends the whole loop. Only `run`, whose loop is the worker's,
+        makes it a failure of that job alone. The same goes for threads of asyncio.to_thread, which keep such
+        a program alive until they end.
         """
         if asyncio._get_running_loop() is None:
             raise InvalidArgument(
@@ -250,7 +250,7 @@ class Worker:
 
 _NO_TASKS = (
     "this worker knows no task, so nothing would run: import the modules that hold the tasks, for example "
-    "with --include app.tasks. unknown_types='fail' (--unknown-types fail) starts it all the same "
+    "with --include app.tasks. With unknown_types='fail' (--unknown-types fail) it starts all the same, "
     "and sends every job it meets to the dead letters"
 )
 

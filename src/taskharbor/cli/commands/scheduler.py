@@ -53,7 +53,7 @@ def command(
 ) -> int:
     """Fire schedules, recover jobs of lost workers, start second runs, delete old jobs.
 
-    Run as many as you like: one leads, the others stand by. The schedules of APP are stored first; without
+    Run as many as you like: one leads, the others wait. The schedules of APP are stored first; without
     APP, those already in the store are used.
     """
     app = chosen_app(app)

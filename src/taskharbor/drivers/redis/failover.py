@@ -29,8 +29,8 @@ class FailoverDetector:
             return
         if history not in self._known and before in self._known:
             log.warning(
-                "the store at %s was taken over by a replica, or started again from a snapshot: it has what "
-                "was written up to offset %s of its primary, anything later is lost, and leases of such jobs "
+                "the store at %s was taken over by a replica, or started again from a snapshot. It has what "
+                "was written up to offset %s of its primary. Anything later is lost, and leases of such jobs "
                 "are refused",
                 shown,
                 followed_until(info),

@@ -115,8 +115,8 @@ def advise(health: Health, address: Address) -> None:
     """
     if not health.tells_settings and health.appends and _is_first(address, "settings"):
         log.info(
-            "%s does not show our user how often it flushes, so jobs count as kept by class %s; %s for "
-            "the user would show it, and the passwords of the server, too",
+            "%s does not show our user how often it flushes, so jobs count as kept by class %s. Give the "
+            "user %s to show it; that also shows the passwords of the server",
             address.shown,
             health.durability,
             _SEES,

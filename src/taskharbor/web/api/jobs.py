@@ -308,7 +308,7 @@ def _refuse_hidden(job: JobRecord, payload: bytes) -> None:
     """
     place = hidden_place(msgspec.json.decode(payload), payload_value(job, reveal=True))
     if place is not None:
-        message = f"{HIDDEN} stands for a hidden value and would replace it; nothing was changed"
+        message = f"{HIDDEN} marks a hidden value, and would replace it; nothing was changed"
         raise Problem("validation", message, fields=[{"path": f"$.payload{place}", "message": message}])
 
 

@@ -93,7 +93,7 @@ class GraphQuery(In, frozen=True, kw_only=True):
 
 
 class FamilyOut(View, frozen=True, kw_only=True):
-    """The children of a job, by how they stand. `open` ones are not over; `excused` ones failed and may."""
+    """The children of a job, by state. `open` ones are not over; `excused` ones failed and may."""
 
     total: int
     open: int
@@ -196,7 +196,7 @@ class CancelWorkflowOut(View, frozen=True, kw_only=True):
     waiting: int
     """Children that are cancelled at once."""
     running: int
-    """Children whose workers are told to stop."""
+    """Children whose workers are notified to stop."""
     below: int
     """Open jobs further down."""
     spared: list[str]

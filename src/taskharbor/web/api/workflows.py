@@ -221,7 +221,7 @@ OPERATIONS = [
         path="/api/workflows/{id}",
         name="get_workflow",
         handler=get_workflow,
-        summary="A job and how its family stands",
+        summary="A job and the state of its family",
         answer=WorkflowOut,
         problems=("not-found",),
     ),

@@ -142,6 +142,6 @@ def _slots_of(jobs: Sequence[NewJob], stored: Mapping[str, str], by: str | None)
                 raise BrokenBond(
                     job.id,
                     f"has an idempotency key, which its queue {job.queue!r} must know, and is kept with jobs "
-                    f"of {slot!r}; leave the key out, or put this job first",
+                    f"of {slot!r}. Leave the key out, or put this job first",
                 )
     return [slots[first_of(job.id)] if job.id in queues else stored[job.id] for job in jobs]

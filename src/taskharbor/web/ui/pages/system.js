@@ -38,7 +38,7 @@ function Store({ session }) {
   const server = [["Version", session.server?.version ?? NONE], ["You are", `${session.note || session.name}, ${session.role ?? "no role"}`], ["Queues you may use", session.queues ? session.queues.join(", ") : "all"],
     session.expires_at && ["Session ends", html`<span title=${instant(session.expires_at)}>${ago(session.expires_at)}</span>`],
     board && ["Last look", `${span(board.age_s)} old, took ${span(board.look_s)}`], board && ["Jobs kept", number(Object.values(board.counts).reduce((sum, count) => sum + count, 0))]].filter(Boolean);
-  return html`<section>${problem && html`<div class="gapb"><${Trouble} problem=${problem} what="The store does not answer now; this is what it said before" onAgain=${ask}/></div>`}
+  return html`<section>${problem && html`<div class="gapb"><${Trouble} problem=${problem} what="The store does not answer now; this is what it answered before" onAgain=${ask}/></div>`}
     <div class="two even"><${Facts} title="Store" rows=${rows}/><${Facts} title="Server" rows=${server}/></div></section>`;
 }
 

@@ -25,7 +25,7 @@ export function WorkerPage({ id }) {
       <div class="acts"><${Button} href=${href("jobs", [], { q: `worker:${id}` })}>Its jobs<//></div></div>
     ${fleet.problem && html`<div class="gapb"><${Trouble} problem=${fleet.problem} onAgain=${fleet.ask}/></div>`}
     ${!fleet.data ? !fleet.problem && html`<${Loading}/>`
-      : !worker ? html`<${Empty} title="This worker is gone" text="It said goodbye, or it fell silent more than an hour ago." acts=${html`<a class="btn" href=${href("workers")}>All workers</a>`}/>`
+      : !worker ? html`<${Empty} title="This worker is gone" text="It was stopped, or it fell silent more than an hour ago." acts=${html`<a class="btn" href=${href("workers")}>All workers</a>`}/>`
       : html`<div class="cols"><div><${Now} worker=${worker} jobs=${jobs} usual=${fleet.usual}/>
           ${worker.gpus?.length > 0 && html`<section><div class="cap"><h2>GPUs</h2></div><div class="gpus">${worker.gpus.map((gpu) => html`<${Gpu} key=${gpu.id} gpu=${gpu} jobs=${jobs}/>`)}</div></section>`}</div>
         <${WorkerFacts} worker=${worker} fleet=${fleet}/></div>`}`;

@@ -59,7 +59,7 @@ function FlowHead({ flow, path, session, again }) {
 }
 
 function consequences({ waiting, running, below, spared }) {
-  const parts = [waiting && `${plural(waiting, "waiting job")} ${waiting === 1 ? "does" : "do"} not run.`, running && `${plural(running, "running job")} ${running === 1 ? "is" : "are"} told to stop.`,
+  const parts = [waiting && `${plural(waiting, "waiting job")} ${waiting === 1 ? "does" : "do"} not run.`, running && `${plural(running, "running job")} ${running === 1 ? "is" : "are"} asked to stop.`,
     below && `${plural(below, "job")} further down ${below === 1 ? "is" : "are"} stopped, too.`, spared.length && `Still to run: ${spared.join(", ")}; a second cancel takes these, too.`];
   return parts.filter(Boolean).join(" ") || "Nothing of it is open but itself.";
 }
