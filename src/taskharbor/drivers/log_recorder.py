@@ -178,16 +178,24 @@ class LogRecorder:
         if event.worker_id != self._writer or not jobs:
             return
         if self._are_new(jobs):
-            first = jobs[0]
-            since = [job.run_at or job.created_at for job in _some(jobs)]
-            self._note(
-                partial(self._count_claim, first.queue, first.type, since, first.started_at, len(jobs))
-            )
+            self._note_new(jobs)
             return
+        groups: dict[tuple[str, str], list[JobRecord]] = {}
         for job in jobs:
-            self._has_copies |= job.speculates_on is not None
-            waits = (job.queue, job.type, [waited_since(job)], job.started_at, 1)
-            self._note(partial(self._count_claim, *waits, stalled=stalled_before(job)))
+            if job.starts == 1 and job.speculates_on is None:
+                groups.setdefault((job.queue, job.type), []).append(job)
+            else:
+                self._has_copies |= job.speculates_on is not None
+                waits = (job.queue, job.type, [waited_since(job)], job.started_at, 1)
+                self._note(partial(self._count_claim, *waits, stalled=stalled_before(job)))
+        for group in groups.values():
+            self._note_new(group)
+
+    def _note_new(self, jobs: Sequence[JobRecord]) -> None:
+        """Jobs of one queue and type, claimed for the first time."""
+        first = jobs[0]
+        since = [job.run_at or job.created_at for job in _some(jobs)]
+        self._note(partial(self._count_claim, first.queue, first.type, since, first.started_at, len(jobs)))
 
     def _count_claim(
         self,
@@ -212,9 +220,17 @@ class LogRecorder:
             record = jobs[0].record
             self._note(partial(self._count_done, record.queue, record.type, runs, answers[0].at, len(jobs)))
             return
+        groups: dict[tuple[str, str], list[Any]] = {}
         for job, answer in zip(jobs, answers, strict=True):
-            if type(answer) is Settled:
+            if type(answer) is not Settled:
+                continue
+            if answer.state is JobState.COMPLETED and job.attempt.started is not None:
+                groups.setdefault((job.record.queue, job.record.type), []).append((job.attempt, answer.at))
+            else:
                 self._note(partial(self._count_end, *_end_of(job, answer)))
+        for (queue, type_name), done in groups.items():
+            runs = [attempt.ended - attempt.started for attempt, _ in _some(done)]
+            self._note(partial(self._count_done, queue, type_name, runs, done[0][1], len(done)))
 
     def _count_done(self, queue: str, type_name: str, runs: list[float], at: datetime, total: int) -> None:
         numbers = self._minute(at).of(queue, type_name)

@@ -232,6 +232,27 @@ async def test_jobs_of_several_queues_and_types_are_counted_apart(harness):
     }
 
 
+async def test_one_retried_job_leaves_its_batch_together(harness, monkeypatch):
+    notes = []
+    monkeypatch.setattr(LogRecorder, "_note", lambda self, count: notes.append(count) or count())
+
+    async def fail_once(ctx, job):
+        if job.payload == b"17" and ctx.attempt == 1:
+            raise ValueError
+
+    for number in range(100):
+        await harness.put("work", payload=b"%d" % number)
+    retry = RetryPolicy(base=timedelta(seconds=1), jitter=0)
+
+    for _ in range(2):
+        await harness.run_until_idle(harness.worker({"work": fail_once}, concurrency=100, retry=retry))
+        await harness.pass_time(2)
+
+    row = (await numbers(harness))["default", "work"]
+    assert (row.completed, row.retried, sum(row.wait), sum(row.run)) == (100, 1, 101, 101)
+    assert len(notes) < 20
+
+
 async def test_what_nobody_takes_is_counted_and_bounded():
     recorder, events, clock = LogRecorder("w", SimulatedClock()), EventBus(), SimulatedClock()
     recorder.listen(events)
