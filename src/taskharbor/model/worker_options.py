@@ -21,6 +21,7 @@ from taskharbor.model.retry import RetryPolicy
 
 UnknownTypes = Literal["skip", "fail"]
 _SHORT = ("queues", "concurrency", "kind")  # None: not given
+_COUNTS = ("concurrency", "prefetch", "max_jobs", "max_memory", "process_memory")
 _OPTIONAL_DURATIONS = ("heartbeat", "poll", "max_poll")
 MAX_HELD = 10_000  # one claim can carry no more
 LANES_WITHOUT_GPU = ("any", "cpu")
@@ -101,6 +102,7 @@ class WorkerOptions:
         for name in sorted(_durations()):
             if (value := getattr(self, name)) is not None or name not in _OPTIONAL_DURATIONS:
                 check_timedelta(value, name)
+        self._check_kinds()
         self._check_names()
         self._check_times()
         if self.concurrency < 1 or self.concurrency + (self.prefetch or 0) > MAX_HELD:
@@ -109,11 +111,29 @@ class WorkerOptions:
             )
         if self.unknown_types not in ("fail", "skip"):
             raise ConfigurationError(f"unknown_types={self.unknown_types!r} must be 'fail' or 'skip'")
-        for what in ("prefetch", "max_jobs", "max_memory", "process_memory"):
-            if (getattr(self, what) or 0) < 0:
-                raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
         if self.gpus is not None:
             self._check_gpus()
+
+    def _check_kinds(self) -> None:
+        """What would otherwise be refused much later, or be taken for something else."""
+        for what in _COUNTS:
+            value = getattr(self, what)
+            if isinstance(value, bool) or not isinstance(value, int):
+                if what != "prefetch" or value is not None:
+                    raise ConfigurationError(f"{what}={value!r:.80} must be a whole number")
+            elif value < 0:
+                raise ConfigurationError(f"{what}={value} must not be negative")
+        for what in ("queues", "lanes"):
+            _refuse_text(what, getattr(self, what))
+        for what in ("strict", "logbook"):
+            if not isinstance(getattr(self, what), bool):
+                raise ConfigurationError(f"{what}={getattr(self, what)!r:.80} must be True or False")
+        if not isinstance(self.retry, RetryPolicy | None):
+            raise ConfigurationError(
+                f"retry={self.retry!r:.80} must be a RetryPolicy, e.g. RetryPolicy(max_attempts=3)"
+            )
+        if not isinstance(self.gpus, str | Sequence | None):
+            raise ConfigurationError(f"gpus={self.gpus!r:.80} must be 'all', or a list of devices")
 
     def _check_gpus(self) -> None:
         if not set(self.claimed_lanes) - set(LANES_WITHOUT_GPU):
@@ -237,9 +257,15 @@ def _durations() -> frozenset[str]:
     return frozenset(one.name for one in fields(WorkerOptions) if "timedelta" in str(one.type))
 
 
-def _converted(key: str, value: Any) -> Any:
-    if key in ("queues", "lanes") and isinstance(value, str):
+def _refuse_text(key: str, value: object) -> None:
+    """Its letters would be taken for names."""
+    if isinstance(value, str):
         raise ConfigurationError(f"{key} takes a list: {key}=[{value!r}]")
+
+
+def _converted(key: str, value: Any) -> Any:
+    if key in ("queues", "lanes"):
+        _refuse_text(key, value)
     if key in _durations() and value is not None:
         return duration(value, key)
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -28,6 +28,31 @@ def test_what_cannot_be_reported_is_refused(options: dict[str, Any], why: str) -
         WorkerOptions(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"concurrency": "10"}, "concurrency='10' must be a whole number"),
+        ({"concurrency": 2.5}, "concurrency=2.5 must be a whole number"),
+        ({"concurrency": None}, "concurrency=None must be a whole number"),
+        ({"concurrency": 0}, "at least 1"),
+        ({"prefetch": "3"}, "prefetch='3' must be a whole number"),
+        ({"prefetch": -1}, "prefetch=-1 must not be negative"),
+        ({"max_jobs": True}, "max_jobs=True must be a whole number"),
+        ({"max_memory": "2GiB"}, "max_memory='2GiB' must be a whole number"),
+        ({"grace": "30s"}, "timedelta"),
+        ({"queues": "mail"}, r"queues takes a list: queues=\['mail'\]"),
+        ({"lanes": "gpu"}, r"lanes takes a list: lanes=\['gpu'\]"),
+        ({"strict": "no"}, "strict='no' must be True or False"),
+        ({"logbook": None}, "logbook=None must be True or False"),
+        ({"retry": 3}, "RetryPolicy"),
+        ({"kind": "gpu", "gpus": 3}, "gpus=3 must be 'all', or a list"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        WorkerOptions(**options)
+
+
 def test_keywords_are_the_fields() -> None:
     by_position = {"queues", "concurrency", "kind"}
     assert WorkerKeywords.__annotations__.keys() == {one.name for one in fields(WorkerOptions)} - by_position
