@@ -7,10 +7,10 @@ same everywhere. Each check returns nothing or raises InvalidArgument with what 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from taskharbor.errors import InvalidArgument, InvalidLeaseDuration
+from taskharbor.errors import ConfigurationError, InvalidArgument, InvalidLeaseDuration
 from taskharbor.model.bonds import MAX_AFTER, MAX_EDGES, Bonds
 from taskharbor.model.duration import shown as short
 from taskharbor.model.job import NO_TIME, Lease, NewJob, Note, Update
@@ -145,6 +145,29 @@ def check_lease_for(lease_for: object) -> None:
 def check_count(number: object, what: str, *, least: int = 0, most: int = MAX_COUNT) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise InvalidArgument(f"{what}={_shown(number)} must be a whole number from {least} to {most}")
+
+
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "True or False"),
+}
+
+
+def check_kinds(options: object, annotations: Mapping[str, object]) -> None:
+    """For objects that hold options: numbers and flags must be what their annotations name.
+
+    Raises:
+        ConfigurationError: one is not. Without this it would fail much later, or count as something else.
+    """
+    for what, annotation in annotations.items():
+        kind, _, rest = str(annotation).partition(" | ")
+        value = getattr(options, what)
+        if kind not in _KINDS or (value is None and rest == "None"):
+            continue
+        types, words = _KINDS[kind]
+        if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+            raise ConfigurationError(f"{what}={_shown(value)} must be {words}")
 
 
 def check_priority(priority: object) -> None:

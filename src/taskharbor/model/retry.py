@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.checks import check_kinds
 from taskharbor.model.duration import check_timedelta
 from taskharbor.model.entropy import Entropy
 from taskharbor.model.job import NO_TIME
@@ -73,6 +74,13 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_timedelta(self.base, "base")
         check_timedelta(self.maximum, "maximum")
+        check_kinds(self, {"multiplier": "float", "jitter": "float", "max_attempts": "int"})
+        for what in ("retry_on", "no_retry_on"):
+            kinds = getattr(self, what)
+            if isinstance(kinds, str | type) or not isinstance(kinds, Iterable):
+                raise ConfigurationError(
+                    f"{what} takes a tuple: {what}=({getattr(kinds, '__name__', repr(kinds)):.80},)"
+                )
         for kind in (*self.retry_on, *self.no_retry_on):
             name_of_error(kind)
         if self.shape not in ("exponential", "linear", "fixed"):

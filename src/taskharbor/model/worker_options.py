@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Literal, TypedDict
 
 from taskharbor.errors import ConfigurationError, InvalidArgument
-from taskharbor.model.checks import check_labels, check_name, check_text, check_ttl
+from taskharbor.model.checks import check_kinds, check_labels, check_name, check_text, check_ttl
 from taskharbor.model.duration import Duration, check_timedelta, duration
 from taskharbor.model.job import DEFAULT_QUEUE, NO_TIME
 from taskharbor.model.limits import RateLimit, check_rate
@@ -21,7 +21,6 @@ from taskharbor.model.retry import RetryPolicy
 
 UnknownTypes = Literal["skip", "fail"]
 _SHORT = ("queues", "concurrency", "kind")  # None: not given
-_COUNTS = ("concurrency", "prefetch", "max_jobs", "max_memory", "process_memory")
 _OPTIONAL_DURATIONS = ("heartbeat", "poll", "max_poll")
 MAX_HELD = 10_000  # one claim can carry no more
 LANES_WITHOUT_GPU = ("any", "cpu")
@@ -115,19 +114,12 @@ class WorkerOptions:
             self._check_gpus()
 
     def _check_kinds(self) -> None:
-        """What would otherwise be refused much later, or be taken for something else."""
-        for what in _COUNTS:
-            value = getattr(self, what)
-            if isinstance(value, bool) or not isinstance(value, int):
-                if what != "prefetch" or value is not None:
-                    raise ConfigurationError(f"{what}={value!r:.80} must be a whole number")
-            elif value < 0:
-                raise ConfigurationError(f"{what}={value} must not be negative")
+        check_kinds(self, {one.name: one.type for one in fields(self)})
+        for what in ("prefetch", "max_jobs", "max_memory", "process_memory"):
+            if (getattr(self, what) or 0) < 0:
+                raise ConfigurationError(f"{what}={getattr(self, what)} must not be negative")
         for what in ("queues", "lanes"):
             _refuse_text(what, getattr(self, what))
-        for what in ("strict", "logbook"):
-            if not isinstance(getattr(self, what), bool):
-                raise ConfigurationError(f"{what}={getattr(self, what)!r:.80} must be True or False")
         if not isinstance(self.retry, RetryPolicy | None):
             raise ConfigurationError(
                 f"retry={self.retry!r:.80} must be a RetryPolicy, e.g. RetryPolicy(max_attempts=3)"

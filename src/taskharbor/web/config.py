@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 from taskharbor.errors import ConfigurationError
+from taskharbor.model.checks import check_kinds
+from taskharbor.model.duration import check_timedelta
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.*:\[\]-]+|'self'")
@@ -106,6 +108,12 @@ class ServerConfig:
     """Schedules that may exist; one more is refused."""
 
     def __post_init__(self) -> None:
+        check_kinds(self, {one.name: one.type for one in fields(self)})
+        for what in ("allowed_hosts", "frame_ancestors"):
+            if isinstance(names := getattr(self, what), str):  # its letters would be taken for names
+                raise ConfigurationError(f"{what} takes a tuple: {what}=({names!r:.80},)")
+        for target in self.targets.values():
+            check_timedelta(target, "a wait target")
         if self.ui not in ("on", "read-only", "off"):
             raise ConfigurationError(f"ui is on, read-only or off, not {self.ui!r}")
         if any(target <= timedelta(0) for target in self.targets.values()):

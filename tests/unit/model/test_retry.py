@@ -50,6 +50,21 @@ def test_what_is_no_exception_is_refused(kind):
         RetryPolicy(retry_on=(kind,))
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"retry_on": "ValueError"}, r"retry_on takes a tuple: retry_on=\('ValueError',\)"),
+        ({"no_retry_on": ValueError}, r"no_retry_on takes a tuple: no_retry_on=\(ValueError,\)"),
+        ({"max_attempts": "3"}, "max_attempts='3' must be a whole number"),
+        ({"multiplier": "2"}, "multiplier='2' must be a number"),
+        ({"jitter": True}, "jitter=True must be a number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(rule, why):
+    with pytest.raises(ConfigurationError, match=why):
+        RetryPolicy(**rule)
+
+
 @pytest.mark.parametrize("failures", [0, -1])
 def test_no_failure_waits_for_nothing(failures):
     assert RetryPolicy().next_delay(failures, Entropy(1)) == timedelta(0)

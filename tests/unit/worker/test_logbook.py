@@ -234,7 +234,12 @@ async def test_jobs_of_several_queues_and_types_are_counted_apart(harness):
 
 async def test_one_retried_job_leaves_its_batch_together(harness, monkeypatch):
     notes = []
-    monkeypatch.setattr(LogRecorder, "_note", lambda self, count: notes.append(count) or count())
+
+    def note(self, count):
+        notes.append(count)
+        count()
+
+    monkeypatch.setattr(LogRecorder, "_note", note)
 
     async def fail_once(ctx, job):
         if job.payload == b"17" and ctx.attempt == 1:
