@@ -31,7 +31,7 @@ test: env  ## Run the tests in minutes: units, the kit on every store, integrati
 test-frameworks: env  ## Run the Django tests on Django 5.2, 6.0 and 6.1, each in its own environment (NEWER=python3.12)
 	@$(python) tools/django_versions.py $(or $(NEWER),python3.12)
 
-test-fast: env  ## Run the unit tests only, in a few seconds
+test-fast: env  ## Run the unit tests only, in a minute
 	@$(python) -m pytest tests/unit $(ARGS)
 
 test-more: env  ## Run the rest of what CI runs: all tables, long series, slow tests

@@ -33,7 +33,7 @@ def ran(script, folder):
         env={name: value for name, value in os.environ.items() if not name.startswith("TASKHARBOR_")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

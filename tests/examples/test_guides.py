@@ -37,7 +37,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

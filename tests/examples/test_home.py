@@ -55,7 +55,7 @@ def test_commands_and_first_words_are_those_of_the_readme() -> None:
 
 def run(words: list[str], folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

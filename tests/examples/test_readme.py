@@ -50,7 +50,7 @@ def shape(line: str) -> str:
 
 def test_the_commands_of_the_readme_print_what_it_shows(folder: Path) -> None:
     shown = session()
-    printed = [started(words, folder).communicate(timeout=60)[0].splitlines() for words, _ in shown]
+    printed = [started(words, folder).communicate(timeout=110)[0].splitlines() for words, _ in shown]
 
     assert len(shown) == 3
     assert [[shape(line) for line in lines] for lines in printed] == [
@@ -66,7 +66,7 @@ def test_the_server_of_the_readme_serves(folder: Path) -> None:
         assert server.stdout is not None
         line = server.stdout.readline()
         server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
+        server.communicate(timeout=110)
 
     assert "serving on http://127.0.0.1:" in line
     assert server.returncode == 0
