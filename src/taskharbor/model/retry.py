@@ -6,8 +6,9 @@ delay(n) = base × multiplier^(n−1), capped at `maximum`, spread by ±jitter, 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -48,8 +49,15 @@ def name_of_error(kind: ErrorKind) -> str:
 
 def error_names(error: BaseException) -> tuple[str, ...]:
     """The class of an error and those it inherits from, each by its name with and without its module."""
-    kinds = [kind for kind in type(error).__mro__ if kind is not object]
+    return _names_of(type(error))
+
+
+def _names_of_class(error: type[BaseException]) -> tuple[str, ...]:
+    kinds = [kind for kind in error.__mro__ if kind is not object]
     return tuple(dict.fromkeys(name for kind in kinds for name in (kind.__name__, name_of_error(kind))))
+
+
+_names_of: Callable[..., tuple[str, ...]] = lru_cache(256)(_names_of_class)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
