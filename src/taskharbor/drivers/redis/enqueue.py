@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -39,15 +40,20 @@ def call_of(
 ) -> Call:
     """The keys and arguments of enqueue.lua, after the epoch."""
     queues: dict[str, int] = {}
+    kinds: dict[tuple[Any, ...], int] = {}
     arguments: list[Any] = []
-    start, count = 0, len(jobs)
-    while start < count:
-        like, end = jobs[start], start + 1
-        while end < count and _are_alike(jobs[end], like):
-            end += 1
-        number = queues.setdefault(like.queue, len(queues) + 1)
-        arguments += _run_of(jobs[start:end], number)
-        start = end
+    numbers: list[int] = []
+    job_keys: list[bytes] = []
+    for job in jobs:
+        has_keys = job.key is not None or job.idempotency_key is not None
+        kind = (job.queue, job.type, job.requires, job.priority, job.run_at, job.delay, has_keys)
+        number = kinds.get(kind)
+        if number is None:
+            number = kinds[kind] = len(kinds)
+            arguments += _shared(job, queues.setdefault(job.queue, len(queues) + 1), has_keys=has_keys)
+        numbers.append(number)
+        if has_keys:
+            job_keys += (job.key or b"", job.idempotency_key or b"")
     named = [keys.data, keys.queues]
     for queue in queues:
         own = keys.queue(queue)
@@ -55,41 +61,25 @@ def call_of(
     if with_rates:
         named += [keys.queue(queue).enqueue_rate for queue in queues]
         named.append(keys.enqueue_rate)
-    head = [now_arg(now), first_seq, "1" if with_rates else "", len(queues), *queues, count]
-    return named, head + arguments
+    ids = [job.id for job in jobs]
+    twins = "1" if len(set(ids)) < len(ids) else ""
+    head = [now_arg(now), first_seq, "1" if with_rates else "", len(queues), *queues]
+    counts = [len(ids), twins, len(kinds)]
+    each = [_packed_numbers(numbers, len(kinds)), head_fields(ids), *map(body_of_new, jobs)]
+    return named, [*head, *counts, *arguments, *each, *job_keys]
 
 
-def _are_alike(one: NewJob, other: NewJob) -> bool:
-    """True if two jobs share queue, line, time and kind: what they share is sent once."""
-    return (
-        one.type == other.type
-        and one.queue == other.queue
-        and one.requires == other.requires
-        and one.priority == other.priority
-        and one.run_at == other.run_at
-        and one.delay == other.delay
-        and (one.key is None and one.idempotency_key is None)
-        == (other.key is None and other.idempotency_key is None)
-    )
+def _shared(job: NewJob, queue: int, *, has_keys: bool) -> tuple[Any, ...]:
+    """What all jobs of one kind have in common: it is sent once."""
+    line = line_of(job.requires, job.type)
+    return queue, line, rank_of(job.priority), _when(job), "1" if has_keys else ""
 
 
-def _run_of(jobs: Sequence[NewJob], queue: int) -> list[Any]:
-    like = jobs[0]
-    has_keys = like.key is not None or like.idempotency_key is not None
-    run: list[Any] = [
-        len(jobs),
-        queue,
-        line_of(like.requires, like.type),
-        rank_of(like.priority),
-        _when(like),
-        "1" if has_keys else "",
-        head_fields([job.id for job in jobs]),
-        *map(body_of_new, jobs),
-    ]
-    if has_keys:
-        for job in jobs:
-            run += (job.key or b"", job.idempotency_key or b"")
-    return run
+def _packed_numbers(numbers: list[int], kinds: int) -> bytes:
+    """The kind of each job: nothing, a byte or two."""
+    if kinds == 1:
+        return b""
+    return bytes(numbers) if kinds <= 256 else struct.pack(f">{len(numbers)}H", *numbers)
 
 
 def is_plain(job: NewJob) -> bool:

@@ -4,9 +4,9 @@
 -- KEYS  data, queues; then per queue: list, ready, later, wake; then, when asked for, the enqueue rates of each queue
 --       and of the harbor
 -- ARGV  epoch, now, first seq ('' for the store's own count), whether the rates are there ('1'), number of queues,
---       their names, number of jobs; then runs of like jobs, per run: how many, queue, line, rank, '' | 'a' run_at |
---       'd' delay, whether there are keys ('1'), the ids ('h' before each), the bodies, and where there are keys:
---       per job its key and its idempotency key
+--       their names, number of jobs, whether an id comes twice ('1'), number of kinds; per kind: queue, line, rank, '' | 'a' run_at | 'd' delay, whether there
+--       are keys ('1'); the kind of each job, counted from 0 (one byte each, two if there are more than 256, nothing if there is
+--       one), the ids ('h' before each), the bodies, and per job of a kind with keys its key and its idempotency key
 -- Returns {now} when every job was created; when nothing was done {now, 'epoch'}, {now, 'care'} (use a unit of
 --       work), {now, 'rates'} (call again with their keys), {now, 'never', queue, count, the rate's count and
 --       microseconds} or {now, 'wait', queue, microseconds}; else {now, 'some', then per job: id, version plus 1
@@ -14,7 +14,8 @@
 
 local data, now = KEYS[1], clock(ARGV[2])
 local has_rates, queue_count = ARGV[4] == '1', tonumber(ARGV[5])
-local job_count = tonumber(ARGV[6 + queue_count])
+local job_count, kind_count = tonumber(ARGV[6 + queue_count]), tonumber(ARGV[8 + queue_count])
+local has_twins = ARGV[7 + queue_count] == '1'
 local LIST, READY, LATER, WAKE = 1, 2, 3, 4
 local function key_of(queue, part)
   return KEYS[2 + (queue - 1) * 4 + part]
@@ -28,19 +29,30 @@ for queue = 1, queue_count do
   fields[2 + 2 * queue] = 'Q' .. ARGV[5 + queue]
 end
 local before = 2 + 2 * queue_count
-local runs, run_count, at, seen_jobs = {}, 0, 7 + queue_count, before
-while ARGV[at] do
-  local count, heads = tonumber(ARGV[at]), ARGV[at + 6]
-  local run = { count = count, queue = tonumber(ARGV[at + 1]), line = ARGV[at + 2], rank = tonumber(ARGV[at + 3]),
-    when = ARGV[at + 4], has_keys = ARGV[at + 5] == '1', bodies = at + 6, keys = at + 6 + count, first = seen_jobs }
-  for i = 1, count do
-    fields[seen_jobs + i] = sub(heads, 17 * i - 16, 17 * i)
-  end
-  seen_jobs = seen_jobs + count
-  run_count = run_count + 1
-  runs[run_count] = run
-  at = at + 7 + (run.has_keys and 3 or 1) * count
+local at = 8 + queue_count
+local kinds = {}
+for k = 1, kind_count do
+  kinds[k] = { queue = tonumber(ARGV[at + 1]), line = ARGV[at + 2], rank = tonumber(ARGV[at + 3]), when = ARGV[at + 4],
+    has_keys = ARGV[at + 5] == '1' }
+  at = at + 5
 end
+local kind_of, ids, bodies = ARGV[at + 1], ARGV[at + 2], at + 2
+local keys = bodies + job_count -- behind this place: the keys of the jobs that have any
+for i = 1, job_count do
+  fields[before + i] = sub(ids, 17 * i - 16, 17 * i)
+end
+local seen_jobs = before + job_count
+
+-- The kind of a job.
+local function kind_at(i)
+  if kind_count == 1 then
+    return kinds[1]
+  elseif kind_count <= 256 then
+    return kinds[byte(kind_of, i) + 1]
+  end
+  return kinds[256 * byte(kind_of, 2 * i - 1) + byte(kind_of, 2 * i) + 1]
+end
+
 local known
 if seen_jobs <= 3000 then
   known = call('HMGET', data, unpack(fields))
@@ -68,16 +80,17 @@ end
 local answers, old_count, came, seen_fields, seen_keys, seen_remembered = {}, 0, {}, {}, {}, {}
 
 -- The existing job for a known id or idempotency key; false if the job is new, nil if a unit of work must decide.
-local function answer_of(run, place, i)
+-- `at`: the place before its keys.
+local function answer_of(kind, place, at)
   local field = fields[place]
   if known[place] then
     return duplicate(sub(field, 2), known[place])
   elseif seen_fields[field] then
     return { sub(field, 2), 1 }
   end
-  if run.has_keys then
-    local queue = ARGV[5 + run.queue] .. '\0'
-    local key, remembered = ARGV[run.keys + 2 * i - 1], ARGV[run.keys + 2 * i]
+  if kind.has_keys then
+    local queue = ARGV[5 + kind.queue] .. '\0'
+    local key, remembered = ARGV[at + 1], ARGV[at + 2]
     if remembered ~= '' then
       local name = queue .. remembered
       local entry = call('HGET', data, 'i' .. name)
@@ -104,26 +117,31 @@ local function answer_of(run, place, i)
       seen_keys[queue .. key] = true
     end
   end
-  seen_fields[field] = true
+  if has_twins then
+    seen_fields[field] = true
+  end
   return false
 end
 
-for r = 1, run_count do
-  local run, new = runs[r], 0
-  for i = 1, run.count do
-    local place = run.first + i
-    local answer = answer_of(run, place, i)
-    if answer == nil then
-      return { text(now), 'care' }
-    end
-    if answer then
-      answers[place] = answer
-      old_count = old_count + 1
-    else
-      new = new + 1
-    end
+local keys_at = keys
+for i = 1, job_count do
+  local kind, place = kind_at(i), before + i
+  local answer = false
+  if known[place] or has_twins or kind.has_keys then
+    answer = answer_of(kind, place, keys_at)
   end
-  came[run.queue] = (came[run.queue] or 0) + new
+  if answer == nil then
+    return { text(now), 'care' }
+  end
+  if answer then
+    answers[place] = answer
+    old_count = old_count + 1
+  else
+    came[kind.queue] = (came[kind.queue] or 0) + 1
+  end
+  if kind.has_keys then
+    keys_at = keys_at + 2
+  end
 end
 local new_count = job_count - old_count
 
@@ -160,9 +178,9 @@ end
 local seq, writes, w, sets = 0, {}, 0, {}
 local now8 = us(now)
 
-local function write_keys(run, id, i)
-  local queue, flags = ARGV[5 + run.queue] .. '\0', 0
-  local key, remembered = ARGV[run.keys + 2 * i - 1], ARGV[run.keys + 2 * i]
+local function write_keys(kind, id, at)
+  local queue, flags = ARGV[5 + kind.queue] .. '\0', 0
+  local key, remembered = ARGV[at + 1], ARGV[at + 2]
   if key ~= '' then
     local name = queue .. key
     flags = KEYED
@@ -179,44 +197,41 @@ local function write_keys(run, id, i)
   return flags
 end
 
--- Repeats `new_record` in model/transitions.py.
-local function write_run(run)
-  local set, when, run_at = sets[run.queue], run.when, -1
+-- What all new jobs of a kind share. Repeats `new_record` in model/transitions.py.
+local function prepare(kind)
+  local when, run_at, set = kind.when, -1, sets[kind.queue]
+  if not set then
+    set = { list = { n = 0 }, ready = { n = 0 }, later = { n = 0 }, lines = {} }
+    sets[kind.queue] = set
+  end
   if when ~= '' then
-    run_at = tonumber(sub(when, 2)) + (sub(when, 1, 1) == 'd' and now or 0)
+    run_at = tonumber(sub(when, 2)) + (byte(when) == 100 and now or 0) -- 'd'
   end
-  local plain = pack('>BBBI4I8I8', WAITING, 0, run.rank, 1, now, 0)
-  local tail, entry_front = now8 .. us(run_at + 1), run.line .. string.char(run.rank) .. us(run_at < 0 and now or run_at)
-  local is_later, score, entries, e, list, l = run_at > now, '0', set.ready, set.r, set.list, set.l
-  if is_later then
-    score, entries, e = text(run_at), set.later, set.t
+  kind.front, kind.tail = pack('>BBBI4I8I8', WAITING, 0, kind.rank, 1, now, 0), now8 .. us(run_at + 1)
+  kind.entry = kind.line .. string.char(kind.rank) .. us(run_at < 0 and now or run_at)
+  kind.list, kind.score, kind.entries = set.list, '0', set.ready
+  if run_at > now then
+    kind.score, kind.entries = text(run_at), set.later
+  else
+    set.lines[kind.line] = true
   end
-  for i = 1, run.count do
-    local place = run.first + i
-    if not answers[place] then
-      local field = fields[place]
-      local id = sub(field, 2)
-      local flags = run.has_keys and write_keys(run, id, i) or 0
-      seq = seq + 1
-      local seq8 = us(seq)
-      writes[w + 1] = field
-      writes[w + 2] = (flags == 0 and plain or pack('>BBBI4I8I8', WAITING, flags, run.rank, 1, now, 0)) .. seq8 .. tail
-      writes[w + 3] = 'b' .. id
-      writes[w + 4] = ARGV[run.bodies + i]
-      w = w + 4
-      list[l + 1], list[l + 2] = seq, field
-      l = l + 2
-      entries[e + 1], entries[e + 2] = score, entry_front .. seq8 .. id
-      e = e + 2
-    end
+end
+
+local function write(kind, place, body, keys_at)
+  local field, front = fields[place], kind.front
+  local id = sub(field, 2)
+  if kind.has_keys then
+    front = pack('>BBBI4I8I8', WAITING, write_keys(kind, id, keys_at), kind.rank, 1, now, 0)
   end
-  set.l = l
-  if is_later then
-    set.t = e
-  elseif e > set.r then
-    set.r = e
-    set.lines[run.line] = true
-  end
+  seq = seq + 1
+  local seq8 = pack('>I8', seq)
+  writes[w + 1], writes[w + 2], writes[w + 3], writes[w + 4] = field, front .. seq8 .. kind.tail, 'b' .. id, body
+  w = w + 4
+  local list, entries = kind.list, kind.entries
+  local l, e = list.n, entries.n
+  list[l + 1], list[l + 2] = seq, field
+  entries[e + 1], entries[e + 2] = kind.score, kind.entry .. seq8 .. id
+  list.n, entries.n = l + 2, e + 2
 end
 
 if new_count > 0 then
@@ -225,12 +240,17 @@ if new_count > 0 then
   else
     seq = call('HINCRBY', data, 'n', new_count) - new_count
   end
-  for queue, count in pairs(came) do
-    sets[queue] = count > 0 and { list = {}, l = 0, ready = {}, r = 0, later = {}, t = 0, lines = {} } or nil
-  end
-  for r = 1, run_count do
-    if sets[runs[r].queue] then
-      write_run(runs[r])
+  keys_at = keys
+  for i = 1, job_count do
+    local kind, place = kind_at(i), before + i
+    if not answers[place] then
+      if not kind.front then
+        prepare(kind)
+      end
+      write(kind, place, ARGV[bodies + i], keys_at)
+    end
+    if kind.has_keys then
+      keys_at = keys_at + 2
     end
   end
   for queue, set in pairs(sets) do
@@ -245,18 +265,18 @@ if new_count > 0 then
     if not known[2 + 2 * queue] then
       call('SADD', KEYS[2], ARGV[5 + queue])
     end
-    each_part('ZADD', key_of(queue, LIST), set.list, set.l)
-    if set.t > 0 then
+    each_part('ZADD', key_of(queue, LIST), set.list, set.list.n)
+    if set.later.n > 0 then
       local later = key_of(queue, LATER)
       local earliest = call('ZRANGE', later, 0, 0)[1]
-      each_part('ZADD', later, set.later, set.t)
+      each_part('ZADD', later, set.later, set.later.n)
       -- Listeners that wait for a due time must learn of an earlier one.
       if call('ZRANGE', later, 0, 0)[1] ~= earliest then
         wake(key_of(queue, WAKE))
       end
     end
-    if set.r > 0 then
-      each_part('ZADD', key_of(queue, READY), set.ready, set.r)
+    if set.ready.n > 0 then
+      each_part('ZADD', key_of(queue, READY), set.ready, set.ready.n)
       wake(key_of(queue, WAKE))
     end
   end
